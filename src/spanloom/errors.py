@@ -1,0 +1,61 @@
+"""The one exception family. `spanloom.cli` is the one place that turns it into a message and an exit code.
+
+In: what was wrong, where, what to do. Out: an exception whose text a person can act on.
+"""
+
+EXIT_FAILURE = 1
+EXIT_FINDINGS = 4
+EXIT_INTERRUPTED = 130
+
+
+class SpanloomError(Exception):
+    """Something the user can act on.
+
+    `what` says what was wrong, `where` names file, shard, row or id, `remedy` says what to do about it.
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        self.what, self.where, self.remedy = what, where, remedy
+        super().__init__("\n".join(
+            line for line in (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}") if line
+        ))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Raised in worker processes: keyword arguments do not survive the default pickling of exceptions.
+        return (_rebuild, (type(self), self.what, self.where, self.remedy))
+
+
+def _rebuild(kind: type[SpanloomError], what: str, where: str | None, remedy: str | None) -> SpanloomError:
+    return kind(what, where=where, remedy=remedy)
+
+
+class TokenizerError(SpanloomError):
+    """The tokenizer asset is absent or is not the pinned file."""
+
+
+class SourceError(SpanloomError):
+    """A fault of an input directory, manifest, shard file or column: always stops, never counted."""
+
+
+class RejectedRowError(SpanloomError):
+    """A row broke the contract and the limit of rejects (0 by default) did not allow for it."""
+
+
+class DuplicateIdError(SpanloomError):
+    """The same `synth_id` stands in two rows."""
+
+
+class ArtifactError(SpanloomError):
+    """An intermediate artifact is incomplete, changed since it was written, or belongs to another build."""
+
+
+class ConflictError(SpanloomError):
+    """Something else already stands where this build must write; nothing was overwritten."""
+
+
+class StorageError(SpanloomError):
+    """The file system refused: no space, no permission, not a directory."""
+
+
+class WorkerError(SpanloomError):
+    """A worker process died."""

@@ -1,0 +1,18 @@
+"""The SYNTH KD family: raw SYNTH rows → Harmony conversations → token documents with spans.
+
+In the order in which data flows:
+
+    sample         a small raw sample of our own, for the demo
+    synth          raw SYNTH Parquet → `synth_harmony_v1` shards with a manifest
+    source         `synth_harmony_v1` opened, checked and read in batches
+    caps           limits on rows and tokens, divided over the shards
+    rejects        why a row is refused, and how many refusals a build may take
+    conversations  one row's JSON → a checked conversation and the span of each of its messages
+    tokenizer      the pinned asset, and openai-harmony's encoding made from it
+    fetch          set-up only: brings the asset from the network
+    render         conversations → tokens, loss mask and spans
+    part           one part of a shard rendered in one worker process
+    rendered       the artifact that carries them between steps
+    split_files    which rows are valid, as files
+    structure      spans read off finished tokens alone, for validation
+"""

@@ -1,0 +1,121 @@
+"""One row's JSON → a checked conversation and the span of each of its messages.
+
+In: `messages_json`, `metadata_json` and `synth_id` of a row. Out: the row's id and its `Conversation`.
+Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from spanloom.harmony.rejects import Reason, RowRefusedError
+from spanloom.supervision import SPAN_ANALYSIS, SPAN_CONTEXT, SPAN_FINAL, Flags
+
+ROLES = ("system", "developer", "user", "assistant")
+SPAN_OF_CHANNEL = {"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to."""
+
+    messages: list[dict[str, Any]]
+    labels: Flags
+
+
+def row_id(synth_id: str | None, metadata_json: str | None) -> str:
+    """The row's id: the `synth_id` column, else the one in `metadata_json`; where both are there they must agree."""
+    inner = _metadata(metadata_json).get("synth_id") if metadata_json is not None else None
+    if inner is not None and not isinstance(inner, str):
+        raise RowRefusedError(Reason.SYNTH_ID_NOT_STRING, f"synth_id in metadata_json is {_kind(inner)}, not a string")
+    if synth_id is not None and inner is not None and synth_id != inner:
+        raise RowRefusedError(
+            Reason.SYNTH_ID_MISMATCH, f"column synth_id is {synth_id!r}, metadata_json says {inner!r}"
+        )
+    found = synth_id if synth_id is not None else inner
+    if not found:
+        said = "empty" if found == "" else "neither in its column nor in metadata_json"
+        raise RowRefusedError(Reason.SYNTH_ID_MISSING, f"synth_id is {said}")
+    if not _encodable(found):
+        raise RowRefusedError(Reason.NOT_UTF8, f"synth_id {found!r} holds a lone surrogate")
+    return found
+
+
+def parse_conversation(messages_json: str | None) -> Conversation:
+    """`{"messages": [...]}` → a conversation whose structure the contract allows.
+
+    Raises RowRefusedError: no text, not JSON, a key twice, no list, an empty list, a message that is no object,
+    an unknown role, an assistant message outside `analysis` and `final`, no assistant message.
+    """
+    if messages_json is None:
+        raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
+    value = _strict_json(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json")
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if not isinstance(messages, list):
+        raise RowRefusedError(
+            Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"'
+        )
+    if not messages:
+        raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
+    labels = np.array([_label(index, message) for index, message in enumerate(messages)], dtype=np.uint8)
+    if not labels.any():
+        raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
+    return Conversation(messages=messages, labels=labels)
+
+
+def _label(index: int, message: object) -> int:
+    if not isinstance(message, dict):
+        raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is {_kind(message)}, not an object")
+    role = message.get("role")
+    if role not in ROLES:
+        raise RowRefusedError(Reason.ROLE_UNKNOWN, f"message {index} has role {role!r}, not one of {', '.join(ROLES)}")
+    if role != "assistant":
+        return SPAN_CONTEXT
+    channel = message.get("channel")
+    if not isinstance(channel, str) or channel not in SPAN_OF_CHANNEL:
+        raise RowRefusedError(
+            Reason.CHANNEL_UNKNOWN, f"message {index} (assistant) has channel {channel!r}, not analysis or final"
+        )
+    return SPAN_OF_CHANNEL[channel]
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    value = _strict_json(text, Reason.METADATA_JSON_INVALID, "metadata_json")
+    if not isinstance(value, dict):
+        raise RowRefusedError(Reason.METADATA_JSON_INVALID, f"metadata_json is {_kind(value)}, not an object")
+    return value
+
+
+def _strict_json(text: str, invalid: Reason, column: str) -> Any:
+    """JSON as RFC 8259 has it, without repeated keys: openai-harmony would silently take the last of them."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise RowRefusedError(Reason.DUPLICATE_KEY, f"{column} holds the key {twice!r} twice in one object")
+        return value
+
+    def no_constant(name: str) -> NoReturn:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+    except (ValueError, RecursionError) as fault:
+        raise RowRefusedError(invalid, f"{column} is not JSON: {fault}") from None
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,196 @@
+"""One part of a shard, rendered in one worker process: source rows → documents, ids and rejects on disk.
+
+In: a `PartJob`, which names a run of row groups and the rules. Out: the part's files and its summary (see `rendered`).
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom import workers
+from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
+from spanloom.harmony.rejects import Reason, Reject, RowRefusedError
+from spanloom.harmony.render import Renderer, load_renderer, renderer_version
+from spanloom.harmony.rendered import PartWriter, files_stand, part_name, read_sidecar
+from spanloom.harmony.source import METADATA_COLUMNS, Part, Shard, SourceRows, read_rows
+from spanloom.harmony.tokenizer import ASSET_SHA256
+from spanloom.provenance import code_sha256, sha256_json
+from spanloom.supervision import SPAN_NAMES, TokenDocuments
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartJob:
+    """What a worker needs to render one part.
+
+    `reject_limit` is the shard's: a part that alone has more rejects stops there and is not kept.
+    `token_budget` is what the caps leave for this part; the row that would cross it is left out, and so are all after.
+    """
+
+    shard: Shard
+    part: Part
+    rendered: Path
+    ids: Path
+    asset: Path
+    renderer: str
+    reject_limit: int
+    token_budget: int | None
+    resume: bool
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides the part's bytes: a standing part with the same key need not be made again."""
+        return sha256_json(
+            {
+                "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
+                "part": asdict(self.part),
+                "tokenizer_sha256": ASSET_SHA256,
+                "renderer": renderer_version(self.renderer),
+                "token_budget": self.token_budget,
+                "code_sha256": code_sha256(),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResult:
+    """What became of a batch: `rows_read` source rows, of which `rows` (int64 [N]) gave `documents`, with their ids."""
+
+    rows_read: int
+    rows: npt.NDArray[np.int64]
+    id_columns: dict[str, list[str | None]]
+    documents: TokenDocuments
+    rejects: list[Reject]
+
+
+def render_part(job: PartJob) -> dict[str, Any]:
+    """Renders one part, or finds it standing. Returns its summary.
+
+    `whole` is false when the caps or the reject limit cut the part short: then no later part counts.
+    """
+    summary = _standing(job) if job.resume else None
+    if summary is not None:
+        _count(job, summary["rows_read"], summary["tokens"], sum(summary["rejected"].values()))
+        return summary
+
+    renderer = _renderer(job.renderer, job.asset)
+    rejected: Counter[str] = Counter()
+    last_reject: Reject | None = None
+    span_tokens = np.zeros(len(SPAN_NAMES), dtype=np.int64)
+    rows_read = rows = tokens = 0
+    whole = True
+    with PartWriter(job.rendered, job.ids, job.part.index) as writer:
+        for batch in read_rows(job.shard, job.part):
+            budget = None if job.token_budget is None else job.token_budget - tokens
+            result = render_rows(job.shard.index, batch, renderer, token_budget=budget)
+            for reject in result.rejects:
+                writer.write_reject(reject)
+                rejected[reject.reason] += 1
+                last_reject = reject
+                if rejected.total() > job.reject_limit:
+                    break
+            writer.write(result.rows, result.id_columns, result.documents)
+            rows_read += result.rows_read
+            rows += len(result.documents)
+            tokens += result.documents.tokens.size
+            span_tokens += np.bincount(result.documents.span_id, minlength=len(SPAN_NAMES))
+            _count(job, result.rows_read, result.documents.tokens.size, len(result.rejects))
+            if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
+                whole = False
+                break
+        summary = {
+            "part": job.part.index,
+            "key": job.key,
+            "first_row": job.part.first_row,
+            "rows_read": rows_read,
+            "rows": rows,
+            "tokens": tokens,
+            "span_tokens": span_tokens.tolist(),
+            "rejected": dict(sorted(rejected.items())),
+            "last_reject": last_reject and asdict(last_reject),
+            "whole": whole,
+        }
+        return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
+
+
+def render_rows(
+    shard: int, batch: SourceRows, renderer: Renderer, *, token_budget: int | None = None
+) -> BatchResult:
+    """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order."""
+    rows: list[int] = []
+    ids: list[str] = []
+    conversations: list[Conversation] = []
+    rejects: list[Reject] = []
+
+    def reject(index: int, synth_id: str | None, reason: Reason, detail: str) -> None:
+        rejects.append(
+            Reject(shard=shard, row=batch.first_row + index, synth_id=synth_id, reason=reason, detail=detail)
+        )
+
+    nothing: list[str | None] = [None] * len(batch)
+    id_column = batch.columns.get("synth_id", nothing)
+    metadata_column = batch.columns.get("metadata_json", nothing)
+    for index, messages_json in enumerate(batch.columns["messages_json"]):
+        synth_id = id_column[index]
+        try:
+            if index in batch.undecodable:
+                raise RowRefusedError(Reason.NOT_UTF8, "a column of this row is not UTF-8")
+            synth_id = row_id(synth_id, metadata_column[index])
+            conversation = parse_conversation(messages_json)
+        except RowRefusedError as refusal:
+            reject(index, synth_id, refusal.reason, refusal.detail)
+            continue
+        rows.append(index)
+        ids.append(synth_id)
+        conversations.append(conversation)
+
+    rendered = renderer.render(conversations)
+    for position, detail in rendered.refused:
+        reject(rows[position], ids[position], Reason.RENDERER_REFUSED, detail)
+    rejects.sort(key=lambda refused: refused.row)
+
+    documents, kept, rows_read = rendered.documents, rendered.kept, len(batch)
+    if token_budget is not None and documents.tokens.size > token_budget:
+        fitting = int(np.searchsorted(np.cumsum(documents.lengths, dtype=np.int64), token_budget, side="right"))
+        rows_read = rows[kept[fitting]]
+        documents, kept = documents.head(fitting), kept[:fitting]
+        rejects = [refused for refused in rejects if refused.row < batch.first_row + rows_read]
+    kept_rows = [rows[position] for position in kept]
+    return BatchResult(
+        rows_read=rows_read,
+        rows=np.array(kept_rows, dtype=np.int64) + batch.first_row,
+        id_columns={
+            "synth_id": [ids[position] for position in kept],
+            **{name: [batch.columns.get(name, nothing)[index] for index in kept_rows] for name in METADATA_COLUMNS},
+        },
+        documents=documents,
+        rejects=rejects,
+    )
+
+
+@cache
+def _renderer(name: str, asset: Path) -> Renderer:
+    return load_renderer(name, asset)
+
+
+def _standing(job: PartJob) -> dict[str, Any] | None:
+    sidecar = job.rendered / f"{part_name(job.part.index)}.json"
+    if not sidecar.is_file():
+        return None
+    summary = read_sidecar(sidecar)
+    stands = (
+        summary.get("key") == job.key
+        and sum(summary["rejected"].values()) <= job.reject_limit
+        and files_stand(job.rendered, summary["rendered_files"])
+        and files_stand(job.ids, summary["ids_files"])
+    )
+    return summary if stands else None
+
+
+def _count(job: PartJob, rows: int, tokens: int, rejects: int) -> None:
+    if workers.counters_here:
+        workers.counters_here.add(job.shard.index, rows=rows, tokens=tokens, rejects=rejects)

@@ -1,0 +1,99 @@
+"""Where every number came from: canonical JSON, hashes, the code's git SHA, versions, the machine.
+
+In: values, the installed package, the environment. Out: strings and dictionaries for a manifest.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import SpanloomError
+
+GIT_SHA_VARIABLE = "SPANLOOM_GIT_SHA"
+IMAGE_VARIABLE = "SPANLOOM_IMAGE"
+UNKNOWN_SHA = "unknown"
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one spelling of a JSON value: keys sorted, no spaces, UTF-8, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def readable_json(value: Any) -> bytes:
+    """JSON for people: two spaces, the writer's order of keys, a final newline."""
+    return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def sha256_json(value: Any) -> str:
+    """Hex sha256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+@cache
+def git_sha() -> str:
+    """The commit this code was made from: 40 hex digits, `…-dirty` with local changes, or `unknown`.
+
+    An image says it in SPANLOOM_GIT_SHA, a wheel carries it in a file, a checkout is asked through git.
+    """
+    if said := os.environ.get(GIT_SHA_VARIABLE):
+        return said
+    baked = files("spanloom").joinpath("_git_sha.txt")
+    if baked.is_file():
+        return baked.read_text().strip()
+    package = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(package), *arguments], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    try:
+        # Installed inside somebody else's repository, git would name *their* commit: our file must be tracked.
+        git("ls-files", "--error-unmatch", "provenance.py")
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return UNKNOWN_SHA
+
+
+def require_git_sha(*, allow_unknown: bool) -> str:
+    """`git_sha()`, or an error when it is unknown and that was not allowed."""
+    sha = git_sha()
+    if sha == UNKNOWN_SHA and not allow_unknown:
+        raise SpanloomError(
+            "the git SHA of this Spanloom is unknown, so the dataset could not name the code that made it",
+            remedy=f"install from a checkout or a released wheel, set {GIT_SHA_VARIABLE}, or pass --allow-unknown-sha",
+        )
+    return sha
+
+
+@cache
+def code_sha256() -> str:
+    """Hash over the package's own sources: tells a resumed build that the code changed, even between commits."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent
+    for source in sorted(package.rglob("*.py")):
+        digest.update(str(source.relative_to(package)).encode() + b"\0" + source.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def library_versions() -> dict[str, str | None]:
+    """Versions of the libraries that touch the bytes or check them; null where one is not installed."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("spanloom", "openai-harmony", "pyarrow", "numpy", "megatron-core", "torch"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What the build ran on."""
+    return {"system": platform.platform(), "architecture": platform.machine(), "cpus": os.cpu_count()}

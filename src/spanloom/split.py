@@ -1,0 +1,45 @@
+"""The split rule: which documents are held out for validation.
+
+In: an id and a fraction. Out: `train` or `valid`, decided by the id alone, so that neither the order of the rows nor
+the other rows matter, and raising the fraction never moves a document from valid back to train.
+"""
+
+from collections.abc import Iterable
+from decimal import Context, Decimal
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+SPLIT_RULE = "blake2b-64(synth_id) < int(Decimal(valid_fraction) * 2**64)"
+SPLITS = ("train", "valid")
+
+
+def valid_threshold(valid_fraction: float) -> int:
+    """Digests below this number are valid. Exact in decimal: 0.1 gives 1844674407370955161, not the float's …264.
+
+    Raises ValueError outside [0, 1].
+    """
+    if not 0 <= valid_fraction <= 1:
+        raise ValueError(f"valid_fraction must lie in [0, 1], got {valid_fraction}")
+    # A context of our own, so that no caller's decimal settings can move a document.
+    return int(Context(prec=28).multiply(Decimal(str(valid_fraction)), Decimal(2**64)))
+
+
+def id_digest(synth_id: str) -> int:
+    """The id as a number in [0, 2**64): blake2b with 8 bytes of digest over UTF-8, big-endian."""
+    return int.from_bytes(blake2b(synth_id.encode(), digest_size=8).digest(), "big")
+
+
+def id_digests(synth_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """`id_digest` of many ids at once. Returns uint64 [N]."""
+    joined = b"".join(blake2b(synth_id.encode(), digest_size=8).digest() for synth_id in synth_ids)
+    return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
+
+
+def is_valid(digests: npt.NDArray[np.uint64], valid_fraction: float) -> npt.NDArray[np.bool_]:
+    """Which digests fall into valid. Args: uint64 [N]. Returns bool [N]."""
+    threshold = valid_threshold(valid_fraction)
+    if threshold >= 2**64:  # does not fit in uint64: everything is below it
+        return np.ones(digests.size, dtype=np.bool_)
+    return digests < np.uint64(threshold)

@@ -1,0 +1,46 @@
+"""Step 1: is the tokenizer asset the pinned file, and does openai-harmony take it?
+
+In: a path, or the usual places. Out: the verified path and what is to be recorded of it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from spanloom.errors import TokenizerError
+from spanloom.harmony import tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedTokenizer:
+    """An asset that is right."""
+
+    path: Path
+    sha256: str
+    vocab_size: int
+    eod: int
+
+
+def verify_tokenizer(path: Path | None = None) -> VerifiedTokenizer:
+    """Verifies the asset's bytes, loads the encoding and tries each special id. Raises TokenizerError."""
+    asset = tokenizer.verify_asset(tokenizer.locate_asset(path))
+    encoding = tokenizer.load_encoding(asset)
+    expected = {
+        "<|endoftext|>": tokenizer.EOD,
+        "<|return|>": tokenizer.RETURN,
+        "<|constrain|>": tokenizer.CONSTRAIN,
+        "<|channel|>": tokenizer.CHANNEL,
+        "<|start|>": tokenizer.START,
+        "<|end|>": tokenizer.END,
+        "<|message|>": tokenizer.MESSAGE,
+        "<|call|>": tokenizer.CALL,
+    }
+    for text, token in expected.items():
+        if (found := encoding.encode(text, allowed_special="all")) != [token]:
+            raise TokenizerError(
+                f"openai-harmony encodes {text} as {found}, not [{token}]",
+                where=str(asset),
+                remedy="install the pinned openai-harmony (constraints.txt)",
+            )
+    return VerifiedTokenizer(
+        path=asset, sha256=tokenizer.ASSET_SHA256, vocab_size=tokenizer.VOCAB_SIZE, eod=tokenizer.EOD
+    )

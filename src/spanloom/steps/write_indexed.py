@@ -1,0 +1,254 @@
+"""Step 4, once a shard: rendered documents → the dataset's files, supervision shifted to labels.
+
+In: one rendered shard, its ids, the split. Out: under the dataset root, for each split that has rows,
+`shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl` where rows were set
+aside; and the shard's inventory, which the manifest is made of.
+"""
+
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.errors import ArtifactError
+from spanloom.harmony.rendered import (
+    IDS_JSON,
+    IDS_SCHEMA,
+    RENDERED_JSON,
+    files_stand,
+    part_name,
+    read_ids,
+    read_rendered,
+    read_sidecar,
+    verify_files,
+)
+from spanloom.harmony.split_files import SPLIT_JSON, read_valid
+from spanloom.megatron.indexed import ParallelWriter, WrittenFile
+from spanloom.provenance import code_sha256, readable_json, sha256_json
+from spanloom.split import SPLITS
+from spanloom.storage import fsync_file, publish, publish_bytes, sha256_file, temporary_beside, write_atomically
+from spanloom.supervision import ALIGNMENT, SPAN_NAMES, Lengths, TokenDocuments, shift_to_labels, tokens_per_span
+
+ARRAYS = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
+"""File name part → dtype of its `.bin`."""
+
+SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
+"""Training sequence lengths for which the inventory says how many documents fit whole."""
+
+ROWS_SCHEMA = pa.schema(
+    [
+        pa.field("sequence", pa.int64(), nullable=False),
+        *IDS_SCHEMA,
+        pa.field("tokens", pa.int64(), nullable=False),
+        *(pa.field(f"{name}_tokens", pa.int64(), nullable=False) for name in SPAN_NAMES),
+    ]
+)
+
+
+def write_indexed(*, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True) -> dict[str, Any]:
+    """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
+
+    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
+    bytes raises ConflictError. With `resume`, a shard whose inventory and files stand is left alone.
+    Returns what the inventory holds.
+    """
+    shard = read_sidecar(rendered / RENDERED_JSON)
+    ids_json = read_sidecar(ids / IDS_JSON)
+    split_json = read_sidecar(split / SPLIT_JSON)
+    _check_belong_together(shard, ids_json, split_json, rendered)
+    key = sha256_json({"rendered": shard, "ids": ids_json, "split": split_json, "code_sha256": code_sha256()})
+    if resume and (standing := _standing(inventory, root, key)) is not None:
+        return standing
+    for part in shard["parts"]:
+        verify_files(rendered, part["files"])
+    for part in ids_json["parts"]:
+        verify_files(ids, part["files"])
+
+    number = shard["shard"]
+    valid = read_valid(split, number, shard["rows_read"])
+    with ExitStack() as stack:
+        writers = [stack.enter_context(_SplitWriter(root, name, number)) for name in SPLITS]
+        pairs = zip(read_rendered(rendered, shard["parts"]), read_ids(ids, ids_json["parts"]), strict=True)
+        for rendered_rows, id_rows in pairs:
+            if not np.array_equal(rendered_rows.rows, id_rows.column("row").to_numpy()):
+                raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
+            _append(writers, rendered_rows.documents, id_rows, valid[rendered_rows.rows])
+        splits = {writer.split: writer.publish() for writer in writers}
+
+    result = {
+        "artifact": "shard_inventory_v1",
+        "key": key,
+        **{name: shard[name] for name in ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "caps")},
+        "split": {name: split_json[name] for name in ("rule", "valid_fraction", "threshold", "repeated_rows")},
+        "alignment": ALIGNMENT,
+        "rows_read": shard["rows_read"],
+        "rejected": shard["rejected"],
+        "rejects_file": _publish_rejects(rendered, shard, root),
+        "splits": splits,
+    }
+    write_atomically(inventory, readable_json(result))
+    return result
+
+
+class _SplitWriter:
+    """The files of one split of one shard, and the counts of what went into them."""
+
+    def __init__(self, root: Path, split: str, shard: int) -> None:
+        self.split = split
+        self._root = root
+        self._directory = root / split
+        self._name = f"shard_{shard:02d}"
+        self._arrays = ParallelWriter(
+            {name: (self._directory / f"{self._name}_{name}", dtype) for name, dtype in ARRAYS.items()}
+        )
+        self._rows = _RowsWriter(self._directory / f"{self._name}_rows.parquet")
+        self._tokens = self._longest = 0
+        self._span_tokens = np.zeros(len(SPAN_NAMES), dtype=np.int64)
+        self._fitting = np.zeros(len(SEQUENCE_LENGTHS), dtype=np.int64)
+
+    def __enter__(self) -> "_SplitWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._arrays.__exit__()
+        self._rows.discard()
+
+    def append_arrays(self, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        self._arrays.append(lengths, arrays)
+        self._tokens += int(lengths.sum(dtype=np.int64))
+        self._longest = max(self._longest, int(lengths.max(initial=0)))
+        self._fitting += [int((lengths <= limit).sum()) for limit in SEQUENCE_LENGTHS]
+
+    def append_rows(self, id_rows: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
+        self._rows.append(id_rows, lengths, span_tokens)
+        self._span_tokens += span_tokens.sum(axis=0)
+
+    def publish(self) -> dict[str, Any]:
+        files = [*self._rows.publish(), *self._arrays.publish()]
+        return {
+            "sequences": self._arrays.sequences,
+            "tokens": self._tokens,
+            "span_tokens": dict(zip(SPAN_NAMES, self._span_tokens.tolist(), strict=True)),
+            "longest": self._longest,
+            "fitting": dict(zip(map(str, SEQUENCE_LENGTHS), self._fitting.tolist(), strict=True)),
+            "files": [
+                {"path": file.path.relative_to(self._root).as_posix(), "bytes": file.bytes, "sha256": file.sha256}
+                for file in files
+            ],
+        }
+
+
+class _RowsWriter:
+    """`shard_NN_rows.parquet`: one row a sequence, so that a document can be found and statistics sliced."""
+
+    _GROUP = 65536
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary: Path | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = self._written = 0
+
+    def append(self, id_rows: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
+        sequence = np.arange(self._written + self._buffered, self._written + self._buffered + id_rows.num_rows)
+        columns = [pa.array(sequence), *id_rows.columns, pa.array(lengths.astype(np.int64))]
+        columns += [pa.array(span_tokens[:, span]) for span in range(len(SPAN_NAMES))]
+        self._buffer.append(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
+        self._buffered += id_rows.num_rows
+        if self._buffered >= self._GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._buffered:
+            return
+        if self._writer is None:
+            self._temporary = temporary_beside(self._path)
+            self._writer = pq.ParquetWriter(self._temporary, ROWS_SCHEMA, compression="zstd")
+        self._writer.write_table(pa.Table.from_batches(self._buffer), row_group_size=2 * self._GROUP)
+        self._written, self._buffered, self._buffer = self._written + self._buffered, 0, []
+
+    def publish(self) -> list[WrittenFile]:
+        self._flush()
+        if self._writer is None or self._temporary is None:
+            return []
+        self._writer.close()
+        fsync_file(self._temporary)
+        record = WrittenFile(
+            path=self._path, bytes=self._temporary.stat().st_size, sha256=sha256_file(self._temporary)
+        )
+        publish(self._temporary, self._path, record.sha256)
+        return [record]
+
+    def discard(self) -> None:
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _append(
+    writers: list[_SplitWriter], documents: TokenDocuments, id_rows: pa.RecordBatch, valid: npt.NDArray[np.bool_]
+) -> None:
+    """Shifts a batch and deals its documents out to the splits.
+
+    Arrays go in runs of neighbours of one split, as slices without a copy:
+
+        valid [F F T F]  →  train 0:2 · valid 2:3 · train 3:4
+    """
+    lengths = documents.lengths
+    arrays = {
+        "tokens": documents.tokens,
+        "lossmask": shift_to_labels(documents.loss_mask, lengths),
+        "span": shift_to_labels(documents.span_id, lengths),
+    }
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    edges = [0, *(np.flatnonzero(valid[1:] != valid[:-1]) + 1).tolist(), len(documents)]
+    for first, last in pairwise(edges):
+        run = slice(ends[first], ends[last])
+        writers[int(valid[first])].append_arrays(
+            lengths[first:last], {name: values[run] for name, values in arrays.items()}
+        )
+    span_tokens = tokens_per_span(arrays["span"], lengths)
+    for split, writer in enumerate(writers):
+        chosen = valid == bool(split)
+        if chosen.any():
+            writer.append_rows(id_rows.filter(pa.array(chosen)), lengths[chosen], span_tokens[chosen])
+
+
+def _check_belong_together(
+    shard: dict[str, Any], ids_json: dict[str, Any], split_json: dict[str, Any], rendered: Path
+) -> None:
+    number = shard["shard"]
+    split_rows = {count["shard"]: (count["rows_read"], count["rows"]) for count in split_json["shards"]}
+    rows = (shard["rows_read"], shard["rows"])
+    if ids_json["shard"] != number or (ids_json["rows_read"], ids_json["rows"]) != rows or split_rows.get(number) != rows:
+        raise ArtifactError(
+            f"the rendered shard {number:02d}, its ids and the split are not of one making",
+            where=str(rendered),
+            remedy="run render-shard and assemble-split again",
+        )
+
+
+def _standing(inventory: Path, root: Path, key: str) -> dict[str, Any] | None:
+    if not inventory.is_file():
+        return None
+    found = read_sidecar(inventory)
+    if found.get("key") != key:
+        return None
+    files = [file for split in found["splits"].values() for file in split["files"]]
+    files += [found["rejects_file"]] if found["rejects_file"] else []
+    return found if files_stand(root, {file["path"]: file["sha256"] for file in files}) else None
+
+
+def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[str, Any] | None:
+    names = [f"{part_name(part['part'])}.rejects.jsonl" for part in shard["parts"] if part["rejected"]]
+    if not names:
+        return None
+    path = root / "rejects" / f"shard_{shard['shard']:02d}.jsonl"
+    data = b"".join((rendered / name).read_bytes() for name in names)
+    publish_bytes(data, path)
+    return {"path": path.relative_to(root).as_posix(), "bytes": len(data), "sha256": sha256_file(path)}

@@ -1,0 +1,121 @@
+"""Token documents and their supervision: which tokens carry loss, and which span of the answer each belongs to.
+
+In: flat token arrays with one value of supervision per token. Out: the same arrays aligned to *labels*, for the disk.
+
+Everything in memory and in intermediate artifacts is **token-aligned**: position t describes token t. Training reads
+position t as "predict token t+1", so on disk the supervision is shifted left by one. `shift_to_labels` is that one place.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import ArtifactError
+
+ALIGNMENT = "labels_shift_left_1"
+"""Name of the on-disk alignment, recorded in every manifest: supervision[t] describes tokens[t + 1]."""
+
+SPAN_CONTEXT, SPAN_ANALYSIS, SPAN_FINAL = 0, 1, 2
+SPAN_NAMES = ("context", "analysis", "final")
+"""`SPAN_NAMES[span_id]`: context carries no loss; analysis is the reasoning; final is the answer."""
+
+Tokens = npt.NDArray[np.int32]
+Flags = npt.NDArray[np.uint8]
+Lengths = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenDocuments:
+    """N documents laid end to end, token-aligned.
+
+    tokens     int32 [T]  token ids
+    loss_mask  uint8 [T]  1 = trained
+    span_id    uint8 [T]  0 context · 1 analysis · 2 final
+    lengths    int32 [N]  tokens per document, all ≥ 1, sum = T
+    """
+
+    tokens: Tokens
+    loss_mask: Flags
+    span_id: Flags
+    lengths: Lengths
+
+    def __post_init__(self) -> None:
+        wanted = {"tokens": np.int32, "loss_mask": np.uint8, "span_id": np.uint8, "lengths": np.int32}
+        for name, dtype in wanted.items():
+            array = getattr(self, name)
+            if array.dtype != dtype or array.ndim != 1:
+                raise ArtifactError(f"{name} must be one-dimensional {np.dtype(dtype)}, got {array.dtype} {array.shape}")
+        if self.lengths.size and int(self.lengths.min()) < 1:
+            raise ArtifactError("a document has no tokens")
+        total = int(self.lengths.sum(dtype=np.int64))
+        if not total == self.tokens.size == self.loss_mask.size == self.span_id.size:
+            raise ArtifactError(
+                f"lengths add up to {total} but there are {self.tokens.size} tokens, "
+                f"{self.loss_mask.size} mask values and {self.span_id.size} span values"
+            )
+
+    def __len__(self) -> int:
+        return self.lengths.size
+
+    def head(self, count: int) -> "TokenDocuments":
+        """The first `count` documents."""
+        end = int(self.lengths[:count].sum(dtype=np.int64))
+        return TokenDocuments(
+            tokens=self.tokens[:end],
+            loss_mask=self.loss_mask[:end],
+            span_id=self.span_id[:end],
+            lengths=self.lengths[:count],
+        )
+
+
+def spans_from_messages(
+    tokens: Tokens, labels_per_message: Flags, *, message_start: int
+) -> Flags:
+    """Span of every token, given the span of every message.
+
+    Every message opens with exactly one `message_start` token and content cannot emit it, so counting starts gives
+    the message a token belongs to:
+
+        tokens            S u M h i E S a C f M o k R      (S = message_start)
+        cumsum(S) - 1     0 0 0 0 0 0 1 1 1 1 1 1 1 1
+        labels [0, 2]     0 0 0 0 0 0 2 2 2 2 2 2 2 2
+
+    Args: tokens int32 [T]; labels_per_message uint8 [M]. Returns uint8 [T].
+    Raises ValueError when the tokens do not begin with a start or hold another number of starts than M.
+    """
+    starts = tokens == message_start
+    if tokens.size and not starts[0]:
+        raise ValueError("the tokens do not begin with a message")
+    if int(starts.sum()) != labels_per_message.size:
+        raise ValueError(f"{labels_per_message.size} messages, but {int(starts.sum())} message starts in the tokens")
+    return labels_per_message[np.cumsum(starts) - 1]
+
+
+def shift_to_labels(values: Flags, lengths: Lengths) -> Flags:
+    """Token-aligned supervision → label-aligned, document by document: `v[1:] + [0]`.
+
+        values    [0 0 2 2 | 0 1 2]   lengths [4 3]
+        returned  [0 2 2 0 | 1 2 0]
+
+    Args: values uint8 [T]; lengths int32 [N], all ≥ 1, sum = T. Returns a new uint8 [T].
+    """
+    shifted = np.empty_like(values)
+    if values.size:
+        shifted[:-1] = values[1:]
+        shifted[np.cumsum(lengths, dtype=np.int64) - 1] = 0
+    return shifted
+
+
+def tokens_per_span(span_id: Flags, lengths: Lengths) -> npt.NDArray[np.int64]:
+    """Tokens of each span in each document.
+
+    Args: span_id uint8 [T]; lengths int32 [N], all ≥ 1. Returns int64 [N, 3], columns in the order of `SPAN_NAMES`.
+    """
+    counts = np.zeros((lengths.size, len(SPAN_NAMES)), dtype=np.int64)
+    if lengths.size:
+        firsts = np.cumsum(lengths, dtype=np.int64) - lengths
+        for span in (SPAN_ANALYSIS, SPAN_FINAL):
+            counts[:, span] = np.add.reduceat(span_id == span, firsts, dtype=np.int64)
+        counts[:, SPAN_CONTEXT] = lengths - counts[:, 1:].sum(axis=1)
+    return counts

@@ -1,0 +1,105 @@
+"""Worker processes: a pool that dies with its parent, and the counters through which it reports while it works.
+
+In: a number of workers. Out: a pool to submit work to, and `Counters` that anyone may read at any time.
+Processes, not threads: openai-harmony holds the GIL while it renders.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from spanloom.errors import WorkerError
+
+T = TypeVar("T")
+
+_SPAWN = multiprocessing.get_context("spawn")
+_FIELDS = ("rows", "tokens", "rejects")
+
+
+class Counters:
+    """Rows, tokens and rejects of every shard, in memory that all workers share."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self._values = _SPAWN.Array("q", shards * len(_FIELDS))
+
+    def add(self, shard: int, *, rows: int = 0, tokens: int = 0, rejects: int = 0) -> None:
+        with self._values.get_lock():
+            for field, count in enumerate((rows, tokens, rejects)):
+                self._values[shard * len(_FIELDS) + field] += count
+
+    def read(self, shard: int) -> tuple[int, int, int]:
+        """`(rows, tokens, rejects)` of a shard so far."""
+        first = shard * len(_FIELDS)
+        with self._values.get_lock():
+            rows, tokens, rejects = self._values[first : first + len(_FIELDS)]
+        return rows, tokens, rejects
+
+
+class Pool:
+    """A process pool whose failures name the work that was lost."""
+
+    def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
+        self._executor, self.workers = executor, workers
+
+    def submit(self, work: Callable[..., T], /, *arguments: Any, **named: Any) -> "Future[T]":
+        try:
+            return self._executor.submit(work, *arguments, **named)
+        except BrokenProcessPool as broken:
+            raise _worker_died("before it was given more work") from broken
+
+    def result(self, future: "Future[T]", what: str) -> T:
+        """The outcome of submitted work; `what` names it for the message when its process died."""
+        try:
+            return future.result()
+        except BrokenProcessPool as broken:
+            raise _worker_died(f"while the pool was busy with {what}") from broken
+
+
+def _worker_died(when: str) -> WorkerError:
+    return WorkerError(
+        f"a worker process died {when} (killed, or out of memory)",
+        remedy="run the same command again: finished parts are kept. With too little memory, lower --workers",
+    )
+
+
+@contextmanager
+def process_pool(workers: int, counters: Counters | None = None) -> Iterator[Pool]:
+    """A pool of `workers` fresh processes. Leaving the block by an exception drops the work that has not begun."""
+    executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters,))
+    try:
+        yield Pool(executor, workers)
+    except BaseException:
+        # Not waiting for the work at hand: its result is not wanted, and parts are only ever renamed in when whole.
+        for process in list((executor._processes or {}).values()):
+            process.terminate()
+        executor.shutdown(wait=True, cancel_futures=True)
+        raise
+    else:
+        executor.shutdown(wait=True)
+
+
+counters_here: Counters | None = None
+"""In a worker: the counters of the run it belongs to."""
+
+
+def _start_worker(counters: Counters | None) -> None:
+    global counters_here
+    counters_here = counters
+    # Ctrl-C goes to the whole process group; the parent alone decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+def _die_with_parent() -> None:
+    """A worker of a killed parent would go on writing into a directory that the next run already uses."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
