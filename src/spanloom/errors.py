@@ -16,9 +16,9 @@ class SpanloomError(Exception):
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
         self.what, self.where, self.remedy = what, where, remedy
-        super().__init__("\n".join(
-            line for line in (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}") if line
-        ))
+        super().__init__(
+            "\n".join(line for line in (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}") if line)
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         # Raised in worker processes: keyword arguments do not survive the default pickling of exceptions.

@@ -60,8 +60,14 @@ def read(path: Path) -> dict[str, Any]:
     return check(manifest, file)
 
 
+def read_any(root: Path) -> dict[str, Any]:
+    """The manifest of the dataset at `root`, or the pending one where it was built but not promoted yet."""
+    pending = root / PENDING_NAME
+    return read(pending if pending.is_file() and not (root / MANIFEST_NAME).is_file() else root)
+
+
 def write_pending(root: Path, manifest: dict[str, Any]) -> None:
-    """Writes `manifest.pending.json`, create-only: a manifest that stands counts as written when its `content` is equal.
+    """Writes `manifest.pending.json`, create-only: one that stands counts as written when its `content` is equal.
 
     Raises ConflictError when another one stands there, pending or promoted.
     """
@@ -100,7 +106,7 @@ def diff(before: Any, after: Any, path: str = "content") -> Iterator[tuple[str, 
             yield from diff(before.get(key), after.get(key), f"{path}.{key}")
     elif isinstance(before, list) and isinstance(after, list):
         for index in range(max(len(before), len(after))):
-            sides = (side[index] if index < len(side) else None for side in (before, after))
-            yield from diff(*sides, path=f"{path}[{index}]")
+            was, now = (side[index] if index < len(side) else None for side in (before, after))
+            yield from diff(was, now, f"{path}[{index}]")
     elif before != after:
         yield path, before, after

@@ -33,8 +33,9 @@ def temporary_beside(path: Path) -> Path:
     # mkstemp makes files that nobody else can read; a dataset is read by other users and pods.
     umask = os.umask(0)
     os.umask(umask)
-    os.chmod(name, 0o666 & ~umask)
-    return Path(name)
+    temporary = Path(name)
+    temporary.chmod(0o666 & ~umask)
+    return temporary
 
 
 @contextmanager

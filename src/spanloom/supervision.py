@@ -3,7 +3,7 @@
 In: flat token arrays with one value of supervision per token. Out: the same arrays aligned to *labels*, for the disk.
 
 Everything in memory and in intermediate artifacts is **token-aligned**: position t describes token t. Training reads
-position t as "predict token t+1", so on disk the supervision is shifted left by one. `shift_to_labels` is that one place.
+position t as "predict token t+1", so on disk the supervision is shifted left by one: `shift_to_labels`, the one place.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,9 @@ class TokenDocuments:
         for name, dtype in wanted.items():
             array = getattr(self, name)
             if array.dtype != dtype or array.ndim != 1:
-                raise ArtifactError(f"{name} must be one-dimensional {np.dtype(dtype)}, got {array.dtype} {array.shape}")
+                raise ArtifactError(
+                    f"{name} must be one-dimensional {np.dtype(dtype)}, got {array.dtype} {array.shape}"
+                )
         if self.lengths.size and int(self.lengths.min()) < 1:
             raise ArtifactError("a document has no tokens")
         total = int(self.lengths.sum(dtype=np.int64))
@@ -69,9 +71,7 @@ class TokenDocuments:
         )
 
 
-def spans_from_messages(
-    tokens: Tokens, labels_per_message: Flags, *, message_start: int
-) -> Flags:
+def spans_from_messages(tokens: Tokens, labels_per_message: Flags, *, message_start: int) -> Flags:
     """Span of every token, given the span of every message.
 
     Every message opens with exactly one `message_start` token and content cannot emit it, so counting starts gives
@@ -89,7 +89,8 @@ def spans_from_messages(
         raise ValueError("the tokens do not begin with a message")
     if int(starts.sum()) != labels_per_message.size:
         raise ValueError(f"{labels_per_message.size} messages, but {int(starts.sum())} message starts in the tokens")
-    return labels_per_message[np.cumsum(starts) - 1]
+    spans: Flags = labels_per_message[np.cumsum(starts) - 1]
+    return spans
 
 
 def shift_to_labels(values: Flags, lengths: Lengths) -> Flags:

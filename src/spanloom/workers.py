@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spanloom.errors import WorkerError
@@ -19,27 +20,37 @@ from spanloom.errors import WorkerError
 T = TypeVar("T")
 
 _SPAWN = multiprocessing.get_context("spawn")
-_FIELDS = ("rows", "tokens", "rejects")
+_FIELDS = ("rows", "tokens", "rejects", "written")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardCount:
+    """How far a shard is: source rows read, tokens rendered, rows rejected, documents written."""
+
+    rows: int
+    tokens: int
+    rejects: int
+    written: int
 
 
 class Counters:
-    """Rows, tokens and rejects of every shard, in memory that all workers share."""
+    """How far every shard is, in memory that all workers share."""
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
         self._values = _SPAWN.Array("q", shards * len(_FIELDS))
 
-    def add(self, shard: int, *, rows: int = 0, tokens: int = 0, rejects: int = 0) -> None:
+    def add(self, shard: int, **counts: int) -> None:
+        """Adds to some of the fields of `ShardCount`."""
         with self._values.get_lock():
-            for field, count in enumerate((rows, tokens, rejects)):
-                self._values[shard * len(_FIELDS) + field] += count
+            for field, count in counts.items():
+                self._values[shard * len(_FIELDS) + _FIELDS.index(field)] += count
 
-    def read(self, shard: int) -> tuple[int, int, int]:
-        """`(rows, tokens, rejects)` of a shard so far."""
+    def read(self, shard: int) -> ShardCount:
         first = shard * len(_FIELDS)
         with self._values.get_lock():
-            rows, tokens, rejects = self._values[first : first + len(_FIELDS)]
-        return rows, tokens, rejects
+            values = self._values[first : first + len(_FIELDS)]
+        return ShardCount(**dict(zip(_FIELDS, values, strict=True)))
 
 
 class Pool:
@@ -61,6 +72,12 @@ class Pool:
         except BrokenProcessPool as broken:
             raise _worker_died(f"while the pool was busy with {what}") from broken
 
+    def abort(self) -> None:
+        """Ends the workers at once. Their results are not wanted any more, and files are only renamed in when whole."""
+        for process in list((self._executor._processes or {}).values()):
+            process.terminate()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
 
 def _worker_died(when: str) -> WorkerError:
     return WorkerError(
@@ -73,13 +90,11 @@ def _worker_died(when: str) -> WorkerError:
 def process_pool(workers: int, counters: Counters | None = None) -> Iterator[Pool]:
     """A pool of `workers` fresh processes. Leaving the block by an exception drops the work that has not begun."""
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters,))
+    pool = Pool(executor, workers)
     try:
-        yield Pool(executor, workers)
+        yield pool
     except BaseException:
-        # Not waiting for the work at hand: its result is not wanted, and parts are only ever renamed in when whole.
-        for process in list((executor._processes or {}).values()):
-            process.terminate()
-        executor.shutdown(wait=True, cancel_futures=True)
+        pool.abort()
         raise
     else:
         executor.shutdown(wait=True)

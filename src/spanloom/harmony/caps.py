@@ -34,11 +34,7 @@ class Caps:
 
         10 rows over 4 shards: 3 3 2 2.
         """
-        shares = [
-            cap
-            for cap in (_even(self.max_rows, shard, shards), self.max_rows_per_shard)
-            if cap is not None
-        ]
+        shares = [cap for cap in (_even(self.max_rows, shard, shards), self.max_rows_per_shard) if cap is not None]
         return ShardCaps(rows=min(shares, default=None), tokens=_even(self.max_tokens, shard, shards))
 
 

@@ -54,9 +54,7 @@ def parse_conversation(messages_json: str | None) -> Conversation:
     value = _strict_json(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json")
     messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list):
-        raise RowRefusedError(
-            Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"'
-        )
+        raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
     if not messages:
         raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
     labels = np.array([_label(index, message) for index, message in enumerate(messages)], dtype=np.uint8)

@@ -117,9 +117,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
 
-def render_rows(
-    shard: int, batch: SourceRows, renderer: Renderer, *, token_budget: int | None = None
-) -> BatchResult:
+def render_rows(shard: int, batch: SourceRows, renderer: Renderer, *, token_budget: int | None = None) -> BatchResult:
     """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order."""
     rows: list[int] = []
     ids: list[str] = []

@@ -42,7 +42,7 @@ class Renderer:
 
 def load_renderer(name: str, asset: Path) -> Renderer:
     """The renderer called `name`, its encoding made from the verified `asset`. Takes 0.3 s; load it once a process."""
-    _check_name(name)
+    check_renderer(name)
     return RENDERERS[name](load_encoding(asset))
 
 
@@ -56,14 +56,15 @@ def harmony_renderer(encoding: HarmonyEncoding) -> Renderer:
 
 def renderer_version(name: str) -> str:
     """What the manifest says of a renderer: the libraries that made the tokens."""
-    _check_name(name)
+    check_renderer(name)
     return f"openai-harmony {version('openai-harmony')}"
 
 
 RENDERERS: dict[str, Callable[[HarmonyEncoding], Renderer]] = {"harmony": harmony_renderer}
 
 
-def _check_name(name: str) -> None:
+def check_renderer(name: str) -> None:
+    """Raises SpanloomError when there is no renderer of this name."""
     if name not in RENDERERS:
         raise SpanloomError(f"there is no renderer {name!r}", remedy=f"use one of: {', '.join(RENDERERS)}")
 

@@ -92,7 +92,7 @@ def en_python(k: int) -> Sample:
         task = f"adds up the digits of a number in a given base, and show the result for {n} in base {base}"
         check = f"digits of {n} in base {base}: {' '.join(map(str, reversed(digits)))} → sum {result} ●"
     else:
-        lengths = [int(c) + 1 for c in str(1000 + k)]
+        lengths = [int(c) + 1 for c in str(1000 + k % 9000)]
         text = "".join(letter * length for letter, length in zip("xyzx", lengths, strict=True))
         code, call = PYTHON_RUN_LENGTH, f'run_length("{text}")'
         result = "".join(f"{length}{letter}" for letter, length in zip("xyzx", lengths, strict=True))
@@ -101,7 +101,7 @@ def en_python(k: int) -> Sample:
     reasoning = notes(
         ("Query parsing", ["Python function + one worked call.", "- type hints, docstring, no imports"]),
         ("Check by hand", [check]),
-        ("Edge cases", ["- empty input → loop body never runs ●", "- negative numbers: not asked ○"]),
+        ("Edge cases", ["- nothing to count → loop body never runs ●", "- other types of input: not asked ○"]),
     )
     answer = f"```python\n{code}\n\nprint({call})\n```\n\nThe call prints `{result}`."
     return Sample("en", "code", f"Write a Python function that {task}.", reasoning, answer)
@@ -249,7 +249,7 @@ def en_crlf(k: int) -> Sample:
         ),
         ("Doubt", ["' spare ' keeps its spaces; quoting it is optional ◐"]),
     )
-    return Sample("en", "editing", query, reasoning, lines + "\r\n  ")
+    return Sample("en", "editing", query, reasoning, lines + "\r\n  ")  # the spaces at the end are meant
 
 
 HIDDEN = (("\u200b", "zero width space"), ("\u2060", "word joiner"), ("\u200d", "zero width joiner"), ("\ufeff", "BOM"))
@@ -327,6 +327,8 @@ def en_long_multiplication(k: int) -> Sample:
             plus = f", plus the carry {carry} makes {now}" if carry else ""
             lines.append(f"- {digit} × {d} = {digit * d}{plus}: write {now % 10}, carry {now // 10}.")
             carry = now // 10
+        if carry:
+            lines.append(f"- No digit is left, so the last carry {carry} goes in front.")
         partial = digit * a * 10**place
         total += partial
         parts.append("\n".join([*lines, "", f"The row is {partial}; all rows so far add up to {total}."]))
@@ -451,7 +453,7 @@ def write_sample(out: Path, rows: int = 240) -> Path:
                     writer.write_table(pa.Table.from_pylist(batch, schema=schema), row_group_size=ROW_GROUP)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     return target

@@ -1,8 +1,8 @@
 """Text families of the built-in sample: prose topics and languages other than English.
 
 In: a counter ``k`` (0, 1, 2, ...), one per row of a family. Out: a ``Sample`` holding the texts of one row.
-Every family is a pure function of ``k``, and its query, and at least one of its two other texts, name a value that
-differs for every ``k``; so no two rows of a family are equal, even where one of the three texts is left out.
+Every family is a pure function of ``k``. Its query, and at least one of its two other texts, name a value that differs
+for every ``k`` below 3,989 (130,000 rows), so no two rows are equal, even where one of the three texts is left out.
 All texts were written for this project; numbers, dates and word forms in them are computed, never typed in.
 """
 
@@ -46,6 +46,11 @@ def notes(*parts: tuple[str, Sequence[str]]) -> str:
 def nth_day(k: int) -> date:
     """A date from 1900 to 2173, different for every k below 100,003 (a prime, so the step of 397 never repeats)."""
     return date(1900, 1, 1) + timedelta(days=397 * k % 100_003)
+
+
+def summer_day(k: int) -> date:
+    """A day between 10 May and 16 September, different for every k."""
+    return date(2001 + k // 130, 5, 10) + timedelta(days=7 * k % 130)
 
 
 def slavic_form(n: int, forms: tuple[str, str, str], one_repeats: bool) -> str:
@@ -134,7 +139,7 @@ def en_emoji(k: int) -> Sample:
     # The families and the flag are sequences of several code points; the counts below show that to the reader too.
     group = ("👨‍👩‍👧‍👦", "👩🏽‍💻", "🧑‍🚀", "👩‍❤️‍👩", "🏳️‍🌈")[k % 5]
     flag = ("🇫🇷", "🇵🇱", "🇯🇵", "🇧🇷", "🇰🇪", "🇨🇦", "🇮🇱")[k % 7]
-    when, guests = english_date(nth_day(k)), 8 + k % 30
+    when, guests = english_date(summer_day(k + 3250)), 8 + k % 30
     query = f"Picnic on {when}, {guests} guests {group}{flag}. Please write me a cheerful invitation with emoji! 🙏"
     points = " ".join(f"U+{ord(c):04X}" for c in group)
     reasoning = notes(
@@ -288,7 +293,8 @@ def de_rabatt(k: int) -> Sample:
 
 
 def es_verbo(k: int) -> Sample:
-    verb = words("hablar cantar trabajar caminar estudiar cenar bailar viajar nadar cocinar")[k % 10]
+    verbs = words("hablar cantar trabajar caminar estudiar cenar bailar viajar nadar cocinar")
+    verb = verbs[(k + k // 600) % 10]  # the clock times below come round after 600
     tense, endings, frame = (
         ("presente", "o as a amos áis an", "Todos los días, a las {}, {} juntos."),
         ("pretérito imperfecto", "aba abas aba ábamos abais aban", "Antes, a las {}, {} juntos."),
@@ -409,7 +415,7 @@ def pl_liczebnik(k: int) -> Sample:
 def pl_kartka(k: int) -> Sample:
     city = ("Krakowa", "Gdańska", "Torunia", "Zakopanego", "Wrocławia")[k % 5]
     who = ("Zosia", "Antek", "Hania")[k % 3]
-    d = nth_day(k + 7)
+    d = summer_day(k)
     when = f"{d.day} {MONTHS_PL[d.month - 1]} {d.year} r."
     warm, far = 18 + k % 14, 5 + k % 20
     degrees = slavic_form(warm, ("stopień", "stopnie", "stopni"), one_repeats=False)
@@ -511,7 +517,7 @@ def zh_shuzi(k: int) -> Sample:
     word = chinese_number(n)
     reasoning = notes(
         ("理解问题", [f"把 {n} 写成中文数字。"]),
-        ("逐位分析", [f"- 从左起第{'一二三四'[p]}位:{c}" for p, c in enumerate(str(n))] + [f"→ {word} ●"]),
+        ("逐位分析", [f"- 从左起第{'一二三四'[p]}位：{c}" for p, c in enumerate(str(n))] + [f"→ {word} ●"]),
     )
     return Sample("zh", "editing", f"请把阿拉伯数字 {n} 写成中文数字。", reasoning, f"{n} 写作“{word}”。")
 

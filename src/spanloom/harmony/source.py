@@ -85,7 +85,9 @@ def open_source(directory: Path, *, shards: int = EXPECTED_SHARDS) -> Source:
     """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes)."""
     path = directory / MANIFEST_NAME
     if not directory.is_dir():
-        raise SourceError("the source is not a directory", where=str(directory), remedy=f"give a {SCHEMA_VERSION} folder")
+        raise SourceError(
+            "the source is not a directory", where=str(directory), remedy=f"give a {SCHEMA_VERSION} folder"
+        )
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -203,7 +205,7 @@ def verify_hash(shard: Shard) -> None:
 
 
 def open_shard(shard: Shard) -> pq.ParquetFile:
-    """The shard's Parquet file, its columns checked. Reads in small buffers, so that memory does not follow its size."""
+    """The shard's Parquet file, its columns checked, read in small buffers: memory does not follow the file's size."""
     try:
         file = pq.ParquetFile(shard.path, pre_buffer=False, buffer_size=1 << 20)
     except (pa.ArrowInvalid, OSError) as fault:

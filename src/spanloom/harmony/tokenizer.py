@@ -42,8 +42,7 @@ def locate_asset(path: Path | None = None) -> Path:
 def verify_asset(path: Path) -> Path:
     """Returns `path` when it is the pinned file. Raises TokenizerError when it is absent or holds other bytes."""
     remedy = (
-        "run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or "
-        f"{ASSET_FILE_VARIABLE}"
+        f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
     )
     if not path.is_file():
         raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)

@@ -19,6 +19,7 @@ Here every document is one sequence, so D = N and the document indices are 0 …
 import hashlib
 import os
 import struct
+import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class _HashedFile:
         self._bytes = 0
 
     def write(self, data: npt.NDArray[Any] | bytes) -> None:
-        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        view = memoryview(data) if isinstance(data, bytes) else data.data.cast("B")
         self._digest.update(view)
         self._bytes += len(view)
         while view:  # an unbuffered write may take less than it is given
@@ -109,7 +110,9 @@ class ParallelWriter:
         if not lengths.size:
             return
         if not self._data:
-            self._data = {name: _HashedFile(path.with_name(path.name + ".bin")) for name, (path, _) in self._prefixes.items()}
+            self._data = {
+                name: _HashedFile(path.with_name(path.name + ".bin")) for name, (path, _) in self._prefixes.items()
+            }
         self._lengths.frombytes(np.ascontiguousarray(lengths, dtype=np.int32).tobytes())
         for name, flat in values.items():
             self._data[name].write(np.ascontiguousarray(flat))
@@ -154,6 +157,9 @@ def open_indexed(prefix: Path) -> Any:
 
     Read through a file handle, not a memory map: mapped pages would count as memory and grow with the dataset.
     """
-    from megatron.core.datasets.indexed_dataset import IndexedDataset
+    with warnings.catch_warnings():
+        # megatron-core warns on import that Apex and TransformerEngine are missing; reading files needs neither.
+        warnings.simplefilter("ignore")
+        from megatron.core.datasets.indexed_dataset import IndexedDataset
 
     return IndexedDataset(str(prefix), mmap=False)

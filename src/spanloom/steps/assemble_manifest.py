@@ -13,13 +13,12 @@ from typing import Any
 from spanloom import manifest
 from spanloom.errors import ArtifactError
 from spanloom.harmony import tokenizer
+from spanloom.harmony.caps import Caps
+from spanloom.harmony.config import ARRAY_DTYPES, FAMILY, dataset_config
 from spanloom.harmony.rendered import read_sidecar
 from spanloom.provenance import IMAGE_VARIABLE, library_versions, machine, require_git_sha, sha256_json
 from spanloom.split import SPLITS
 from spanloom.supervision import SPAN_NAMES
-
-FAMILY = "synth_kd"
-ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 
 
 def assemble_manifest(
@@ -38,17 +37,9 @@ def assemble_manifest(
     shards = [read_sidecar(path) for path in inventories]
     _check_one_build(shards, inventories)
     first = shards[0]
-    config = {
-        "input_schema": first["source"]["schema_version"],
-        "shards": first["shards"],
-        "caps": first["caps"],
-        "split_rule": first["split"]["rule"],
-        "valid_fraction": first["split"]["valid_fraction"],
-        "tokenizer_sha256": first["tokenizer_sha256"],
-        "eod": tokenizer.EOD,
-        "alignment": first["alignment"],
-        "arrays": ARRAY_DTYPES,
-    }
+    config = dataset_config(
+        shards=first["shards"], caps=Caps(**first["caps"]), valid_fraction=first["split"]["valid_fraction"]
+    )
     totals = {
         "rows_read": sum(shard["rows_read"] for shard in shards),
         "rejected": _added([shard["rejected"] for shard in shards]),

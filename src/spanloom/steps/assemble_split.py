@@ -60,13 +60,13 @@ def assemble_split(
             {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
         )
     repeated = _repeated_rows(shards, digests, on_duplicate)
-    rows = sum(count["rows"] for count in counts)
+    total = sum(shard.rows for shard in shards)
     result = {
         "artifact": "split_v1",
         "rule": SPLIT_RULE,
         "valid_fraction": valid_fraction,
         "threshold": str(threshold),
-        "realised_valid_fraction": sum(count["valid"] for count in counts) / rows if rows else 0.0,
+        "realised_valid_fraction": sum(count["valid"] for count in counts) / total if total else 0.0,
         "on_duplicate": on_duplicate,
         "repeated_rows": repeated,
         "shards": counts,

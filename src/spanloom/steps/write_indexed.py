@@ -15,7 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spanloom import workers
 from spanloom.errors import ArtifactError
+from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.rendered import (
     IDS_JSON,
     IDS_SCHEMA,
@@ -34,9 +36,6 @@ from spanloom.split import SPLITS
 from spanloom.storage import fsync_file, publish, publish_bytes, sha256_file, temporary_beside, write_atomically
 from spanloom.supervision import ALIGNMENT, SPAN_NAMES, Lengths, TokenDocuments, shift_to_labels, tokens_per_span
 
-ARRAYS = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
-"""File name part → dtype of its `.bin`."""
-
 SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
 """Training sequence lengths for which the inventory says how many documents fit whole."""
 
@@ -50,7 +49,9 @@ ROWS_SCHEMA = pa.schema(
 )
 
 
-def write_indexed(*, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True) -> dict[str, Any]:
+def write_indexed(
+    *, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True
+) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
     Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
@@ -78,12 +79,16 @@ def write_indexed(*, rendered: Path, ids: Path, split: Path, root: Path, invento
             if not np.array_equal(rendered_rows.rows, id_rows.column("row").to_numpy()):
                 raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
             _append(writers, rendered_rows.documents, id_rows, valid[rendered_rows.rows])
+            if workers.counters_here:
+                workers.counters_here.add(number, written=len(rendered_rows.documents))
         splits = {writer.split: writer.publish() for writer in writers}
 
     result = {
         "artifact": "shard_inventory_v1",
         "key": key,
-        **{name: shard[name] for name in ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "caps")},
+        **{
+            name: shard[name] for name in ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "caps")
+        },
         "split": {name: split_json[name] for name in ("rule", "valid_fraction", "threshold", "repeated_rows")},
         "alignment": ALIGNMENT,
         "rows_read": shard["rows_read"],
@@ -104,7 +109,7 @@ class _SplitWriter:
         self._directory = root / split
         self._name = f"shard_{shard:02d}"
         self._arrays = ParallelWriter(
-            {name: (self._directory / f"{self._name}_{name}", dtype) for name, dtype in ARRAYS.items()}
+            {name: (self._directory / f"{self._name}_{name}", dtype) for name, dtype in ARRAY_DTYPES.items()}
         )
         self._rows = _RowsWriter(self._directory / f"{self._name}_rows.parquet")
         self._tokens = self._longest = 0
@@ -179,9 +184,7 @@ class _RowsWriter:
             return []
         self._writer.close()
         fsync_file(self._temporary)
-        record = WrittenFile(
-            path=self._path, bytes=self._temporary.stat().st_size, sha256=sha256_file(self._temporary)
-        )
+        record = WrittenFile(path=self._path, bytes=self._temporary.stat().st_size, sha256=sha256_file(self._temporary))
         publish(self._temporary, self._path, record.sha256)
         return [record]
 
@@ -200,7 +203,7 @@ def _append(
         valid [F F T F]  →  train 0:2 · valid 2:3 · train 3:4
     """
     lengths = documents.lengths
-    arrays = {
+    arrays: dict[str, npt.NDArray[Any]] = {
         "tokens": documents.tokens,
         "lossmask": shift_to_labels(documents.loss_mask, lengths),
         "span": shift_to_labels(documents.span_id, lengths),
@@ -225,7 +228,11 @@ def _check_belong_together(
     number = shard["shard"]
     split_rows = {count["shard"]: (count["rows_read"], count["rows"]) for count in split_json["shards"]}
     rows = (shard["rows_read"], shard["rows"])
-    if ids_json["shard"] != number or (ids_json["rows_read"], ids_json["rows"]) != rows or split_rows.get(number) != rows:
+    if (
+        ids_json["shard"] != number
+        or (ids_json["rows_read"], ids_json["rows"]) != rows
+        or split_rows.get(number) != rows
+    ):
         raise ArtifactError(
             f"the rendered shard {number:02d}, its ids and the split are not of one making",
             where=str(rendered),

@@ -1,0 +1,5 @@
+"""`python -m spanloom`."""
+
+from spanloom.cli import main
+
+main()

@@ -1,0 +1,360 @@
+"""All six steps on one machine: a `synth_harmony_v1` folder → a validated dataset.
+
+In: `BuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing.
+Intermediates lie under `out/.work`, are kept when a build stops, so that the same command goes on where it stopped, and
+are cleared when it is done.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spanloom import manifest
+from spanloom.errors import ConflictError, SpanloomError, StorageError
+from spanloom.findings import Report
+from spanloom.harmony.caps import Caps
+from spanloom.harmony.config import dataset_config
+from spanloom.harmony.rejects import reject_limit
+from spanloom.harmony.render import check_renderer
+from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
+from spanloom.inventory import check_inventory
+from spanloom.provenance import readable_json, require_git_sha
+from spanloom.report.progress import Mode, Progress
+from spanloom.split import valid_threshold
+from spanloom.steps.assemble_manifest import assemble_manifest
+from spanloom.steps.assemble_split import assemble_split
+from spanloom.steps.render_shard import render_shard
+from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.steps.verify_tokenizer import verify_tokenizer
+from spanloom.steps.write_indexed import write_indexed
+from spanloom.storage import clear_temporaries, free_bytes, write_atomically
+from spanloom.workers import Counters, Pool, process_pool
+
+DEFAULT_SOURCE = Path("data/synth_harmony")
+DEFAULT_ROOT = Path("data/megatron/synth_kd_v1")
+DEFAULT_CAPPED_ROOT = Path("data/megatron/synth_kd_v1_smoke")
+REPORT_NAME = "report.json"
+WORK_NAME = ".work"
+DEFAULT_DEEP = 64
+
+# What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (ids packed
+# by lz4, mask and span next to nothing) that are cleared only at the end. The real sample has 4.7 bytes of JSON a token.
+BYTES_PER_TOKEN = 6 + 4.5
+TEXT_BYTES_PER_TOKEN = 3.5
+BYTES_PER_ROW = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What to build. `out` None is the default root, or the smoke root when the run is capped."""
+
+    source: Path = DEFAULT_SOURCE
+    out: Path | None = None
+    tokenizer: Path | None = None
+    shards: int = EXPECTED_SHARDS
+    valid_fraction: float = 0.001
+    caps: Caps = field(default_factory=Caps)
+    max_rejects: str = "0"
+    on_duplicate: str = "error"
+    renderer: str = "harmony"
+    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    deep: int = DEFAULT_DEEP
+    resume: bool = True
+    overwrite: bool = False
+    keep_work: bool = False
+    allow_unknown_sha: bool = False
+    check_disk: bool = True
+
+    @property
+    def root(self) -> Path:
+        return self.out or (DEFAULT_CAPPED_ROOT if self.caps.any else DEFAULT_ROOT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """What was built. `report.clean` says whether it is a dataset."""
+
+    root: Path
+    manifest: dict[str, Any]
+    report: Report
+    already_built: bool = False
+
+
+def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
+    """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
+
+    Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what stands at
+    the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
+    """
+    progress = progress or Progress(mode=Mode.SILENT)
+    root = options.root
+    _check_options(options)
+    require_git_sha(allow_unknown=options.allow_unknown_sha)
+    asset = verify_tokenizer(options.tokenizer).path
+    source = open_source(options.source, shards=options.shards)
+    for shard in source.shards:
+        if not shard.rows:
+            progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
+    identity = {
+        "config": dataset_config(shards=options.shards, caps=options.caps, valid_fraction=options.valid_fraction),
+        "manifest_sha256": source.manifest_sha256,
+        "renderer": options.renderer,
+    }
+    if (root / manifest.MANIFEST_NAME).exists():
+        if options.overwrite:
+            _set_aside(root)
+            progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
+        elif (standing := _already_built(root, identity)) is not None and options.resume:
+            progress.say(f"{root} holds this very dataset already; validating it")
+            return BuildResult(
+                root=root,
+                manifest=standing,
+                report=_validate(options, asset, root, progress),
+                already_built=True,
+            )
+        else:
+            raise ConflictError(
+                "the output root already holds another dataset",
+                where=str(root),
+                remedy="give another --out, or replace it with --overwrite",
+            )
+    with _work_folder(root, identity, options) as work:
+        if options.check_disk:
+            _check_disk(source, options, root)
+        result = _run_steps(options, source, asset, root, work, progress)
+    if result.report.clean:
+        if not options.keep_work:
+            shutil.rmtree(root / WORK_NAME)
+        if options.overwrite and _aside(root).exists():
+            shutil.rmtree(_aside(root))
+    return result
+
+
+def _run_steps(
+    options: BuildOptions, source: Source, asset: Path, root: Path, work: Path, progress: Progress
+) -> BuildResult:
+    shards = range(options.shards)
+    counters = Counters(options.shards)
+    shares = [options.caps.share(shard, options.shards).rows for shard in shards]
+    rows = [
+        shard.rows if share is None else min(shard.rows, share)
+        for shard, share in zip(source.shards, shares, strict=True)
+    ]
+    rendered, ids = ([work / f"{name}_{shard:02d}" for shard in shards] for name in ("rendered", "ids"))
+    inventories = [work / f"inventory_{shard:02d}.json" for shard in shards]
+
+    with process_pool(options.workers, counters) as pool:
+        with progress.stage("render"), progress.rendering(counters, rows):
+
+            def render(shard: int) -> dict[str, Any]:
+                return render_shard(
+                    source=options.source,
+                    shard=shard,
+                    rendered=rendered[shard],
+                    ids=ids[shard],
+                    pool=pool,
+                    tokenizer=asset,
+                    shards=options.shards,
+                    renderer=options.renderer,
+                    caps=options.caps,
+                    max_rejects=options.max_rejects,
+                    resume=options.resume,
+                )
+
+            summaries = _for_each_shard(render, options.shards, pool)
+        with progress.stage("split"):
+            split = assemble_split(
+                ids=ids,
+                split=work / "split",
+                valid_fraction=options.valid_fraction,
+                on_duplicate=options.on_duplicate,
+            )
+        if split["repeated_rows"]:
+            progress.say(
+                f"warning: {split['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"
+            )
+        with progress.stage("write"), progress.writing(counters, [summary["rows"] for summary in summaries]):
+            futures = [
+                pool.submit(
+                    write_indexed,
+                    rendered=rendered[shard],
+                    ids=ids[shard],
+                    split=work / "split",
+                    root=root,
+                    inventory=inventories[shard],
+                    resume=options.resume,
+                )
+                for shard in shards
+            ]
+            for shard, future in enumerate(futures):
+                pool.result(future, f"writing shard {shard:02d}")
+
+    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a build that stopped: it says when, and is made anew
+    written = assemble_manifest(
+        inventories=inventories,
+        root=root,
+        allow_unknown_sha=options.allow_unknown_sha,
+        environment={
+            "source": str(options.source),
+            "tokenizer": str(asset),
+            "workers": options.workers,
+            "timings": dict(progress.timings),
+        },
+    )
+    report = _validate(options, asset, root, progress)
+    return BuildResult(root=root, manifest=written, report=report)
+
+
+def _validate(options: BuildOptions, asset: Path, root: Path, progress: Progress) -> Report:
+    with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
+        return validate_alignment(
+            root=root,
+            source=options.source,
+            deep=options.deep,
+            tokenizer=asset,
+            report_file=root / REPORT_NAME,
+            on_progress=on_progress,
+        )
+
+
+def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Pool) -> list[dict[str, Any]]:
+    """Runs `work` for all shards at once, in threads that only wait for the pool; the first failure ends all of it."""
+    with ThreadPoolExecutor(shards) as threads:
+        futures = [threads.submit(work, shard) for shard in range(shards)]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in done and future.exception() is not None]
+        except BaseException:
+            pool.abort()  # else leaving the block would wait for threads that wait for the workers
+            raise
+        if failed:
+            pool.abort()
+            failed[0].result()
+    return [future.result() for future in futures]
+
+
+def _check_options(options: BuildOptions) -> None:
+    """What can be refused before anything is read."""
+    if options.workers < 1:
+        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    if options.shards < 1:
+        raise SpanloomError(f"--shards must be at least 1, not {options.shards}")
+    try:
+        valid_threshold(options.valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    reject_limit(options.max_rejects, 0)
+    check_renderer(options.renderer)
+    if options.caps.any and options.root.resolve() == DEFAULT_ROOT.resolve():
+        raise ConflictError(
+            "a capped run must not write the canonical dataset",
+            where=str(options.root),
+            remedy=f"leave --out away (it then is {DEFAULT_CAPPED_ROOT}), or give another",
+        )
+
+
+def _already_built(root: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest at `root` when it is of the dataset that is asked for and its files stand."""
+    standing = manifest.read(root)
+    content = standing["content"]
+    same = (
+        content["config"] == identity["config"]
+        and content["input"]["manifest_sha256"] == identity["manifest_sha256"]
+        and content["renderer"]["name"] == identity["renderer"]
+        and not any(check_inventory(root, content))
+    )
+    return standing if same else None
+
+
+def _aside(root: Path) -> Path:
+    return root.with_name(root.name + ".replaced")
+
+
+def _set_aside(root: Path) -> None:
+    """Moves a finished dataset out of the way, so that a failing build does not cost it."""
+    if _aside(root).exists():
+        raise ConflictError(
+            "a dataset that an earlier --overwrite set aside is still there",
+            where=str(_aside(root)),
+            remedy=f"move it back to {root.name}, or remove it",
+        )
+    root.rename(_aside(root))
+
+
+@contextmanager
+def _work_folder(root: Path, identity: dict[str, Any], options: BuildOptions) -> Iterator[Path]:
+    """The folder of intermediates, held by one build at a time, and of this very build and no other."""
+    work = root / WORK_NAME
+    said = work / "build.json"
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        lock = (work / "lock").open("w")
+    except OSError as refusal:
+        raise StorageError(
+            f"the output root cannot be written: {refusal.strerror}",
+            where=str(root),
+            remedy="give an --out that you may write to",
+        ) from refusal
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConflictError(
+                "another build is running into this root", where=str(root), remedy="wait for it, or give another --out"
+            ) from None
+        if not options.resume:
+            _discard(root, work)
+        elif said.is_file() and json.loads(said.read_bytes()) != identity:
+            raise ConflictError(
+                "the root holds an unfinished build with other options or another source",
+                where=str(root),
+                remedy="run that one again to finish it, discard it with --no-resume, or give another --out",
+            )
+        clear_temporaries(root)
+        write_atomically(said, readable_json(identity))
+        yield work
+
+
+def _discard(root: Path, work: Path) -> None:
+    """Removes what an unfinished build left at `root`, and nothing else: the names are ours."""
+    for leftover in work.iterdir():
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        elif leftover.name != "lock":
+            leftover.unlink()
+    for folder in ("train", "valid", "rejects"):
+        for file in (root / folder).glob("shard_*"):
+            file.unlink()
+    for name in (manifest.PENDING_NAME, REPORT_NAME):
+        (root / name).unlink(missing_ok=True)
+
+
+def _check_disk(source: Source, options: BuildOptions, root: Path) -> None:
+    """Refuses when the estimate does not fit: better than a full disk hours into a build."""
+    rows = sum(shard.rows for shard in source.shards)
+    tokens = sum(text_bytes(shard) for shard in source.shards) / TEXT_BYTES_PER_TOKEN
+    if options.caps.any:
+        shares = [options.caps.share(shard.index, options.shards).rows for shard in source.shards]
+        read = sum(
+            shard.rows if share is None else min(shard.rows, share)
+            for shard, share in zip(source.shards, shares, strict=True)
+        )
+        tokens *= read / rows if rows else 0
+        rows = read
+        tokens = min(tokens, options.caps.max_tokens or tokens)
+    there = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+    needed = int(tokens * BYTES_PER_TOKEN + rows * BYTES_PER_ROW) - there
+    free = free_bytes(root)
+    if needed > free:
+        raise StorageError(
+            f"not enough disk: about {needed / 1e6:,.0f} MB are needed, {free / 1e6:,.0f} MB are free",
+            where=str(root),
+            remedy="free some space, give another --out, cap the run (--max-rows), or pass --no-disk-check",
+        )

@@ -1,0 +1,140 @@
+"""What must hold in every document of a SYNTH KD dataset, checked from the disk's arrays.
+
+In: a run of documents as they stand on disk, and the rows that describe them. Out: findings with sequence and offset.
+The label shift is checked, not undone: spans are read off the tokens, shifted here anew, and must equal the file's.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.findings import Finding
+from spanloom.harmony.structure import spans_from_wrappers
+from spanloom.harmony.tokenizer import EOD, VOCAB_SIZE
+from spanloom.supervision import SPAN_NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskDocuments:
+    """N whole documents of one split of one shard, as on disk.
+
+    `lengths` int32 [N]; `tokens` int32 [T]; `lossmask` and `span` uint8 [T], label-aligned; `first` is the number of
+    the first of them in its file.
+    """
+
+    split: str
+    shard: int
+    first: int
+    lengths: npt.NDArray[np.int32]
+    tokens: npt.NDArray[np.int32]
+    lossmask: npt.NDArray[np.uint8]
+    span: npt.NDArray[np.uint8]
+
+    def finding(self, check: str, message: str, document: int, offset: int | None = None) -> Finding:
+        return Finding(
+            check=check,
+            message=message,
+            split=self.split,
+            shard=self.shard,
+            sequence=self.first + document,
+            offset=offset,
+        )
+
+    def at(self, check: str, message: str, positions: npt.NDArray[np.int64]) -> Iterator[Finding]:
+        """One finding for each flat position, told as sequence and offset."""
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        for position in positions.tolist():
+            document = int(np.searchsorted(ends, position, side="right"))
+            yield self.finding(check, message, document, position - int(ends[document] - self.lengths[document]))
+
+
+def check_documents(documents: DiskDocuments) -> Iterator[Finding]:
+    """EOD, ids, values, mask = (span > 0), the shift, and spans against the wrappers in the tokens."""
+    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
+    last = np.cumsum(lengths, dtype=np.int64) - 1
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != EOD])
+    inner = tokens == EOD
+    inner[last] = False
+    yield from documents.at("eod", "EOD inside a document", np.flatnonzero(inner))
+    yield from documents.at(
+        "ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", np.flatnonzero((tokens < 0) | (tokens >= VOCAB_SIZE))
+    )
+    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span >= len(SPAN_NAMES)))
+    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
+    trained_end = (lossmask[last] != 0) | (span[last] != 0)
+    yield from documents.at("shift", "the last position of a document has no label to train", last[trained_end])
+
+    derived, faults = spans_from_wrappers(tokens, lengths)
+    for fault in faults:
+        yield documents.finding("structure", fault.message, fault.document, fault.offset)
+    labels = np.append(derived[1:], np.uint8(0))
+    labels[last] = 0
+    yield from documents.at("span", "the span is not that of the next token's message", np.flatnonzero(labels != span))
+
+
+def check_rows(documents: DiskDocuments, rows: pa.Table, valid_fraction: float) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
+    count = documents.lengths.size
+    if rows.num_rows != count:
+        yield documents.finding("rows", f"rows.parquet ends after {rows.num_rows} of these {count} documents", 0)
+        return
+    column = {name: rows.column(name).to_numpy() for name in rows.schema.names if name not in _TEXT}
+    expected: dict[str, npt.NDArray[Any]] = {
+        "sequence": np.arange(documents.first, documents.first + count),
+        "tokens": documents.lengths,
+    }
+    firsts = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
+    for value, name in enumerate(SPAN_NAMES):
+        expected[f"{name}_tokens"] = np.add.reduceat(documents.span == value, firsts, dtype=np.int64)
+    for name, values in expected.items():
+        for at in np.flatnonzero(column[name] != values).tolist():
+            yield documents.finding("rows", f"{name} is {column[name][at]}, the files say {values[at]}", at)
+    for at in np.flatnonzero(np.diff(column["row"]) <= 0).tolist():
+        yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
+    for at, synth_id in enumerate(rows.column("synth_id").to_pylist()):
+        if (wanted := split_of(synth_id, valid_fraction)) != documents.split:
+            yield documents.finding("split", f"{synth_id!r} belongs to {wanted}", at)
+
+
+_TEXT = ("synth_id", "language", "exercise")
+
+
+def split_of(synth_id: str, valid_fraction: float) -> str:
+    """The split rule as the contract words it, one id at a time."""
+    digest = int.from_bytes(blake2b(synth_id.encode("utf-8"), digest_size=8).digest(), "big")
+    return "valid" if digest < int(Decimal(str(valid_fraction)) * 2**64) else "train"
+
+
+class RowsReader:
+    """`shard_NN_rows.parquet` read forward, as many rows at a time as are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = pq.ParquetFile(path, pre_buffer=False)
+        self._batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_size=8192, use_threads=False)
+        self._held = self._file.schema_arrow.empty_table()
+
+    def take(self, count: int) -> pa.Table:
+        """The next `count` rows, fewer at the end of the file."""
+        held = [self._held]
+        rows = self._held.num_rows
+        while rows < count and (batch := next(self._batches, None)) is not None:
+            held.append(pa.Table.from_batches([batch]))
+            rows += batch.num_rows
+        table = pa.concat_tables(held)
+        self._held = table.slice(count)
+        return table.slice(0, count)
+
+
+def id_fingerprints(rows: pa.Table) -> npt.NDArray[Any]:
+    """16-byte hashes of the ids, as numpy void scalars that sort and compare."""
+    joined = b"".join(blake2b(synth_id.encode(), digest_size=16).digest() for synth_id in rows["synth_id"].to_pylist())
+    return np.frombuffer(joined, dtype="S16")

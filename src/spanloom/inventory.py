@@ -1,0 +1,60 @@
+"""A dataset's files held against its manifest.
+
+In: the root and the manifest's `content`. Out: findings, for files that are missing, changed, or nobody's.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+from spanloom.storage import sha256_file
+
+
+def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every file that the manifest names, as `{path, bytes, sha256}`."""
+    for shard in content["shards"]:
+        for counts in shard["splits"].values():
+            yield from counts["files"]
+        if shard["rejects_file"]:
+            yield shard["rejects_file"]
+
+
+def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
+    """Sizes and hashes of the listed files, files that are not listed, sums that do not add up."""
+    listed = {file["path"]: file for file in listed_files(content)}
+    for name, file in listed.items():
+        path = root / name
+        if not path.is_file():
+            yield Finding(check="inventory", message="the file is missing", file=name)
+        elif (size := path.stat().st_size) != file["bytes"]:
+            yield Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
+        elif (found := sha256_file(path)) != file["sha256"]:
+            yield Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
+    for split in content["totals"]["splits"]:
+        for path in sorted((root / split).glob("*")):
+            if (name := path.relative_to(root).as_posix()) not in listed and not path.name.startswith("."):
+                yield Finding(check="inventory", message="the manifest does not list this file", file=name)
+    yield from _check_sums(content)
+
+
+def _check_sums(content: dict[str, Any]) -> Iterator[Finding]:
+    if sha256_json(content["config"]) != content["config_sha256"]:
+        yield Finding(check="manifest", message="config_sha256 is not the hash of config")
+    for split, totals in content["totals"]["splits"].items():
+        for count in ("sequences", "tokens"):
+            added = sum(shard["splits"][split][count] for shard in content["shards"])
+            if added != totals[count]:
+                yield Finding(
+                    check="manifest", message=f"{count} is {totals[count]}, the shards add up to {added}", split=split
+                )
+    for shard in content["shards"]:
+        written = sum(counts["sequences"] for counts in shard["splits"].values())
+        rejected = sum(shard["rejected"].values())
+        if written + rejected != shard["rows_read"]:
+            yield Finding(
+                check="manifest",
+                message=f"{shard['rows_read']} rows read, but {written} written and {rejected} rejected",
+                shard=shard["shard"],
+            )

@@ -1,0 +1,138 @@
+"""What must hold between IndexedDatasets that lie parallel to each other, seen through Megatron's own reader.
+
+In: prefixes with their dtypes. Out: the opened datasets, or findings. Every family's validation begins here.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.findings import Finding, Report
+from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC, open_indexed
+
+_HEADER_BYTES = 34
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelDatasets:
+    """Datasets that were found parallel: `lengths` int32 [N] is that of each of them."""
+
+    datasets: dict[str, Any]
+    lengths: npt.NDArray[np.int32]
+
+    def batches(self, tokens: int) -> Iterator[tuple[int, npt.NDArray[np.int32], dict[str, npt.NDArray[Any]]]]:
+        """`(first sequence, lengths, name → flat array)` over runs of whole sequences of about `tokens` tokens."""
+        first = 0
+        while first < self.lengths.size:
+            ends = np.cumsum(self.lengths[first : first + 65536], dtype=np.int64)
+            count = max(1, int(np.searchsorted(ends, tokens, side="right")))
+            chunk = slice(first, first + count)
+            yield (
+                first,
+                self.lengths[chunk],
+                {name: np.concatenate(dataset[chunk]) for name, dataset in self.datasets.items()},
+            )
+            first += count
+
+
+def open_parallel(
+    report: Report, prefixes: Mapping[str, tuple[Path, npt.DTypeLike]], *, split: str, shard: int
+) -> ParallelDatasets | None:
+    """Opens parallel datasets through Megatron, adding what is wrong with them to `report`.
+
+    `prefixes`: name → (path without suffix, dtype). Returns None when they cannot be read side by side.
+    """
+
+    def find(check: str, message: str, file: Path, sequence: int | None = None) -> None:
+        report.add([Finding(check=check, message=message, split=split, shard=shard, sequence=sequence, file=file.name)])
+
+    datasets: dict[str, Any] = {}
+    for name, (prefix, dtype) in prefixes.items():
+        index, data = (prefix.with_name(prefix.name + suffix) for suffix in (".idx", ".bin"))
+        report.ran("readable", 1)
+        if fault := _index_fault(index, data, np.dtype(dtype)):
+            find(*fault)
+            continue
+        dataset = open_indexed(prefix)
+        if _check_index(find, dataset, index, data, np.dtype(dtype)):
+            datasets[name] = dataset
+    if len(datasets) < len(prefixes):
+        return None
+
+    names = list(prefixes)
+    first = datasets[names[0]]
+    parallel = True
+    for name in names[1:]:
+        other, file = datasets[name], prefixes[name][0]
+        report.ran("parallel", 1)
+        if len(other) != len(first):
+            find("parallel", f"{len(other)} sequences, {names[0]} has {len(first)}", file)
+            parallel = False
+        elif (different := np.flatnonzero(other.sequence_lengths != first.sequence_lengths)).size:
+            at = int(different[0])
+            find(
+                "parallel",
+                f"{other.sequence_lengths[at]} items where {names[0]} has {first.sequence_lengths[at]}",
+                file,
+                at,
+            )
+            parallel = False
+        if not np.array_equal(other.document_indices, first.document_indices):
+            find("parallel", f"document boundaries differ from those of {names[0]}", file)
+    return ParallelDatasets(datasets=datasets, lengths=first.sequence_lengths) if parallel else None
+
+
+def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, str, Path] | None:
+    """What would make Megatron's reader fail on an assertion or read beyond the file, said in words instead."""
+    for file in (index, data):
+        if not file.is_file():
+            return "readable", "the file is missing", file
+        if not file.stat().st_size:
+            return "readable", "the file is empty, which Megatron cannot memory-map", file
+    with index.open("rb") as stream:
+        header = stream.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(INDEX_MAGIC):
+        return "readable", "this is not an IndexedDataset index", index
+    version, code, sequences, documents = struct.unpack("<QBQQ", header[len(INDEX_MAGIC) :])
+    if version != 1:
+        return "readable", f"index version {version}, Megatron reads version 1", index
+    if code != DTYPE_CODES[dtype]:
+        return "dtype", f"the index says dtype code {code}, expected {DTYPE_CODES[dtype]} ({dtype})", index
+    expected = _HEADER_BYTES + sequences * (4 + 8) + documents * 8
+    if index.stat().st_size != expected:
+        return "readable", f"the index has {index.stat().st_size} bytes, its header asks for {expected}", index
+    with index.open("rb") as stream:
+        stream.seek(_HEADER_BYTES + sequences * (4 + 8) + max(documents - 1, 0) * 8)
+        last = int.from_bytes(stream.read(8), "little")
+    if not documents or last != sequences:
+        return "readable", f"the last document ends at sequence {last}, there are {sequences}", index
+    return None
+
+
+def _check_index(find: Any, dataset: Any, index: Path, data: Path, dtype: np.dtype[Any]) -> bool:
+    """Holds what Megatron read from an index against the `.bin`. Returns whether the sequences can be read by it."""
+    readable = True
+    lengths = dataset.sequence_lengths
+    if dataset.index.dtype != dtype.type:
+        find("dtype", f"Megatron reads {dataset.index.dtype.__name__}, expected {dtype}", index)
+        readable = False
+    if (bad := np.flatnonzero(lengths < 1)).size:
+        find("lengths", f"a sequence of {lengths[bad[0]]} items", index, int(bad[0]))
+        readable = False
+    expected = int(lengths.sum(dtype=np.int64)) * dtype.itemsize
+    if (size := data.stat().st_size) != expected:
+        find("bin_size", f"{size} bytes, the lengths add up to {expected}", data)
+        readable = False
+    ends = np.cumsum(lengths, dtype=np.int64) * dtype.itemsize
+    pointers = dataset.index.sequence_pointers
+    if pointers.size and (pointers[0] != 0 or not np.array_equal(pointers[1:], ends[:-1])):
+        find("pointers", "the byte pointers do not follow from the lengths", index)
+        readable = False
+    if not np.array_equal(dataset.document_indices, np.arange(len(dataset) + 1)):
+        find("documents", "the documents are not one sequence each", index)
+    return readable
