@@ -1,0 +1,286 @@
+"""Every kind of damage is found, and named with split, shard, sequence and offset. Each test plants one."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import sources
+from spanloom import manifest
+from spanloom.build import BuildOptions, build
+from spanloom.findings import Report
+from spanloom.steps.validate_alignment import validate_alignment, validate_dataset
+
+DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shards = [sources.rows(30, prefix=f"s{shard}") for shard in range(2)]
+    return sources.write_source(tmp_path_factory.mktemp("source"), shards, row_group_size=8)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, source: Path, asset: Path) -> Path:
+    root = tmp_path_factory.mktemp("built") / "root"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPANLOOM_GIT_SHA", "0" * 40)
+        result = build(BuildOptions(source=source, out=root, shards=2, valid_fraction=0.3, workers=1, tokenizer=asset))
+    assert result.report.clean
+    return root
+
+
+@pytest.fixture
+def root(built: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(built, tmp_path / "root"))
+
+
+class Damage:
+    """One shard of one split, to be damaged; `seal` makes the manifest fit again, so that only content tells."""
+
+    def __init__(self, root: Path, split: str = "train", shard: int = 1) -> None:
+        self.root, self.split, self.shard = root, split, shard
+
+    def path(self, name: str) -> Path:
+        return self.root / self.split / f"shard_{self.shard:02d}_{name}"
+
+    def lengths(self) -> np.ndarray:
+        raw = self.path("tokens.idx").read_bytes()
+        count = int.from_bytes(raw[18:26], "little")
+        return np.frombuffer(raw, dtype=np.int32, offset=34, count=count)
+
+    def set(self, name: str, sequence: int, offset: int, value: int) -> None:
+        lengths = self.lengths()
+        flat = np.fromfile(self.path(f"{name}.bin"), dtype=DTYPES[name])
+        first = int(lengths[:sequence].sum())
+        flat[first + (offset if offset >= 0 else int(lengths[sequence]) + offset)] = value
+        flat.tofile(self.path(f"{name}.bin"))
+
+    def seal(self) -> None:
+        path = self.root / manifest.MANIFEST_NAME
+        written = json.loads(path.read_bytes())
+        for shard in written["content"]["shards"]:
+            for counts in shard["splits"].values():
+                for file in counts["files"]:
+                    data = (self.root / file["path"]).read_bytes()
+                    file.update(bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+        path.write_text(json.dumps(written))
+
+
+def found(report: Report, check: str) -> list[tuple[Any, ...]]:
+    return [(f.split, f.shard, f.sequence, f.offset) for f in report.findings if f.check == check]
+
+
+def test_an_undamaged_dataset_is_clean_and_every_check_saw_something(root: Path, source: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    report = validate_dataset(root, source=source, deep=60)
+    assert report.clean
+    assert report.findings == []
+    assert report.checked["documents"] == 60
+    assert report.checked["rows rendered again"] == 60
+    assert report.checked["source rows"] == 60
+    assert report.checked["tokens"] > 60 * 20
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before, "validation writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "sequence", "offset", "value", "check"),
+    [
+        ("tokens", 3, 4, 199999, "eod"),
+        ("tokens", 3, -1, 525, "eod"),
+        ("tokens", 2, 5, 201088, "ids"),
+        ("tokens", 2, 5, -1, "ids"),
+        ("lossmask", 2, 1, 2, "values"),
+        ("span", 2, 1, 3, "values"),
+        ("lossmask", 2, 1, 1, "mask_is_span"),
+        ("span", 0, -1, 2, "shift"),
+        ("lossmask", 0, -1, 1, "shift"),
+        ("span", 4, 1, 1, "span"),
+        ("tokens", 5, 0, 1428, "structure"),
+    ],
+)
+def test_one_wrong_value_is_found_where_it_is(
+    root: Path, name: str, sequence: int, offset: int, value: int, check: str
+) -> None:
+    damage = Damage(root)
+    damage.set(name, sequence, offset, value)
+    damage.seal()
+    report = validate_dataset(root)
+    place = offset if offset >= 0 else int(damage.lengths()[sequence]) + offset
+    assert ("train", 1, sequence, place) in found(report, check), [str(finding) for finding in report.findings]
+    assert not found(report, "inventory")
+
+
+def test_supervision_that_was_never_shifted_is_found(root: Path) -> None:
+    damage = Damage(root)
+    lengths = damage.lengths()
+    for name in ("lossmask", "span"):
+        flat = np.fromfile(damage.path(f"{name}.bin"), dtype=np.uint8)
+        np.roll(flat, 1).tofile(damage.path(f"{name}.bin"))  # back to where the tokens are
+    damage.seal()
+    report = validate_dataset(root)
+    assert report.found["span"] >= 2 * lengths.size, "both ends of the supervised spans of every document"
+
+
+def test_a_wrong_content_token_is_found_by_rendering_again(root: Path, source: Path) -> None:
+    damage = Damage(root)
+    damage.set("tokens", 3, 3, 525)  # a word of the question: no structure tells that it is wrong
+    damage.seal()
+    assert validate_dataset(root, source=source, deep=0).clean
+    report = validate_dataset(root, source=source, deep=60)
+    assert found(report, "rerender") == [("train", 1, 3, 3)]
+    assert "openai-harmony gives" in report.findings[0].message
+    assert "around" in report.findings[0].message
+
+
+def test_changed_files_differ_from_the_manifest(root: Path) -> None:
+    Damage(root).set("tokens", 3, 3, 525)
+    report = validate_dataset(root)
+    assert [finding.file for finding in report.findings] == ["train/shard_01_tokens.bin"]
+    assert "sha256" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("damage_file", "change", "check", "message"),
+    [
+        ("span.bin", lambda data: data + b"\0", "bin_size", "the lengths add up to"),
+        ("span.bin", lambda data: data[:-1], "bin_size", "the lengths add up to"),
+        ("tokens.idx", lambda data: data[:-8], "readable", "its header asks for"),
+        ("tokens.idx", lambda data: b"X" + data[1:], "readable", "not an IndexedDataset index"),
+        ("tokens.idx", lambda data: data[:9] + b"\x02" + data[10:], "readable", "index version 2"),
+        ("lossmask.idx", lambda data: data[:17] + b"\x04" + data[18:], "dtype", "expected 1 (uint8)"),
+        ("tokens.idx", lambda data: data[:34] + b"\x05" + data[35:], "bin_size", "the lengths add up to"),
+        ("lossmask.idx", lambda data: data[:-16] + data[-8:] + data[-8:], "documents", "not one sequence each"),
+        ("lossmask.idx", lambda _data: b"", "readable", "the file is empty"),
+    ],
+)
+def test_files_that_megatron_would_choke_on_are_found(
+    root: Path, damage_file: str, change: Callable[[bytes], bytes], check: str, message: str
+) -> None:
+    damage = Damage(root)
+    path = damage.path(damage_file)
+    path.write_bytes(change(path.read_bytes()))
+    damage.seal()
+    report = validate_dataset(root)
+    places = [(f.split, f.shard, f.file) for f in report.findings if f.check == check and message in f.message]
+    assert len(places) == 1
+    assert places[0][:2] == ("train", 1)
+    assert damage_file.split(".")[0] in str(places[0][2])
+
+
+def test_lengths_that_differ_between_the_three_are_found(root: Path) -> None:
+    damage = Damage(root)
+    path = damage.path("span.idx")
+    data = bytearray(path.read_bytes())
+    lengths = np.frombuffer(data, dtype=np.int32, offset=34, count=2)
+    lengths[:] = lengths[0] + 1, lengths[1] - 1  # the .bin still has the right size
+    pointers_at = 34 + 4 * damage.lengths().size
+    np.frombuffer(data, dtype=np.int64, offset=pointers_at, count=2)[1] += 1
+    path.write_bytes(data)
+    damage.seal()
+    report = validate_dataset(root)
+    assert found(report, "parallel") == [("train", 1, 0, None)]
+
+
+def change_rows(path: Path, column: str, index: int, value: Any) -> None:
+    table = pq.read_table(path)
+    values = table[column].to_pylist()
+    values[index] = value
+    position = table.schema.names.index(column)
+    pq.write_table(table.set_column(position, table.schema.field(column), pa.array(values)), path)
+
+
+def test_ids_in_the_wrong_split_or_in_both_are_found(root: Path) -> None:
+    held_out = pq.read_table(root / "valid/shard_00_rows.parquet")["synth_id"][0].as_py()
+    damage = Damage(root)
+    change_rows(damage.path("rows.parquet"), "synth_id", 4, held_out)
+    damage.seal()
+    report = validate_dataset(root)
+    assert found(report, "split") == [("train", 1, 4, None)]
+    assert found(report, "disjoint") == [("train", 1, 4, None)]
+
+
+@pytest.mark.parametrize(("column", "value"), [("tokens", 1), ("analysis_tokens", 0), ("sequence", 9), ("row", 0)])
+def test_rows_that_do_not_describe_the_documents_are_found(root: Path, column: str, value: int) -> None:
+    damage = Damage(root)
+    change_rows(damage.path("rows.parquet"), column, 3, value)
+    damage.seal()
+    assert found(validate_dataset(root), "rows") == [("train", 1, 3, None)]
+
+
+def test_a_missing_and_an_unlisted_file_are_found(root: Path) -> None:
+    (root / "valid/shard_00_span.idx").unlink()
+    (root / "train/notes.txt").write_text("x")
+    messages = {finding.file: finding.message for finding in validate_dataset(root).findings}
+    assert messages["valid/shard_00_span.idx"] == "the file is missing"
+    assert messages["train/notes.txt"] == "the manifest does not list this file"
+
+
+def test_a_manifest_whose_sums_do_not_add_up_is_found(root: Path) -> None:
+    path = root / manifest.MANIFEST_NAME
+    written = json.loads(path.read_bytes())
+    written["content"]["totals"]["splits"]["train"]["tokens"] += 1
+    written["content"]["shards"][0]["rows_read"] += 1
+    written["content"]["config"]["valid_fraction"] = 0.5
+    path.write_text(json.dumps(written))
+    messages = [finding.message for finding in validate_dataset(root).findings if finding.check == "manifest"]
+    assert len(messages) == 3
+    assert any("config_sha256" in message for message in messages)
+    assert any("the shards add up to" in message for message in messages)
+    assert any("31 rows read, but 30 written and 0 rejected" in message for message in messages)
+
+
+def test_another_source_is_found(root: Path, tmp_path: Path) -> None:
+    other = sources.write_source(tmp_path / "other", [sources.rows(30, prefix=f"o{shard}") for shard in range(2)])
+    report = validate_dataset(root, source=other, deep=1)
+    assert [finding.message for finding in report.findings] == ["the dataset was built from another source"]
+
+
+def test_a_document_that_was_dropped_is_missed(root: Path, source: Path) -> None:
+    damage = Damage(root)
+    rows = pq.read_table(damage.path("rows.parquet"))
+    lost = rows["row"][2].as_py()
+    change_rows(damage.path("rows.parquet"), "row", 2, lost + 1000)
+    damage.seal()
+    report = validate_dataset(root, source=source)
+    assert any(f"source row {lost}: is in neither split" in finding.message for finding in report.findings)
+
+
+def test_only_a_clean_validation_promotes_the_manifest(root: Path, tmp_path: Path) -> None:
+    (root / manifest.MANIFEST_NAME).rename(root / manifest.PENDING_NAME)
+    span = root / "train/shard_00_span.bin"
+    right = span.read_bytes()
+    span.write_bytes(bytes([2]) + right[1:])
+    report = validate_alignment(root=root, report_file=tmp_path / "report.json")
+    assert not report.clean
+    assert json.loads((tmp_path / "report.json").read_bytes())["clean"] is False
+    assert not (root / manifest.MANIFEST_NAME).exists()
+    with pytest.raises(manifest.ManifestError, match="it was built but not validated"):
+        manifest.read(root)
+
+    span.write_bytes(right)
+    assert validate_alignment(root=root).clean
+    assert not (root / manifest.PENDING_NAME).exists()
+    assert manifest.read(root)["content"]["family"] == "synth_kd"
+
+
+def test_the_command_exits_with_4_on_findings_and_names_them(root: Path, cli: Callable[..., Any]) -> None:
+    Damage(root).set("tokens", 3, 4, 199999)
+    done = cli("validate", root)
+    assert done.returncode == 4
+    assert "eod: EOD inside a document (split train, shard 1, sequence 3, offset 4)" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_without_a_manifest_is_no_dataset(tmp_path: Path, cli: Callable[..., Any]) -> None:
+    done = cli("validate", tmp_path)
+    assert done.returncode == 1
+    assert "this is not a finished dataset" in done.stderr
