@@ -44,8 +44,9 @@ REPORT_NAME = "report.json"
 WORK_NAME = ".work"
 DEFAULT_DEEP = 64
 
-# What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (ids packed
-# by lz4, mask and span next to nothing) that are cleared only at the end. The real sample has 4.7 bytes of JSON a token.
+# What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes
+# where lz4 finds nothing to pack, mask and span next to nothing), which are cleared only at the end. Conversations
+# have 3.6 (much code and numbers) to 5.6 bytes of JSON a token (real SYNTH): 3.5 errs on the safe side.
 BYTES_PER_TOKEN = 6 + 4.5
 TEXT_BYTES_PER_TOKEN = 3.5
 BYTES_PER_ROW = 200

@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -65,7 +65,7 @@ ValidFractionOption = Annotated[
     float, typer.Option(help="Share of the ids held out for validation; the id alone decides.", min=0, max=1)
 ]
 OnDuplicateOption = Annotated[
-    str, typer.Option(metavar="error|keep", help="A synth_id that stands twice: stop, or keep both and count.")
+    Literal["error", "keep"], typer.Option(help="A synth_id that stands twice: stop, or keep both and count.")
 ]
 RendererOption = Annotated[str, typer.Option(metavar="harmony", help="Who renders; openai-harmony is the record.")]
 ResumeOption = Annotated[
@@ -217,7 +217,7 @@ def convert_synth(
     ),
     shards: Annotated[int, typer.Option(help="How many shards to write.", min=1)] = 4,
     assignment: Annotated[
-        str, typer.Option(metavar="round-robin|contiguous", help="How source rows are dealt to shards.")
+        Literal["round-robin", "contiguous"], typer.Option(help="How source rows are dealt to shards.")
     ] = "round-robin",
     identity: Annotated[
         str, typer.Option(help='Model identity in the system message; "" for none.')
