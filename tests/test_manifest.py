@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sources
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sources
 import spanloom
 from conftest import Cli
 from spanloom import manifest

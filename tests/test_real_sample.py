@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import sources
 
+import sources
 from conftest import Cli
 
 
@@ -76,7 +76,7 @@ def test_the_rows_tables_find_every_document_and_its_tokens(
             assert rows.column("tokens").to_pylist() == lengths.tolist()
             span = np.fromfile(real_sample / "expected" / f"{prefix}_span.bin", dtype=np.uint8)
             documents = np.split(span, np.cumsum(lengths)[:-1])
-            for number, name in ((1, "reasoning"), (2, "final")):
+            for number, name in ((1, "analysis"), (2, "final")):
                 assert rows.column(f"{name}_tokens").to_pylist() == [int((d == number).sum()) for d in documents]
     assert len(ids) == len(set(ids)) == 500
 

@@ -16,16 +16,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
-from sources import row, shard_name, write_manifest, write_source
 
 from bench import texts
+from sources import row, shard_name, write_manifest, write_source
 
 SHARDS = 4
 ROW_GROUP = 1024
 PIECES = {"user": 60, "analysis": 400, "final": 350}
 """Tokens of text in a conversation; system, developer and wrappers bring about 90 more."""
 SPREAD = 0.35
-"""Lengths vary as those of real answers do: log-normal, with this sigma."""
+"""Lengths vary as those of real answers do: log-normal, of mean 1, with this sigma."""
 TURNS = ("prose", "prose", "code", "prose", "catalogue", "prose", "prose", "code", "prose", "catalogue")
 CALIBRATION = 4000
 """Characters of a block that are tokenized to learn how many characters make a token in it."""
@@ -136,7 +136,10 @@ def _triples(blocks: Iterator[str], encoding: HarmonyEncoding, chance: random.Ra
         characters = len(sample) / len(encoding.encode(sample, disallowed_special=()))
         at = 0
         while True:
-            sizes = [int(tokens * characters * chance.lognormvariate(0, SPREAD)) + 1 for tokens in PIECES.values()]
+            sizes = [
+                int(tokens * characters * chance.lognormvariate(-(SPREAD**2) / 2, SPREAD)) + 1
+                for tokens in PIECES.values()
+            ]
             if at + sum(sizes) > len(block):
                 break
             triple = []

@@ -83,9 +83,12 @@ def run(command: list[str], environment: dict[str, str]) -> Run:
     collector = threading.Thread(target=lambda: out.append(process.stdout.read() if process.stdout else ""))
     collector.start()
     family = _Family(process.pid)
-    while process.poll() is None:
-        family.look(stage[0])
-        time.sleep(EVERY)
+    try:
+        while process.poll() is None:
+            family.look(stage[0])
+            time.sleep(EVERY)
+    finally:
+        process.kill()  # after Ctrl-C; a process that has ended does not mind
     seconds = time.monotonic() - began
     listener.join()
     collector.join()
@@ -107,7 +110,6 @@ class _Family:
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
         self._workers: list[psutil.Process] = []
-        self._others: set[int] = set()
         self._looked = 0.0
         self.parent, self.worker = Memory(), Memory()
         self.torch_in_worker: bool | None = None
@@ -123,7 +125,7 @@ class _Family:
                 self.worker.take(stage, sample)
 
     def _find_workers(self) -> None:
-        known = {worker.pid for worker in self._workers} | self._others
+        known = {worker.pid for worker in self._workers}
         try:
             children = self._process.children(recursive=True)
         except psutil.Error:
@@ -132,13 +134,10 @@ class _Family:
             if child.pid in known:
                 continue
             try:
-                is_worker = "--multiprocessing-fork" in child.cmdline()
+                if "--multiprocessing-fork" in child.cmdline():
+                    self._workers.append(child)
             except psutil.Error:
                 continue
-            if is_worker:
-                self._workers.append(child)
-            else:
-                self._others.add(child.pid)
         for worker in self._workers if LINUX else ():
             try:
                 found = "libtorch" in Path(f"/proc/{worker.pid}/maps").read_text()

@@ -1,7 +1,7 @@
 """Text that lies on this machine anyway, without repeats.
 
 In: nothing but the machine. Out: blocks of text of a kind (prose, code, catalogues of many languages), in an order that
-follows from the file names. Tokenizers keep caches, which repeated text would flatter: each paragraph is given out once.
+follows from the file names. Tokenizers keep caches, which repeated text would flatter: no paragraph comes twice.
 """
 
 import gettext

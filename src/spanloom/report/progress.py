@@ -7,15 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from spanloom.workers import Counters
+from spanloom.workers import Counters, ShardCount
 
-LIVE_SECONDS = 0.2
+POLL_SECONDS = 0.2
 LINE_SECONDS = 10.0
 
 
@@ -56,15 +57,22 @@ class Progress:
     @contextmanager
     def rendering(self, counters: Counters, rows: Sequence[int]) -> Iterator[None]:
         """Rows, tokens/s, rejects and time left of every shard; `rows` are the rows that each will read."""
-        with self._watched(
-            "render", counters, rows, lambda shard: counters.read(shard).rows, unit="rows", with_tokens=True
-        ):
+
+        def rate(count: ShardCount, seconds: float) -> str:
+            return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
+
+        with self._watched("render", "rows", [_Meter(counters, s, n, "rows", rate) for s, n in enumerate(rows)]):
             yield
 
     @contextmanager
     def writing(self, counters: Counters, documents: Sequence[int]) -> Iterator[None]:
         """Documents written of every shard."""
-        with self._watched("write", counters, documents, lambda shard: counters.read(shard).written, unit="documents"):
+
+        def rate(count: ShardCount, seconds: float) -> str:
+            return f"{count.written / seconds:,.0f} documents/s"
+
+        meters = [_Meter(counters, s, n, "written", rate) for s, n in enumerate(documents)]
+        with self._watched("write", "documents", meters):
             yield
 
     @contextmanager
@@ -98,62 +106,79 @@ class Progress:
         )
 
     @contextmanager
-    def _watched(
-        self,
-        verb: str,
-        counters: Counters,
-        totals: Sequence[int],
-        done: Callable[[int], int],
-        *,
-        unit: str,
-        with_tokens: bool = False,
-    ) -> Iterator[None]:
-        """Polls the counters from a thread of its own while the block runs."""
+    def _watched(self, verb: str, unit: str, meters: Sequence["_Meter"]) -> Iterator[None]:
+        """Reads the meters from a thread of its own while the block runs."""
         if self.mode is Mode.SILENT:
             yield
-            return
-        began = time.monotonic()
-
-        def rate(shard: int) -> str:
-            if not with_tokens:
-                return ""
-            count = counters.read(shard)
-            per_second = count.tokens / max(time.monotonic() - began, 1e-9)
-            return f"{per_second / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
-
-        ended = threading.Event()
-        if self.mode is Mode.LIVE:
+        elif self.mode is Mode.LIVE:
             with self._bars() as bars:
-                tasks = [
-                    bars.add_task(f"{verb} shard {shard:02d}", total=total, rate="")
-                    for shard, total in enumerate(totals)
-                ]
+                tasks = [bars.add_task(f"{verb} shard {m.shard:02d}", total=m.total, rate="") for m in meters]
 
                 def show() -> None:
-                    for shard, task in enumerate(tasks):
-                        bars.update(task, completed=done(shard), rate=rate(shard))
+                    for task, meter in zip(tasks, meters, strict=True):
+                        reading = meter.read()
+                        bars.update(task, completed=reading.done, rate=reading.rate)
 
-                with _polled(show, LIVE_SECONDS, ended):
+                with _polled(show):
                     yield
-                show()
-            return
+        else:
+            said = time.monotonic()
 
-        def lines() -> None:
-            for shard, total in enumerate(totals):
-                so_far = done(shard)
-                if 0 < so_far < total:
-                    left = (time.monotonic() - began) * (total - so_far) / so_far
-                    extra = ", ".join(part for part in (rate(shard), f"{left:,.0f} s left") if part)
-                    self.say(f"{verb} shard {shard:02d}: {so_far:,}/{total:,} {unit}, {extra}")
+            def show_lines() -> None:
+                nonlocal said
+                readings = [meter.read() for meter in meters]
+                if time.monotonic() - said < LINE_SECONDS:
+                    return
+                said = time.monotonic()
+                for meter, reading in zip(meters, readings, strict=True):
+                    if 0 < reading.done < meter.total:
+                        self.say(
+                            f"{verb} shard {meter.shard:02d}: {reading.done:,}/{meter.total:,} {unit}, "
+                            f"{reading.rate}, {reading.seconds_left:,.0f} s left"
+                        )
 
-        with _polled(lines, LINE_SECONDS, ended):
-            yield
+            with _polled(show_lines):
+                yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """How far a shard is, how fast, and how many seconds are left at this speed."""
+
+    done: int
+    rate: str
+    seconds_left: float
+
+
+class _Meter:
+    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn."""
+
+    def __init__(
+        self, counters: Counters, shard: int, total: int, field: str, rate: Callable[[ShardCount, float], str]
+    ) -> None:
+        self.shard, self.total = shard, total
+        self._counters, self._field, self._rate = counters, field, rate
+        self._idle_until = time.monotonic()
+
+    def read(self) -> _Reading:
+        count = self._counters.read(self.shard)
+        done: int = getattr(count, self._field)
+        if not done:
+            self._idle_until = time.monotonic()
+            return _Reading(done=0, rate="", seconds_left=0.0)
+        seconds = time.monotonic() - self._idle_until
+        return _Reading(
+            done=done, rate=self._rate(count, seconds), seconds_left=seconds * max(self.total - done, 0) / done
+        )
 
 
 @contextmanager
-def _polled(show: Callable[[], None], seconds: float, ended: threading.Event) -> Iterator[None]:
+def _polled(show: Callable[[], None]) -> Iterator[None]:
+    """Calls `show` every `POLL_SECONDS` while the block runs, and once more at its end."""
+    ended = threading.Event()
+
     def poll() -> None:
-        while not ended.wait(seconds):
+        while not ended.wait(POLL_SECONDS):
             show()
 
     thread = threading.Thread(target=poll, daemon=True)
@@ -163,3 +188,4 @@ def _polled(show: Callable[[], None], seconds: float, ended: threading.Event) ->
     finally:
         ended.set()
         thread.join()
+        show()

@@ -1,0 +1,181 @@
+"""Tokens a second: the plain route and `spanloom build` over the same conversations, at two sizes.
+
+In: a small and a big source. Out: trials, and a summary of medians. A route's rate is *marginal*,
+
+    (tokens_big - tokens_small) / (seconds_big - seconds_small)
+
+so that what a run costs before its first token (imports, loading the tokenizer, starting processes) stands apart, as
+`startup`: the seconds that the straight line through both sizes gives for no tokens.
+"""
+
+import filecmp
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.processes import Run, run
+
+PLAIN = "plain"
+ROUTES = {PLAIN: 0, "build --workers 1": 1, "build --workers 2": 2}
+"""Name → worker processes; the plain route has none."""
+CORE = ("render", "split", "write")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One run of one route over one source. `stages`: seconds; memory in bytes."""
+
+    route: str
+    repeat: int
+    rows: int
+    tokens: int
+    seconds: float
+    stages: dict[str, float]
+    parent_peak: int
+    worker_peak: int
+    torch_in_worker: bool | None
+
+    @property
+    def core_seconds(self) -> float:
+        """Render, split and write; the plain route does nothing else."""
+        return sum(self.stages[stage] for stage in CORE) if self.stages else self.seconds
+
+
+def build_command(source: Path, out: Path, tokenizer: Path, workers: int, *more: str) -> list[str]:
+    """`spanloom build` without rows rendered again: that is a sample of fixed size, not work that grows."""
+    options = [*("--source", source), *("--out", out), *("--tokenizer", tokenizer), *("--workers", workers)]
+    fixed = ("--deep", "0", "--json", "--allow-unknown-sha")
+    return [sys.executable, "-m", "spanloom", "build", *map(str, options), *fixed, *more]
+
+
+def run_build(command: list[str], out: Path) -> tuple[Run, dict[str, Any]]:
+    """Runs `command`, removes what it built at `out`. Returns the run and the dataset's totals."""
+    finished = run(command, environment())
+    result = json.loads(finished.stdout)
+    # Validation ends after the manifest is written: its seconds are known only from outside.
+    finished.stages.update(result["timings"])
+    shutil.rmtree(out)
+    return finished, result["totals"]
+
+
+def environment() -> dict[str, str]:
+    """This process's, with lines as wide as they come and `bench` to be found."""
+    return {**os.environ, "COLUMNS": "500", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def check_equal(source: Path, work: Path, tokenizer: Path) -> int:
+    """Both routes over `source`, untimed. Returns how many files are the same byte for byte, on both sides all of them.
+
+    Raises RuntimeError when a file differs or only one route has it: the comparison would not be honest.
+    """
+    plain, built = work / "equal_plain", work / "equal_built"
+    for folder in (plain, built):
+        shutil.rmtree(folder, ignore_errors=True)
+    run(_plain_command(source, plain, tokenizer, "--valid-fraction", "0.1"), environment())
+    run(build_command(source, built, tokenizer, 2, "--valid-fraction", "0.1"), environment())
+    names = [
+        {path.relative_to(root) for suffix in ("bin", "idx") for path in root.glob(f"*/*.{suffix}")}
+        for root in (plain, built)
+    ]
+    different = sorted(names[0] ^ names[1])
+    different += [name for name in sorted(names[0] & names[1]) if not filecmp.cmp(plain / name, built / name, False)]
+    if different or not names[0]:
+        raise RuntimeError(f"the plain route and spanloom build differ in {', '.join(map(str, different)) or 'all'}")
+    for folder in (plain, built):
+        shutil.rmtree(folder)
+    return len(names[0])
+
+
+def measure(
+    sources: list[tuple[Path, int]], work: Path, tokenizer: Path, repeats: int, say: Callable[[str], None]
+) -> list[Trial]:
+    """Every route over both sources (folder, rows), `repeats` times, in turns: noise then falls on all alike."""
+    trials = []
+    for repeat in range(repeats):
+        for route, workers in ROUTES.items():
+            for source, rows in sources:
+                trial = _trial(route, workers, repeat, source, rows, work / "out", tokenizer)
+                say(f"run {repeat + 1}, {route}, {rows:,} rows: {trial.tokens:,} tokens in {trial.seconds:.1f} s")
+                trials.append(trial)
+    return trials
+
+
+def _trial(route: str, workers: int, repeat: int, source: Path, rows: int, out: Path, tokenizer: Path) -> Trial:
+    shutil.rmtree(out, ignore_errors=True)
+    if route == PLAIN:
+        finished = run(_plain_command(source, out, tokenizer), environment())
+        tokens = json.loads(finished.stdout)["tokens"]
+        shutil.rmtree(out)
+    else:
+        finished, totals = run_build(build_command(source, out, tokenizer, workers), out)
+        tokens = sum(split["tokens"] for split in totals["splits"].values())
+    return Trial(
+        route=route,
+        repeat=repeat,
+        rows=rows,
+        tokens=tokens,
+        seconds=finished.seconds,
+        stages=finished.stages,
+        parent_peak=finished.parent.peak,
+        worker_peak=finished.worker.peak,
+        torch_in_worker=finished.torch_in_worker,
+    )
+
+
+def _plain_command(source: Path, out: Path, tokenizer: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "bench.plain", str(source), str(out), "--tokenizer", str(tokenizer), *more]
+
+
+def summary(trials: list[Trial]) -> list[dict[str, Any]]:
+    """A line a route, medians over the repeats; ratios are taken within a repeat, then their median."""
+    by_repeat = {
+        route: [_rates(trials, route, repeat) for repeat in sorted({trial.repeat for trial in trials})]
+        for route in ROUTES
+    }
+    lines = []
+    for route, repeats in by_repeat.items():
+        line: dict[str, Any] = {"route": route}
+        for name in repeats[0]:
+            line[name] = median(rates[name] for rates in repeats)
+            if name in ("whole", "core"):
+                line[f"{name}_ratio"] = median(
+                    rates[name] / plain[name] for rates, plain in zip(repeats, by_repeat[PLAIN], strict=True)
+                )
+        own = [trial for trial in trials if trial.route == route]
+        line["parent_peak"] = max(trial.parent_peak for trial in own)
+        line["worker_peak"] = max(trial.worker_peak for trial in own)
+        seen = [trial.torch_in_worker for trial in own if trial.torch_in_worker is not None]
+        line["torch_in_worker"] = any(seen) if seen else None
+        lines.append(line)
+    return lines
+
+
+def _rates(trials: list[Trial], route: str, repeat: int) -> dict[str, float]:
+    own = [trial for trial in trials if trial.route == route and trial.repeat == repeat]
+    small, big = sorted(own, key=lambda trial: trial.tokens)
+    tokens = big.tokens - small.tokens
+
+    def rate(seconds: float) -> float:
+        return tokens / seconds if seconds > 0 else float("nan")  # noise was larger than the work
+
+    whole = rate(big.seconds - small.seconds)
+    rates = {
+        "whole": whole,
+        "core": rate(big.core_seconds - small.core_seconds),
+        "startup": small.seconds - small.tokens / whole,
+    }
+    for stage in (*CORE, "validate"):
+        if stage in big.stages:
+            rates[f"{stage}_seconds_per_million"] = (big.stages[stage] - small.stages[stage]) / tokens * 1e6
+    return rates
+
+
+def as_json(trials: list[Trial]) -> dict[str, Any]:
+    return {"summary": summary(trials), "trials": [asdict(trial) for trial in trials]}
