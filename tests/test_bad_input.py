@@ -1018,7 +1018,8 @@ def test_another_dataset_at_the_root_is_never_overwritten_unasked(
     source = other if changes.get("source") else small
     where = f"where: {re.escape(str(standing))}"
     remedy = "remedy: give another --out, or replace it with --overwrite"
-    said = f"^the output root already holds another dataset\n  {where}\n  {remedy}$"
+    why = "it was built with other options or from another source"
+    said = f"^the output root already holds another dataset: {why}\n  {where}\n  {remedy}$"
     with pytest.raises(ConflictError, match=said):
         build_it(source, standing, **{key: value for key, value in changes.items() if key != "source"})
     assert files_of(standing) == before
@@ -1234,10 +1235,25 @@ def test_the_command_says_which_id_stands_twice(cli: Cli, with_copies: Path, tmp
     assert_nothing_looks_finished(tmp_path / "out")
 
 
+def test_a_damaged_dataset_is_said_to_be_damaged(standing: Path, small: Path) -> None:
+    tokens = standing / "train/shard_00_tokens.bin"
+    tokens.write_bytes(b"\0" * tokens.stat().st_size)
+    with pytest.raises(ConflictError, match=r"it is this one, but damaged: .*file train/shard_00_tokens\.bin"):
+        build_it(small, standing)
+
+
+def test_a_dataset_with_rejects_is_not_the_one_without(tmp_path: Path) -> None:
+    source = source_of(tmp_path / "source", [*sources.rows(3), BAD_ROWS["role tool"].row()])
+    assert build_it(source, tmp_path / "out", max_rejects="1").report.clean
+    assert build_it(source, tmp_path / "out", max_rejects="1").already_built
+    with pytest.raises(ConflictError, match="rows were rejected for it, more than --max-rejects allows"):
+        build_it(source, tmp_path / "out")
+
+
 def test_the_command_says_that_another_dataset_is_in_the_way(cli: Cli, standing: Path, other: Path) -> None:
     before = files_of(standing)
     done = run_build(cli, other, standing, "--shards", 1)
-    assert_said(done, "the output root already holds another dataset\n")
+    assert_said(done, "the output root already holds another dataset: it was built with other options")
     assert files_of(standing) == before
 
 

@@ -29,7 +29,7 @@ from spanloom.provenance import readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import valid_threshold
 from spanloom.steps.assemble_manifest import assemble_manifest
-from spanloom.steps.assemble_split import assemble_split
+from spanloom.steps.assemble_split import ON_DUPLICATE, assemble_split
 from spanloom.steps.render_shard import render_shard
 from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.steps.verify_tokenizer import verify_tokenizer
@@ -108,27 +108,23 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         "manifest_sha256": source.manifest_sha256,
         "renderer": options.renderer,
     }
-    if (root / manifest.MANIFEST_NAME).exists():
-        if options.overwrite:
-            _set_aside(root)
-            progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
-        elif (standing := _already_built(root, identity)) is not None and options.resume:
-            progress.say(f"{root} holds this very dataset already; validating it")
-            return BuildResult(
-                root=root,
-                manifest=standing,
-                report=_validate(options, asset, root, progress),
-                already_built=True,
-            )
-        else:
+    if (root / manifest.MANIFEST_NAME).exists() and not options.overwrite:
+        standing = manifest.read(root)
+        if not options.resume or (other := _differs(root, standing["content"], identity, options)) is not None:
             raise ConflictError(
-                "the output root already holds another dataset",
+                "the output root already holds another dataset" + (f": {other}" if options.resume else ""),
                 where=str(root),
                 remedy="give another --out, or replace it with --overwrite",
             )
+        progress.say(f"{root} holds this very dataset already; validating it")
+        report = _validate(options, asset, root, progress)
+        return BuildResult(root=root, manifest=standing, report=report, already_built=True)
+    if options.check_disk:
+        _check_disk(source, options, root)
+    if (root / manifest.MANIFEST_NAME).exists():
+        _set_aside(root)
+        progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
     with _work_folder(root, identity, options) as work:
-        if options.check_disk:
-            _check_disk(source, options, root)
         result = _run_steps(options, source, asset, root, work, progress)
     if result.report.clean:
         if not options.keep_work:
@@ -252,6 +248,8 @@ def _check_options(options: BuildOptions) -> None:
     except ValueError as fault:
         raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
     reject_limit(options.max_rejects, 0)
+    if options.on_duplicate not in ON_DUPLICATE:
+        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {options.on_duplicate!r}")
     check_renderer(options.renderer)
     if options.caps.any and options.root.resolve() == DEFAULT_ROOT.resolve():
         raise ConflictError(
@@ -261,17 +259,21 @@ def _check_options(options: BuildOptions) -> None:
         )
 
 
-def _already_built(root: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest at `root` when it is of the dataset that is asked for and its files stand."""
-    standing = manifest.read(root)
-    content = standing["content"]
-    same = (
-        content["config"] == identity["config"]
-        and content["input"]["manifest_sha256"] == identity["manifest_sha256"]
-        and content["renderer"]["name"] == identity["renderer"]
-        and not any(check_inventory(root, content))
-    )
-    return standing if same else None
+def _differs(root: Path, content: dict[str, Any], identity: dict[str, Any], options: BuildOptions) -> str | None:
+    """Why the dataset at `root` is not the one that is asked for, or None when it is and its files stand."""
+    if (
+        content["config"] != identity["config"]
+        or content["input"]["manifest_sha256"] != identity["manifest_sha256"]
+        or content["renderer"]["name"] != identity["renderer"]
+    ):
+        return "it was built with other options or from another source"
+    if content["split"]["repeated_rows"] and options.on_duplicate == "error":
+        return "ids stand twice in it, which --on-duplicate error does not allow"
+    for shard in content["shards"]:
+        if sum(shard["rejected"].values()) > reject_limit(options.max_rejects, shard["rows_read"]):
+            return "rows were rejected for it, more than --max-rejects allows"
+    damage = next(check_inventory(root, content), None)
+    return None if damage is None else f"it is this one, but damaged: {damage}"
 
 
 def _aside(root: Path) -> Path:
@@ -320,7 +322,11 @@ def _work_folder(root: Path, identity: dict[str, Any], options: BuildOptions) ->
             )
         clear_temporaries(root)
         write_atomically(said, readable_json(identity))
-        yield work
+        try:
+            yield work
+        except BaseException:
+            clear_temporaries(root)  # workers that were ended could not clear up after themselves
+            raise
 
 
 def _discard(root: Path, work: Path) -> None:
@@ -350,7 +356,7 @@ def _check_disk(source: Source, options: BuildOptions, root: Path) -> None:
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, options.caps.max_tokens or tokens)
-    there = sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+    there = 0 if options.overwrite else sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
     needed = int(tokens * BYTES_PER_TOKEN + rows * BYTES_PER_ROW) - there
     free = free_bytes(root)
     if needed > free:

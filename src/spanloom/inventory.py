@@ -32,8 +32,8 @@ def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
         elif (found := sha256_file(path)) != file["sha256"]:
             yield Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
-    for split in content["totals"]["splits"]:
-        for path in sorted((root / split).glob("*")):
+    for folder in (*content["totals"]["splits"], "rejects"):
+        for path in sorted((root / folder).glob("*")):
             if (name := path.relative_to(root).as_posix()) not in listed and not path.name.startswith("."):
                 yield Finding(check="inventory", message="the manifest does not list this file", file=name)
     yield from _check_sums(content)

@@ -5,6 +5,8 @@ In: the caps of a whole run. Out: the share of one shard, worked out the same wa
 
 from dataclasses import asdict, dataclass
 
+from spanloom.errors import SpanloomError
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCaps:
@@ -21,6 +23,11 @@ class Caps:
     max_rows: int | None = None
     max_rows_per_shard: int | None = None
     max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, cap in self.as_dict().items():
+            if cap is not None and cap < 0:
+                raise SpanloomError(f"{name} must be at least 0, not {cap}", remedy="leave the cap away for none")
 
     @property
     def any(self) -> bool:

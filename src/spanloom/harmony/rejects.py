@@ -68,6 +68,8 @@ def reject_limit(limit: str, rows: int) -> int:
     """
     try:
         value = Decimal(limit.removesuffix("%"))
+        if "e" in limit.lower() or not value.is_finite():  # 1e99999999 would take for ever to write out
+            raise ValueError
         if value < 0 or (limit.endswith("%") and value > 100):
             raise ValueError
         if limit.endswith("%"):

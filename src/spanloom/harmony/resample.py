@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
@@ -25,8 +27,11 @@ ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]]]
 """`(split, sequence)` → `tokens`, `lossmask`, `span` of that document, through Megatron's reader."""
 
 
-def sample_rows(shard: Shard, rows_read: int, count: int) -> Iterator[tuple[int, dict[str, str | None]]]:
-    """About `count` rows out of the first `rows_read` of a shard, in order: `(row, columns as strings)`."""
+def sample_rows(shard: Shard, rows_read: int, count: int) -> Iterator[tuple[int, dict[str, str | None] | None]]:
+    """About `count` rows out of the first `rows_read` of a shard, in order: `(row, columns as strings)`.
+
+    None stands for the columns of a row that is not UTF-8: such a row must have been rejected.
+    """
     with pq.ParquetFile(shard.path, pre_buffer=False) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
@@ -42,8 +47,15 @@ def sample_rows(shard: Shard, rows_read: int, count: int) -> Iterator[tuple[int,
             for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=names):
                 for index in range(batch.num_rows):
                     if at + index in chosen:
-                        yield int(firsts[group]) + at + index, batch.slice(index, 1).to_pylist()[0]
+                        yield int(firsts[group]) + at + index, _as_strings(batch.slice(index, 1))
                 at += batch.num_rows
+
+
+def _as_strings(row: pa.RecordBatch) -> dict[str, str | None] | None:
+    try:
+        return dict(row.to_pylist()[0])
+    except UnicodeDecodeError:  # Parquet readers do not check that strings are UTF-8
+        return None
 
 
 def check_sample(
@@ -81,6 +93,9 @@ def check_sample(
             if row in places:
                 yield finding("source", "was rejected, yet stands in the dataset", split=places[row][0])
             continue
+        if columns is None:
+            yield finding("source", "is not UTF-8, yet was not rejected")
+            continue
         if row not in places:
             yield finding("source", "is in neither split and was not rejected")
             continue
@@ -116,8 +131,13 @@ def _compare(
 
 
 def _places(path: Path, rows: list[int]) -> Iterator[tuple[int, int, str]]:
-    table = pq.read_table(path, columns=["row", "sequence", "synth_id"], filters=[("row", "in", rows)])
-    yield from zip(*(table.column(name).to_pylist() for name in ("row", "sequence", "synth_id")), strict=True)
+    """`(row, sequence, synth_id)` of those source rows that stand in this split, in small batches: files are long."""
+    wanted = pa.array(rows, pa.int64())
+    names = ["row", "sequence", "synth_id"]
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        for batch in file.iter_batches(batch_size=8192, columns=names, use_threads=False):
+            found = batch.filter(pc.is_in(batch.column("row"), value_set=wanted))
+            yield from zip(*(found.column(name).to_pylist() for name in names), strict=True)
 
 
 def _rejected_rows(path: Path) -> set[int]:

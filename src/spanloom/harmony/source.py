@@ -155,7 +155,10 @@ def _shard(entry: object, index: int, directory: Path, path: Path) -> Shard:
 
 
 def _check_names(listed: Sequence[Shard], directory: Path, shards: int) -> None:
-    names = [shard.path.name for shard in listed]
+    names = [
+        shard.path.relative_to(directory).as_posix() if shard.path.is_relative_to(directory) else str(shard.path)
+        for shard in listed
+    ]
     on_disk = sorted(file.name for file in directory.glob(SHARD_GLOB))
     if len(listed) != shards:
         raise SourceError(
@@ -219,6 +222,8 @@ def open_shard(shard: Shard) -> pq.ParquetFile:
     if not present & {"synth_id", "metadata_json"}:
         raise SourceError("neither synth_id nor metadata_json is a column", where=shard.where, remedy=_COLUMNS)
     for name in _columns(schema):
+        if schema.names.count(name) > 1:
+            raise SourceError(f"the column {name} is there twice", where=shard.where, remedy=_COLUMNS)
         kind = schema.field(name).type
         if kind not in (pa.string(), pa.large_string()):
             raise SourceError(
@@ -296,7 +301,8 @@ def _decoded(value: pa.Scalar, index: int, undecodable: set[int]) -> str | None:
 def text_bytes(shard: Shard) -> int:
     """Uncompressed bytes of the shard's conversations, from the footer alone: what the disk estimate goes by."""
     with open_shard(shard) as file:
-        column = file.schema_arrow.get_field_index("messages_json")
+        leaves = [file.schema.column(leaf).path for leaf in range(len(file.schema))]  # nested columns have several
+        column = leaves.index("messages_json")
         return sum(
             file.metadata.row_group(group).column(column).total_uncompressed_size
             for group in range(file.metadata.num_row_groups)

@@ -20,7 +20,8 @@ from spanloom.harmony.source import open_source
 from spanloom.harmony.tokenizer import load_encoding, locate_asset
 from spanloom.harmony.verify import DiskDocuments, RowsReader, check_documents, check_rows, id_fingerprints
 from spanloom.inventory import check_inventory, listed_files
-from spanloom.megatron.check import ParallelDatasets, open_parallel
+from spanloom.megatron.check import open_parallel
+from spanloom.megatron.indexed import open_indexed
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 
@@ -72,21 +73,24 @@ def validate_dataset(
     report = Report()
     report.ran("inventory", sum(1 for _ in listed_files(content)))
     report.add(check_inventory(root, content))
-    opened = _check_files(report, root, content, on_progress)
+    readable = _check_files(report, root, content, on_progress)
     if source is not None:
-        _check_source(report, root, content, opened, source, deep, tokenizer)
+        _check_source(report, root, content, readable, source, deep, tokenizer)
     return report
 
 
 def _check_files(
     report: Report, root: Path, content: dict[str, Any], on_progress: Progress | None
-) -> dict[tuple[str, int], ParallelDatasets]:
-    """Every document of every shard and split, valid first: its ids must not turn up in train."""
+) -> set[tuple[str, int]]:
+    """Every document of every shard and split, valid first: its ids must not turn up in train.
+
+    Returns the splits and shards that could be read. None of them is kept open: Megatron maps each index.
+    """
     valid_fraction = content["split"]["valid_fraction"]
     sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
     checked = 0
     held_out = np.empty(0, dtype="S16")
-    opened: dict[tuple[str, int], ParallelDatasets] = {}
+    readable: set[tuple[str, int]] = set()
     for split in ("valid", "train"):
         fingerprints: list[npt.NDArray[Any]] = []
         for shard in content["shards"]:
@@ -99,7 +103,7 @@ def _check_files(
             rows_file = prefix.with_name(f"{prefix.name}_rows.parquet")
             if datasets is None or not rows_file.is_file():  # a missing file is in the report already
                 continue
-            opened[split, number] = datasets
+            readable.add((split, number))
             if datasets.lengths.size != counts["sequences"]:
                 message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
                 report.add([Finding(check="manifest", message=message, split=split, shard=number)])
@@ -129,14 +133,14 @@ def _check_files(
                 report.add([Finding(check="manifest", message=message, split=split, shard=number)])
         if split == "valid" and fingerprints:
             held_out = np.sort(np.concatenate(fingerprints))
-    return opened
+    return readable
 
 
 def _check_source(
     report: Report,
     root: Path,
     content: dict[str, Any],
-    opened: dict[tuple[str, int], ParallelDatasets],
+    readable: set[tuple[str, int]],
     source: Path,
     deep: int,
     tokenizer: Path | None,
@@ -152,8 +156,9 @@ def _check_source(
         share = deep // len(shards) + (index < deep % len(shards))
 
         def read_document(split: str, sequence: int, number: int = number) -> dict[str, npt.NDArray[Any]]:
-            datasets = opened[split, number].datasets
-            return {name: dataset.get(sequence) for name, dataset in datasets.items()}
+            return {
+                name: open_indexed(root / split / f"shard_{number:02d}_{name}").get(sequence) for name in ARRAY_DTYPES
+            }
 
         sampled = min(max(SPLIT_SAMPLE, share), shard["rows_read"])
         report.ran("source rows", sampled)
@@ -166,7 +171,7 @@ def _check_source(
                 splits={
                     split: root / split / f"shard_{number:02d}_rows.parquet"
                     for split in shard["splits"]
-                    if (split, number) in opened
+                    if (split, number) in readable
                 },
                 rejected=shard["rejects_file"] and Path(shard["rejects_file"]["path"]),
                 valid_fraction=content["split"]["valid_fraction"],
