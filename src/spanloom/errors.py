@@ -41,6 +41,10 @@ class RejectedRowError(SpanloomError):
     """A row broke the contract and the limit of rejects (0 by default) did not allow for it."""
 
 
+class AuditError(SpanloomError):
+    """A fast render differs from openai-harmony's."""
+
+
 class DuplicateIdError(SpanloomError):
     """The same `synth_id` stands in two rows."""
 

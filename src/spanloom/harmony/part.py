@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom import workers
+from spanloom.harmony.audit import Auditor
 from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
 from spanloom.harmony.rejects import Reason, Reject, RowRefusedError
 from spanloom.harmony.render import Renderer, load_renderer, renderer_version
@@ -27,6 +28,7 @@ from spanloom.supervision import SPAN_NAMES, TokenDocuments
 class PartJob:
     """What a worker needs to render one part.
 
+    Every `audit_stride`-th row is audited (0: none), and besides the first row of each shape of conversation.
     `reject_limit` is the shard's: a part that alone has more rejects stops there and is not kept.
     `token_budget` is what the caps leave for this part; the row that would cross it is left out, and so are all after.
     """
@@ -37,6 +39,7 @@ class PartJob:
     ids: Path
     asset: Path
     renderer: str
+    audit_stride: int
     reject_limit: int
     token_budget: int | None
     resume: bool
@@ -50,6 +53,7 @@ class PartJob:
                 "part": asdict(self.part),
                 "tokenizer_sha256": ASSET_SHA256,
                 "renderer": renderer_version(self.renderer),
+                "audit_stride": self.audit_stride,
                 "token_budget": self.token_budget,
                 "code_sha256": code_sha256(),
             }
@@ -65,6 +69,8 @@ class BatchResult:
     id_columns: dict[str, list[str | None]]
     documents: TokenDocuments
     rejects: list[Reject]
+    fallbacks: int
+    audited: int
 
 
 def render_part(job: PartJob) -> dict[str, Any]:
@@ -81,12 +87,13 @@ def render_part(job: PartJob) -> dict[str, Any]:
     rejected: Counter[str] = Counter()
     last_reject: Reject | None = None
     span_tokens = np.zeros(len(SPAN_NAMES), dtype=np.int64)
-    rows_read = rows = tokens = 0
+    rows_read = rows = tokens = fallbacks = audited = 0
     whole = True
+    auditor = Auditor(renderer, job.audit_stride) if renderer.audited and job.audit_stride else None
     with PartWriter(job.rendered, job.ids, job.part.index) as writer:
         for batch in read_rows(job.shard, job.part):
             budget = None if job.token_budget is None else job.token_budget - tokens
-            result = render_rows(job.shard.index, batch, renderer, token_budget=budget)
+            result = render_rows(job.shard.index, batch, renderer, token_budget=budget, auditor=auditor)
             for reject in result.rejects:
                 writer.write_reject(reject)
                 rejected[reject.reason] += 1
@@ -97,6 +104,8 @@ def render_part(job: PartJob) -> dict[str, Any]:
             rows_read += result.rows_read
             rows += len(result.documents)
             tokens += result.documents.tokens.size
+            fallbacks += result.fallbacks
+            audited += result.audited
             span_tokens += np.bincount(result.documents.span_id, minlength=len(SPAN_NAMES))
             _count(job, result.rows_read, result.documents.tokens.size, len(result.rejects))
             if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
@@ -110,6 +119,8 @@ def render_part(job: PartJob) -> dict[str, Any]:
             "rows": rows,
             "tokens": tokens,
             "span_tokens": span_tokens.tolist(),
+            "fallbacks": fallbacks,
+            "audited": audited,
             "rejected": dict(sorted(rejected.items())),
             "last_reject": last_reject and asdict(last_reject),
             "whole": whole,
@@ -117,7 +128,14 @@ def render_part(job: PartJob) -> dict[str, Any]:
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
 
-def render_rows(shard: int, batch: SourceRows, renderer: Renderer, *, token_budget: int | None = None) -> BatchResult:
+def render_rows(
+    shard: int,
+    batch: SourceRows,
+    renderer: Renderer,
+    *,
+    token_budget: int | None = None,
+    auditor: Auditor | None = None,
+) -> BatchResult:
     """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order."""
     rows: list[int] = []
     ids: list[str] = []
@@ -147,6 +165,10 @@ def render_rows(shard: int, batch: SourceRows, renderer: Renderer, *, token_budg
         conversations.append(conversation)
 
     rendered = renderer.render(conversations)
+    audited = 0
+    if auditor is not None:
+        places = [(batch.first_row + index, synth_id) for index, synth_id in zip(rows, ids, strict=True)]
+        audited = auditor.audit(shard, places, conversations, rendered)
     for position, detail in rendered.refused:
         reject(rows[position], ids[position], Reason.RENDERER_REFUSED, detail)
     rejects.sort(key=lambda refused: refused.row)
@@ -167,6 +189,8 @@ def render_rows(shard: int, batch: SourceRows, renderer: Renderer, *, token_budg
         },
         documents=documents,
         rejects=rejects,
+        fallbacks=rendered.fallbacks,
+        audited=audited,
     )
 
 

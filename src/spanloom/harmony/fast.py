@@ -1,0 +1,243 @@
+"""The fast renderer: wrappers from a table that openai-harmony itself fills, content through a fast exact encoder.
+
+In: checked conversations. Out: the bits of the record route, whole batches at a time, without a loop over tokens.
+
+    message   = prefix of its role and channel · tokens of its text · closer
+    document  = messages · EOD
+
+Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an empty
+message, and structured contents (`system_content`, `developer_content`) are rendered by it once each and remembered.
+A conversation outside the table's shape goes through openai-harmony whole, and is counted: names, recipients, content
+types, tools, several parts of content, unknown keys, text that the encoder was not proven on.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openai_harmony import HarmonyEncoding
+
+from spanloom.harmony.conversations import ROLES, SPAN_OF_CHANNEL, Conversation
+from spanloom.harmony.encoder import Encoder, unproven
+from spanloom.harmony.record import RefusedByRendererError, RenderedBatch, render_one, render_through_harmony
+from spanloom.harmony.tokenizer import EOD, START
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
+
+PLAIN_KEYS = frozenset({"role", "content", "channel"})
+TEXT_KEYS = frozenset({"type", "text"})
+STRUCTURED = {"system": "system_content", "developer": "developer_content"}
+REMEMBERED = 4096
+"""Structured messages remembered. SYNTH has one or two; where each row has its own, each is rendered anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper:
+    """What stands around a text: `prefix`, then the text, then `closer` (`last` where the conversation ends)."""
+
+    prefix: Tokens
+    closer: Tokens
+    last: Tokens
+
+
+def derive_wrappers(encoding: HarmonyEncoding) -> dict[tuple[str, str | None], Wrapper]:
+    """(role, channel) → its wrapper, read off openai-harmony's render of two empty messages in a row:
+
+    prefix closer prefix last
+    """
+    shapes: list[tuple[str, str | None]] = [(role, None) for role in ROLES if role != "assistant"]
+    shapes += [("assistant", channel) for channel in SPAN_OF_CHANNEL]
+    wrappers = {}
+    for role, channel in shapes:
+        empty = {"role": role, "content": "", **({"channel": channel} if channel else {})}
+        rendered = render_one([empty, empty], encoding)
+        first, second = np.split(rendered, 2)
+        if not np.array_equal(first[:-1], second[:-1]) or (rendered == START).sum() != 2:
+            raise AssertionError(f"openai-harmony renders two equal {role} messages in different ways: {rendered}")
+        wrappers[role, channel] = Wrapper(prefix=first[:-1], closer=first[-1:], last=second[-1:])
+    return wrappers
+
+
+@dataclass
+class _Layout:
+    """The segments that a batch is made of, in order: pieces of a pool of constants, or texts still to be encoded."""
+
+    pool: list[Tokens] = field(default_factory=list)
+    pool_size: int = 0
+    places: dict[int, int] = field(default_factory=dict)
+    starts: list[int] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    text_segments: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    message_firsts: list[int] = field(default_factory=list)
+    document_firsts: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+
+    def constant(self, tokens: Tokens) -> None:
+        # By identity: wrappers and remembered messages are the same arrays all through a batch.
+        place = self.places.get(id(tokens))
+        if place is None:
+            place = self.places[id(tokens)] = self.pool_size
+            self.pool.append(tokens)
+            self.pool_size += tokens.size
+        self.starts.append(place)
+        self.lengths.append(tokens.size)
+
+    def text(self, text: str) -> None:
+        self.text_segments.append(len(self.starts))
+        self.texts.append(text)
+        self.starts.append(0)
+        self.lengths.append(0)
+
+    def message(self, label: int) -> None:
+        self.message_firsts.append(len(self.starts))
+        self.labels.append(label)
+
+
+class FastRenderer:
+    """Holds the table, the encoder, and the structured messages rendered so far."""
+
+    def __init__(self, encoding: HarmonyEncoding, asset: Path) -> None:
+        self._encoding = encoding
+        self._encoder = Encoder(asset)
+        self._wrappers = derive_wrappers(encoding)
+        self._structured = lru_cache(REMEMBERED)(self._render_structured)
+
+    def render(self, conversations: Sequence[Conversation]) -> RenderedBatch:
+        """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
+        layout = _Layout()
+        fitting: list[int] = []
+        others: list[int] = []
+        for index, conversation in enumerate(conversations):
+            pieces = self._pieces(conversation)
+            if pieces is None:
+                others.append(index)
+                continue
+            fitting.append(index)
+            self._lay_out(layout, pieces, conversation)
+        documents = self._assemble(layout)
+        if not others:
+            return RenderedBatch(documents=documents, kept=fitting, refused=[])
+        record = render_through_harmony([conversations[index] for index in others], self._encoding)
+        kept = [others[index] for index in record.kept]
+        return RenderedBatch(
+            documents=_interleave(documents, fitting, record.documents, kept),
+            kept=sorted(fitting + kept),
+            refused=[(others[index], reason) for index, reason in record.refused],
+            fallbacks=len(others),
+        )
+
+    def _pieces(self, conversation: Conversation) -> list[tuple[Wrapper, str] | Tokens] | None:
+        """Each message as wrapper and text, or as finished tokens; None when one of them is outside the table."""
+        pieces: list[tuple[Wrapper, str] | Tokens] = []
+        for message in conversation.messages:
+            if not PLAIN_KEYS.issuperset(message):
+                return None
+            wrapper = self._wrappers.get((message["role"], message.get("channel")))
+            content = message.get("content")
+            if isinstance(content, list) and len(content) == 1:
+                (part,) = content
+                structured = STRUCTURED.get(message["role"])
+                if structured is not None and isinstance(part, dict) and part.get("type") == structured:
+                    tokens = self._structured_message(message, part)
+                    if tokens is None:
+                        return None
+                    pieces.append(tokens)
+                    continue
+                if isinstance(part, dict) and part.keys() == TEXT_KEYS and part["type"] == "text":
+                    content = part["text"]
+            if wrapper is None or not isinstance(content, str) or unproven(content):
+                return None
+            pieces.append((wrapper, content))
+        return pieces
+
+    def _structured_message(self, message: dict[str, Any], part: dict[str, Any]) -> Tokens | None:
+        # Function tools change the text of *other* messages too, so they are none of the table's business.
+        if "tools" in part or message.get("channel") is not None:
+            return None
+        return self._structured(json.dumps(message, sort_keys=True))
+
+    def _render_structured(self, message_json: str) -> Tokens | None:
+        """A structured message as it stands before another one; None when openai-harmony refuses it."""
+        follower = {"role": "user", "content": ""}
+        try:
+            rendered = render_one([json.loads(message_json), follower], self._encoding)
+        except RefusedByRendererError:
+            return None
+        starts = np.flatnonzero(rendered == START)
+        return rendered[: starts[1]] if starts.size == 2 else None
+
+    def _lay_out(
+        self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation
+    ) -> None:
+        layout.document_firsts.append(len(layout.starts))
+        last = len(pieces) - 1
+        for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
+            layout.message(label)
+            if isinstance(piece, tuple):
+                wrapper, text = piece
+                layout.constant(wrapper.prefix)
+                layout.text(text)
+                layout.constant(wrapper.last if index == last else wrapper.closer)
+            else:
+                layout.constant(piece)
+        layout.message(SPAN_CONTEXT)
+        layout.constant(_EOD)
+
+    def _assemble(self, layout: _Layout) -> TokenDocuments:
+        """Gathers every segment out of one pool: constants first, then all encoded texts.
+
+        starts  [0 9 3]   lengths [2 4 1]   →   pool[0 1 9 10 11 12 3]
+        """
+        encoded = self._encoder.encode(layout.texts)
+        pool = np.concatenate([*layout.pool, encoded.tokens]).astype(np.int32, copy=False)
+        starts, lengths = np.array(layout.starts, dtype=np.int64), np.array(layout.lengths, dtype=np.int64)
+        ends = np.cumsum(encoded.lengths, dtype=np.int64) + layout.pool_size
+        starts[layout.text_segments] = ends - encoded.lengths
+        lengths[layout.text_segments] = encoded.lengths
+        tokens = pool[_ranges(starts, lengths)]
+        if not layout.document_firsts:
+            return _NO_DOCUMENTS
+        message_lengths = np.add.reduceat(lengths, layout.message_firsts)
+        span_id = np.repeat(np.array(layout.labels, dtype=np.uint8), message_lengths)
+        return TokenDocuments(
+            tokens=tokens,
+            loss_mask=(span_id != SPAN_CONTEXT).view(np.uint8),
+            span_id=span_id,
+            lengths=np.add.reduceat(lengths, layout.document_firsts).astype(np.int32),
+        )
+
+
+def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """start, start + 1, … of each segment, end to end. Args: int64 [N], int64 [N]. Returns int64 [sum(lengths)]."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if ends.size else 0) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def _interleave(
+    one: TokenDocuments, one_order: list[int], other: TokenDocuments, other_order: list[int]
+) -> TokenDocuments:
+    """Documents of two batches in the order of the numbers that go with them."""
+    lengths = np.concatenate([one.lengths, other.lengths])
+    order = np.argsort(np.array(one_order + other_order, dtype=np.int64))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    index = _ranges((ends - lengths)[order], lengths[order].astype(np.int64))
+    return TokenDocuments(
+        tokens=np.concatenate([one.tokens, other.tokens])[index],
+        loss_mask=np.concatenate([one.loss_mask, other.loss_mask])[index],
+        span_id=np.concatenate([one.span_id, other.span_id])[index],
+        lengths=lengths[order],
+    )
+
+
+_EOD = np.array([EOD], dtype=np.int32)
+_NO_DOCUMENTS = TokenDocuments(
+    tokens=np.empty(0, dtype=np.int32),
+    loss_mask=np.empty(0, dtype=np.uint8),
+    span_id=np.empty(0, dtype=np.uint8),
+    lengths=np.empty(0, dtype=np.int32),
+)
