@@ -237,28 +237,19 @@ def test_a_build_killed_in_any_stage_leaves_nothing_short_and_is_finished_by_the
 def test_builds_killed_at_random_points_again_and_again_end_in_the_same_dataset(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """20 kills, five on a root: of the whole group, the parent alone, one worker, and SIGTERM to the parent."""
+    """20 kills, at most five on a root: of the whole group, the parent, one worker, and SIGTERM to the parent."""
     chance = random.Random(20240917)
+    longest_delay = undisturbed.seconds
     kills = roots = 0
-    root = tmp_path / "root-0"
     while kills < 20:
+        root = tmp_path / f"root-{roots}"
         build = start(root)
+        began = time.monotonic()
         try:
-            code = build.process.wait(timeout=chance.uniform(0, undisturbed.seconds))
+            code = build.process.wait(timeout=chance.uniform(0, longest_delay))
+            longest_delay = min(longest_delay, time.monotonic() - began)  # resumed builds are shorter: follow them
         except subprocess.TimeoutExpired:
-            code = None
-        if code is None:
-            match ("group", "parent", "worker", "terminate")[kills % 4]:
-                case "group":
-                    build.signal_group(signal.SIGKILL)
-                case "parent":
-                    build.process.kill()
-                case "terminate":
-                    build.process.terminate()
-                case "worker" if workers := build.workers():
-                    chance.choice(workers).kill()
-                case _:
-                    build.signal_group(signal.SIGKILL)
+            kill(build, ("group", "parent", "worker", "terminate")[kills % 4], chance)
             code = build.wait()
             kills += 1
             assert_nothing_short(root)
@@ -266,10 +257,23 @@ def test_builds_killed_at_random_points_again_and_again_end_in_the_same_dataset(
                 assert "a worker process died" in build.said()
             else:  # 0: the worker died when its work was done
                 assert code in (0, -signal.SIGKILL, -signal.SIGTERM), build.said()
-        if code == 0 or kills % 5 == 0:
+        if code == 0:
+            assert_finished(root, undisturbed)
+            roots += 1
+        elif kills % 5 == 0:
             assert_finishes(start, root, undisturbed)
             roots += 1
-            root = tmp_path / f"root-{roots}"
+
+
+def kill(build: Build, whom: str, chance: random.Random) -> None:
+    if whom == "parent":
+        build.process.kill()
+    elif whom == "terminate":
+        build.process.terminate()
+    elif whom == "worker" and (workers := build.workers()):
+        chance.choice(workers).kill()
+    else:
+        build.signal_group(signal.SIGKILL)
 
 
 def test_the_workers_of_a_killed_parent_die_on_their_own(start: Callable[..., Build], tmp_path: Path) -> None:
