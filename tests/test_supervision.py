@@ -81,13 +81,13 @@ def test_documents_must_add_up() -> None:
         )
 
 
-def test_the_head_is_the_first_documents() -> None:
+def test_documents_between_two_numbers_are_cut_out_whole() -> None:
     whole = TokenDocuments(
         tokens=np.arange(6, dtype=np.int32),
         loss_mask=flags(0, 1, 0, 0, 1, 1),
         span_id=flags(0, 2, 0, 0, 1, 1),
         lengths=lengths(2, 1, 3),
     )
-    head = whole.head(2)
-    assert (head.tokens.tolist(), head.span_id.tolist(), head.lengths.tolist()) == ([0, 1, 2], [0, 2, 0], [2, 1])
-    assert len(whole.head(0)) == 0
+    cut = whole.between(1, 3)
+    assert (cut.tokens.tolist(), cut.span_id.tolist(), cut.lengths.tolist()) == ([2, 3, 4, 5], [0, 0, 1, 1], [1, 3])
+    assert len(whole.between(0, 0)) == 0

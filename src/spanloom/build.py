@@ -14,15 +14,16 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from spanloom import manifest
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.findings import Report
+from spanloom.harmony.audit import AUDIT_FRACTION, check_fraction
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.config import dataset_config
 from spanloom.harmony.rejects import reject_limit
-from spanloom.harmony.render import check_renderer
+from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer
 from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
 from spanloom.inventory import check_inventory
 from spanloom.provenance import readable_json, require_git_sha
@@ -34,7 +35,7 @@ from spanloom.steps.render_shard import render_shard
 from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.steps.verify_tokenizer import verify_tokenizer
 from spanloom.steps.write_indexed import write_indexed
-from spanloom.storage import clear_temporaries, free_bytes, write_atomically
+from spanloom.storage import TEMPORARY_MARK, clear_temporaries, free_bytes, write_atomically
 from spanloom.workers import Counters, Pool, process_pool
 
 DEFAULT_SOURCE = Path("data/synth_harmony")
@@ -42,6 +43,7 @@ DEFAULT_ROOT = Path("data/megatron/synth_kd_v1")
 DEFAULT_CAPPED_ROOT = Path("data/megatron/synth_kd_v1_smoke")
 REPORT_NAME = "report.json"
 WORK_NAME = ".work"
+LOCK_NAME = "lock"
 DEFAULT_DEEP = 64
 
 # What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes
@@ -64,7 +66,8 @@ class BuildOptions:
     caps: Caps = field(default_factory=Caps)
     max_rejects: str = "0"
     on_duplicate: str = "error"
-    renderer: str = "harmony"
+    renderer: str = DEFAULT_RENDERER
+    audit_fraction: float = AUDIT_FRACTION
     workers: int = field(default_factory=lambda: os.cpu_count() or 1)
     deep: int = DEFAULT_DEEP
     resume: bool = True
@@ -108,30 +111,50 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         "manifest_sha256": source.manifest_sha256,
         "renderer": options.renderer,
     }
-    if (root / manifest.MANIFEST_NAME).exists() and not options.overwrite:
-        standing = manifest.read(root)
-        if not options.resume or (other := _differs(root, standing["content"], identity, options)) is not None:
-            raise ConflictError(
-                "the output root already holds another dataset" + (f": {other}" if options.resume else ""),
-                where=str(root),
-                remedy="give another --out, or replace it with --overwrite",
-            )
-        progress.say(f"{root} holds this very dataset already; validating it")
-        report = _validate(options, asset, root, progress)
-        return BuildResult(root=root, manifest=standing, report=report, already_built=True)
-    if options.check_disk:
-        _check_disk(source, options, root)
-    if (root / manifest.MANIFEST_NAME).exists():
-        _set_aside(root)
-        progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
-    with _work_folder(root, identity, options) as work:
-        result = _run_steps(options, source, asset, root, work, progress)
-    if result.report.clean:
-        if not options.keep_work:
-            shutil.rmtree(root / WORK_NAME)
-        if options.overwrite and _aside(root).exists():
-            shutil.rmtree(_aside(root))
+    with _locked(root) as work:
+        finished = (root / manifest.MANIFEST_NAME).exists()
+        if finished and not options.overwrite:
+            result = _validate_standing(options, identity, asset, root, progress)
+        else:
+            if options.check_disk:
+                _check_disk(source, options, root)
+            if finished:
+                _set_aside(root, work)
+                progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
+            _claim(root, work, identity, options)
+            try:
+                result = _run_steps(options, source, asset, root, work, progress)
+            except BaseException:
+                clear_temporaries(root)  # workers that were ended could not clear up after themselves
+                raise
+        if result.report.clean:
+            if not options.keep_work:
+                _remove_work(root)
+            if options.overwrite and _aside(root).exists():
+                shutil.rmtree(_aside(root))
     return result
+
+
+def _validate_standing(
+    options: BuildOptions, identity: dict[str, Any], asset: Path, root: Path, progress: Progress
+) -> BuildResult:
+    """A finished dataset stands there: it is the one that is asked for, or a conflict."""
+    standing = manifest.read(root)
+    difference = (
+        _differs(root, standing["content"], identity, options) if options.resume else "--no-resume asks to build anew"
+    )
+    if difference is not None:
+        if not any(path.name != LOCK_NAME for path in (root / WORK_NAME).iterdir()):
+            _remove_work(root)  # it was made a moment ago, for the lock alone
+        raise ConflictError(
+            f"the output root already holds another dataset: {difference}",
+            where=str(root),
+            remedy="give another --out, or replace it with --overwrite",
+        )
+    progress.say(f"{root} holds this very dataset already; validating it")
+    clear_temporaries(root)
+    report = _validate(options, asset, root, progress)
+    return BuildResult(root=root, manifest=standing, report=report, already_built=True)
 
 
 def _run_steps(
@@ -160,6 +183,7 @@ def _run_steps(
                     tokenizer=asset,
                     shards=options.shards,
                     renderer=options.renderer,
+                    audit_fraction=options.audit_fraction,
                     caps=options.caps,
                     max_rejects=options.max_rejects,
                     resume=options.resume,
@@ -251,6 +275,7 @@ def _check_options(options: BuildOptions) -> None:
     if options.on_duplicate not in ON_DUPLICATE:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {options.on_duplicate!r}")
     check_renderer(options.renderer)
+    check_fraction(options.audit_fraction)
     if options.caps.any and options.root.resolve() == DEFAULT_ROOT.resolve():
         raise ConflictError(
             "a capped run must not write the canonical dataset",
@@ -280,53 +305,81 @@ def _aside(root: Path) -> Path:
     return root.with_name(root.name + ".replaced")
 
 
-def _set_aside(root: Path) -> None:
-    """Moves a finished dataset out of the way, so that a failing build does not cost it."""
-    if _aside(root).exists():
+def _set_aside(root: Path, work: Path) -> None:
+    """Moves a finished dataset out of the way, so that a failing build does not cost it. The locked folder stays."""
+    aside = _aside(root)
+    if aside.exists():
         raise ConflictError(
             "a dataset that an earlier --overwrite set aside is still there",
-            where=str(_aside(root)),
+            where=str(aside),
             remedy=f"move it back to {root.name}, or remove it",
         )
-    root.rename(_aside(root))
+    aside.mkdir()
+    # The manifest first: from here on the root is no dataset, and what was moved is not one yet either.
+    names = [manifest.MANIFEST_NAME, *(path.name for path in root.iterdir() if path.name != manifest.MANIFEST_NAME)]
+    for name in names:
+        if root / name != work:
+            (root / name).rename(aside / name)
 
 
 @contextmanager
-def _work_folder(root: Path, identity: dict[str, Any], options: BuildOptions) -> Iterator[Path]:
-    """The folder of intermediates, held by one build at a time, and of this very build and no other."""
+def _locked(root: Path) -> Iterator[Path]:
+    """The folder of intermediates, held by one build at a time."""
     work = root / WORK_NAME
-    said = work / "build.json"
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        lock = (work / "lock").open("w")
-    except OSError as refusal:
-        raise StorageError(
-            f"the output root cannot be written: {refusal.strerror}",
-            where=str(root),
-            remedy="give an --out that you may write to",
-        ) from refusal
-    with lock:
+    while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConflictError(
-                "another build is running into this root", where=str(root), remedy="wait for it, or give another --out"
-            ) from None
-        if not options.resume:
-            _discard(root, work)
-        elif said.is_file() and json.loads(said.read_bytes()) != identity:
-            raise ConflictError(
-                "the root holds an unfinished build with other options or another source",
+            work.mkdir(parents=True, exist_ok=True)
+            lock = (work / LOCK_NAME).open("w")
+        except FileNotFoundError:
+            continue  # a build that has just ended took the folder away in between
+        except OSError as refusal:
+            raise StorageError(
+                f"the output root cannot be written: {refusal.strerror}",
                 where=str(root),
-                remedy="run that one again to finish it, discard it with --no-resume, or give another --out",
-            )
-        clear_temporaries(root)
-        write_atomically(said, readable_json(identity))
-        try:
+                remedy="give an --out that you may write to",
+            ) from refusal
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise ConflictError(
+                    "another build is running into this root",
+                    where=str(root),
+                    remedy="wait for it, or give another --out",
+                ) from None
+            if not _same_file(lock, work / LOCK_NAME):
+                continue  # the lock of a folder that was taken away after it was opened guards nothing
             yield work
-        except BaseException:
-            clear_temporaries(root)  # workers that were ended could not clear up after themselves
-            raise
+            return
+
+
+def _same_file(stream: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _claim(root: Path, work: Path, identity: dict[str, Any], options: BuildOptions) -> None:
+    """Makes the held folder that of this very build and no other."""
+    said = work / "build.json"
+    if not options.resume:
+        _discard(root, work)
+    elif said.is_file() and json.loads(said.read_bytes()) != identity:
+        raise ConflictError(
+            "the root holds an unfinished build with other options or another source",
+            where=str(root),
+            remedy="run that one again to finish it, discard it with --no-resume, or give another --out",
+        )
+    clear_temporaries(root)
+    write_atomically(said, readable_json(identity))
+
+
+def _remove_work(root: Path) -> None:
+    """Removes the intermediates. They lose their name first: nobody opens a lock in a folder that is about to go."""
+    gone = root / f".{WORK_NAME}{TEMPORARY_MARK}{os.getpid()}"
+    (root / WORK_NAME).rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)  # another build may be clearing the very same folder
 
 
 def _discard(root: Path, work: Path) -> None:
@@ -334,7 +387,7 @@ def _discard(root: Path, work: Path) -> None:
     for leftover in work.iterdir():
         if leftover.is_dir():
             shutil.rmtree(leftover)
-        elif leftover.name != "lock":
+        elif leftover.name != LOCK_NAME:
             leftover.unlink()
     for folder in ("train", "valid", "rejects"):
         for file in (root / folder).glob("shard_*"):

@@ -67,7 +67,16 @@ ValidFractionOption = Annotated[
 OnDuplicateOption = Annotated[
     Literal["error", "keep"], typer.Option(help="A synth_id that stands twice: stop, or keep both and count.")
 ]
-RendererOption = Annotated[str, typer.Option(metavar="harmony", help="Who renders; openai-harmony is the record.")]
+RendererOption = Annotated[
+    Literal["fast", "harmony"],
+    typer.Option(
+        help="fast: wrappers from a table, content through gigatoken, audited; harmony: openai-harmony alone."
+    ),
+]
+AuditFractionOption = Annotated[
+    float,
+    typer.Option(help="Share of fast rows that openai-harmony renders again (at least 64 a shard).", min=0, max=1),
+]
 ResumeOption = Annotated[
     bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and begin anew.")
 ]
@@ -114,7 +123,8 @@ def build(
         typer.Option("--overwrite", help="Replace a dataset at --out; it is kept until the new one is validated."),
     ] = False,
     keep_work: Annotated[bool, typer.Option("--keep-work", help="Leave the intermediates in OUT/.work.")] = False,
-    renderer: RendererOption = "harmony",
+    renderer: RendererOption = "fast",
+    audit_fraction: AuditFractionOption = 0.001,
     tokenizer: TokenizerOption = None,
     shards: ShardsOption = 4,
     deep: Annotated[int, typer.Option(help="Rows that validation renders again through openai-harmony.", min=0)] = 64,
@@ -147,6 +157,7 @@ def build(
         max_rejects=max_rejects,
         on_duplicate=on_duplicate,
         renderer=renderer,
+        audit_fraction=audit_fraction,
         workers=workers or os.cpu_count() or 1,
         deep=deep,
         resume=resume,
@@ -343,7 +354,8 @@ def step_render_shard(
     source: SourceOption = Path("data/synth_harmony"),
     tokenizer: TokenizerOption = None,
     shards: ShardsOption = 4,
-    renderer: RendererOption = "harmony",
+    renderer: RendererOption = "fast",
+    audit_fraction: AuditFractionOption = 0.001,
     max_rows: MaxRowsOption = None,
     max_rows_per_shard: MaxRowsPerShardOption = None,
     max_tokens: MaxTokensOption = None,
@@ -381,6 +393,7 @@ def step_render_shard(
                 tokenizer=tokenizer,
                 shards=shards,
                 renderer=renderer,
+                audit_fraction=audit_fraction,
                 caps=caps,
                 max_rejects=max_rejects,
                 resume=resume,

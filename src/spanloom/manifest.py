@@ -99,14 +99,22 @@ def promote(root: Path) -> Path:
     return final
 
 
+_NOTHING = object()
+
+
 def diff(before: Any, after: Any, path: str = "content") -> Iterator[tuple[str, Any, Any]]:
-    """Places where two values differ: `(path, before, after)`, with None where one side has nothing there."""
+    """Places where two JSON values differ: `(path, before, after)`, with None where one side has nothing there.
+
+    Yields nothing exactly when their canonical JSON is the same: 1 and 1.0 differ, and so do null and nothing.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:
-            yield from diff(before.get(key), after.get(key), f"{path}.{key}")
+            yield from diff(before.get(key, _NOTHING), after.get(key, _NOTHING), f"{path}.{key}")
     elif isinstance(before, list) and isinstance(after, list):
         for index in range(max(len(before), len(after))):
-            was, now = (side[index] if index < len(side) else None for side in (before, after))
+            was, now = (side[index] if index < len(side) else _NOTHING for side in (before, after))
             yield from diff(was, now, f"{path}[{index}]")
-    elif before != after:
-        yield path, before, after
+    else:
+        was, now = (None if side is _NOTHING else side for side in (before, after))
+        if _NOTHING in (before, after) or canonical_json(was) != canonical_json(now):
+            yield path, was, now

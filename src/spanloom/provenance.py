@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -65,6 +66,11 @@ def git_sha() -> str:
 def require_git_sha(*, allow_unknown: bool) -> str:
     """`git_sha()`, or an error when it is unknown and that was not allowed."""
     sha = git_sha()
+    if not re.fullmatch(f"[0-9a-f]{{40}}(-dirty)?|{UNKNOWN_SHA}", sha):
+        raise SpanloomError(
+            f"{sha!r} is not a git SHA: expected 40 hex digits, with -dirty after them where the code was changed",
+            remedy=f"set {GIT_SHA_VARIABLE} to `git rev-parse HEAD`, or unset it",
+        )
     if sha == UNKNOWN_SHA and not allow_unknown:
         raise SpanloomError(
             "the git SHA of this Spanloom is unknown, so the dataset could not name the code that made it",

@@ -115,8 +115,11 @@ def fsync_directory(directory: Path) -> None:
 
 def clear_temporaries(root: Path) -> None:
     """Removes what killed processes left under temporary names below `root`."""
-    for leftover in root.rglob(f".*{TEMPORARY_MARK}*"):
-        leftover.unlink(missing_ok=True)
+    for leftover in list(root.rglob(f".*{TEMPORARY_MARK}*")):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def free_bytes(path: Path) -> int:

@@ -60,14 +60,15 @@ class TokenDocuments:
     def __len__(self) -> int:
         return self.lengths.size
 
-    def head(self, count: int) -> "TokenDocuments":
-        """The first `count` documents."""
-        end = int(self.lengths[:count].sum(dtype=np.int64))
+    def between(self, first: int, last: int) -> "TokenDocuments":
+        """Documents number `first` up to, not including, `last`, as views."""
+        start = int(self.lengths[:first].sum(dtype=np.int64))
+        end = start + int(self.lengths[first:last].sum(dtype=np.int64))
         return TokenDocuments(
-            tokens=self.tokens[:end],
-            loss_mask=self.loss_mask[:end],
-            span_id=self.span_id[:end],
-            lengths=self.lengths[:count],
+            tokens=self.tokens[start:end],
+            loss_mask=self.loss_mask[start:end],
+            span_id=self.span_id[start:end],
+            lengths=self.lengths[first:last],
         )
 
 

@@ -60,10 +60,15 @@ class Pool:
         self._executor, self.workers = executor, workers
 
     def submit(self, work: Callable[..., T], /, *arguments: Any, **named: Any) -> "Future[T]":
+        # A worker is started here when there are too few. It inherits the mask, so that Ctrl-C, which goes to the whole
+        # process group, does not end it with a traceback while it is still importing.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             return self._executor.submit(work, *arguments, **named)
         except BrokenProcessPool as broken:
             raise _worker_died("before it was given more work") from broken
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def result(self, future: "Future[T]", what: str) -> T:
         """The outcome of submitted work; `what` names it for the message when its process died."""

@@ -1,6 +1,6 @@
-"""The audit: sampled rows of a fast render are rendered again by openai-harmony; the first difference stops the build.
+"""The audit: sampled rows of a fast render are rendered again by openai-harmony; a difference stops the build.
 
-In: batches with their renders. Out: how many rows were looked at, or `AuditError` with row, position and text around it.
+In: batches with their renders. Out: how many rows were compared, or `AuditError` with row, position and text around.
 The sample follows from row numbers and shapes alone, so that every run audits the same rows.
 """
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from openai_harmony import HarmonyEncoding
 
-from spanloom.errors import AuditError
+from spanloom.errors import AuditError, SpanloomError
 from spanloom.harmony.conversations import Conversation
 from spanloom.harmony.record import RenderedBatch, render_through_harmony
 from spanloom.supervision import TokenDocuments
@@ -30,6 +30,12 @@ def audit_stride(rows: int, fraction: float) -> int:
     if fraction <= 0:
         return 0
     return max(1, min(int(1 / fraction), rows // AUDITED_AT_LEAST))
+
+
+def check_fraction(fraction: float) -> None:
+    """Raises SpanloomError for a fraction outside [0, 1]."""
+    if not 0 <= fraction <= 1:
+        raise SpanloomError(f"the audit fraction must lie in [0, 1], not {fraction}")
 
 
 class Auditor:
@@ -51,9 +57,11 @@ class Auditor:
         `places`: row and id of each conversation. Returns how many were compared; raises AuditError at a difference.
         """
         chosen = [index for index, (row, _) in enumerate(places) if self._chooses(row, conversations[index])]
+        if not chosen:
+            return 0
         record = render_through_harmony([conversations[index] for index in chosen], self._encoding)
-        ours = _documents(rendered)
-        theirs = {chosen[index]: document for index, document in _documents(record).items()}
+        ours = _documents(rendered, set(chosen))
+        theirs = {chosen[index]: document for index, document in _documents(record, set(record.kept)).items()}
         for index in chosen:
             where = "shard {:02d}, row {}, synth_id {!r}".format(shard, *places[index])
             found, wanted = ours.get(index), theirs.get(index)
@@ -69,9 +77,7 @@ class Auditor:
         return len(chosen)
 
     def _chooses(self, row: int, conversation: Conversation) -> bool:
-        shape = tuple(
-            (message["role"], message.get("channel"), *sorted(message)) for message in conversation.messages
-        )
+        shape = tuple((message["role"], message.get("channel"), *sorted(message)) for message in conversation.messages)
         new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
         if new:
             self._seen.add(shape)
@@ -96,11 +102,12 @@ class Auditor:
 _REMEDY = "build with --renderer harmony, and report this row: the two must never differ"
 
 
-def _documents(batch: RenderedBatch) -> dict[int, TokenDocuments]:
-    """Each kept conversation's document by its index."""
-    ends = np.cumsum(batch.documents.lengths, dtype=np.int64)
+def _documents(batch: RenderedBatch, wanted: set[int]) -> dict[int, TokenDocuments]:
+    """The documents of the wanted conversations that were rendered, by their index."""
     return {
-        index: batch.documents.between(document, document + 1, ends) for document, index in enumerate(batch.kept)
+        index: batch.documents.between(document, document + 1)
+        for document, index in enumerate(batch.kept)
+        if index in wanted
     }
 
 

@@ -5,8 +5,8 @@ In: checked conversations. Out: the bits of the record route, whole batches at a
     message   = prefix of its role and channel · tokens of its text · closer
     document  = messages · EOD
 
-Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an empty
-message, and structured contents (`system_content`, `developer_content`) are rendered by it once each and remembered.
+Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
+empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once each and remembered.
 A conversation outside the table's shape goes through openai-harmony whole, and is counted: names, recipients, content
 types, tools, several parts of content, unknown keys, text that the encoder was not proven on.
 """
@@ -171,9 +171,7 @@ class FastRenderer:
         starts = np.flatnonzero(rendered == START)
         return rendered[: starts[1]] if starts.size == 2 else None
 
-    def _lay_out(
-        self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation
-    ) -> None:
+    def _lay_out(self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation) -> None:
         layout.document_firsts.append(len(layout.starts))
         last = len(pieces) - 1
         for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
@@ -215,7 +213,9 @@ class FastRenderer:
 def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """start, start + 1, … of each segment, end to end. Args: int64 [N], int64 [N]. Returns int64 [sum(lengths)]."""
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if ends.size else 0) + np.repeat(starts - (ends - lengths), lengths)
+    steps: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    steps += np.arange(steps.size)
+    return steps
 
 
 def _interleave(

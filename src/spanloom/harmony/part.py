@@ -89,7 +89,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
     span_tokens = np.zeros(len(SPAN_NAMES), dtype=np.int64)
     rows_read = rows = tokens = fallbacks = audited = 0
     whole = True
-    auditor = Auditor(renderer, job.audit_stride) if renderer.audited and job.audit_stride else None
+    auditor = Auditor(renderer.encoding, job.audit_stride) if renderer.audited and job.audit_stride else None
     with PartWriter(job.rendered, job.ids, job.part.index) as writer:
         for batch in read_rows(job.shard, job.part):
             budget = None if job.token_budget is None else job.token_budget - tokens
@@ -177,7 +177,7 @@ def render_rows(
     if token_budget is not None and documents.tokens.size > token_budget:
         fitting = int(np.searchsorted(np.cumsum(documents.lengths, dtype=np.int64), token_budget, side="right"))
         rows_read = rows[kept[fitting]]
-        documents, kept = documents.head(fitting), kept[:fitting]
+        documents, kept = documents.between(0, fitting), kept[:fitting]
         rejects = [refused for refused in rejects if refused.row < batch.first_row + rows_read]
     kept_rows = [rows[position] for position in kept]
     return BatchResult(

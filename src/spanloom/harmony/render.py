@@ -21,6 +21,9 @@ RENDERERS = {"fast": ("openai-harmony", "gigatoken"), "harmony": ("openai-harmon
 """Name → the packages that make the tokens."""
 
 
+DEFAULT_RENDERER = "fast"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Renderer:
     """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""

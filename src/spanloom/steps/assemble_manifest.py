@@ -62,7 +62,7 @@ def assemble_manifest(
             **first["split"],
             "realised_valid_fraction": totals["splits"]["valid"]["sequences"] / sequences if sequences else 0.0,
         },
-        "renderer": first["renderer"],
+        "renderer": {**first["renderer"], **_added([shard["audit"] for shard in shards])},
         "alignment": first["alignment"],
         "arrays": ARRAY_DTYPES,
         "span_names": list(SPAN_NAMES),

@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spanloom.harmony.audit import AUDIT_FRACTION, audit_stride
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.part import PartJob, render_part
 from spanloom.harmony.rejects import Reject, reject_limit
-from spanloom.harmony.render import renderer_version
+from spanloom.harmony.render import DEFAULT_RENDERER, renderer_version
 from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON
 from spanloom.harmony.source import EXPECTED_SHARDS, open_shard, open_source, plan_parts, verify_hash
 from spanloom.harmony.tokenizer import ASSET_SHA256, locate_asset, verify_asset
@@ -33,7 +34,8 @@ def render_shard(
     pool: Pool,
     tokenizer: Path | None = None,
     shards: int = EXPECTED_SHARDS,
-    renderer: str = "harmony",
+    renderer: str = DEFAULT_RENDERER,
+    audit_fraction: float = AUDIT_FRACTION,
     caps: Caps | None = None,
     max_rejects: str = "0",
     resume: bool = True,
@@ -41,10 +43,11 @@ def render_shard(
     """Renders shard number `shard` of the `synth_harmony_v1` directory `source` into the folders `rendered` and `ids`.
 
     `caps` are those of the whole run; this shard's share is worked out here. `max_rejects` is a number, or a share of
-    the shard such as `0.1%`. With `resume`, parts that stand with the right hash are kept.
-    Returns what `rendered.json` holds.
+    the shard such as `0.1%`. `audit_fraction` of what the fast renderer makes is held against openai-harmony. With
+    `resume`, parts that stand with the right hash are kept. Returns what `rendered.json` holds.
 
-    Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), WorkerError.
+    Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
+    render that differs), WorkerError.
     """
     asset = verify_asset(locate_asset(tokenizer))
     opened = open_source(source, shards=shards)
@@ -64,6 +67,7 @@ def render_shard(
             ids=ids,
             asset=asset,
             renderer=renderer,
+            audit_stride=audit_stride(sum(part.rows for part in parts), audit_fraction),
             reject_limit=limit,
             token_budget=share.tokens,
             resume=resume,
@@ -96,6 +100,10 @@ def render_shard(
         "source": {"schema_version": opened.manifest["schema_version"], "manifest_sha256": opened.manifest_sha256},
         "tokenizer_sha256": ASSET_SHA256,
         "renderer": {"name": renderer, "version": renderer_version(renderer)},
+        "audit": {
+            "fallback_rows": sum(part["fallbacks"] for part in summaries),
+            "audited_rows": sum(part["audited"] for part in summaries),
+        },
         "caps": caps.as_dict(),
         **counts,
         "parts": [

@@ -49,6 +49,9 @@ ROWS_SCHEMA = pa.schema(
 )
 
 
+_FROM_RENDERED = ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "audit", "caps")
+
+
 def write_indexed(
     *, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True
 ) -> dict[str, Any]:
@@ -86,9 +89,7 @@ def write_indexed(
     result = {
         "artifact": "shard_inventory_v1",
         "key": key,
-        **{
-            name: shard[name] for name in ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "caps")
-        },
+        **{name: shard[name] for name in _FROM_RENDERED},
         "split": {name: split_json[name] for name in ("rule", "valid_fraction", "threshold", "repeated_rows")},
         "alignment": ALIGNMENT,
         "rows_read": shard["rows_read"],
