@@ -10,9 +10,17 @@ In the order in which data flows:
     conversations  one row's JSON → a checked conversation and the span of each of its messages
     tokenizer      the pinned asset, and openai-harmony's encoding made from it
     fetch          set-up only: brings the asset from the network
-    render         conversations → tokens, loss mask and spans
+    encoder        content text → tokens, fast, where it was proven exact
+    record         conversations → documents through openai-harmony alone: what counts
+    fast           conversations → documents through a table and the encoder: the same bits
+    audit          sampled rows of the fast route held against the record route
+    render         which of the two
     part           one part of a shard rendered in one worker process
     rendered       the artifact that carries them between steps
     split_files    which rows are valid, as files
+    config         what of the options changes the bytes
     structure      spans read off finished tokens alone, for validation
+    verify         what must hold in every document on disk
+    oracle         one row the slow way, as a reference
+    resample       sampled source rows held against a finished dataset
 """

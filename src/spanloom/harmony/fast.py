@@ -6,7 +6,7 @@ In: checked conversations. Out: the bits of the record route, whole batches at a
     document  = messages · EOD
 
 Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
-empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once each and remembered.
+empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once and remembered.
 A conversation outside the table's shape goes through openai-harmony whole, and is counted: names, recipients, content
 types, tools, several parts of content, unknown keys, text that the encoder was not proven on.
 """

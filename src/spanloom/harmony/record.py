@@ -80,8 +80,9 @@ def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) ->
     try:
         harmony = HarmonyConversation(messages=[Message.from_dict(message) for message in messages])
         rendered = encoding.render_conversation_for_training(harmony, KEEP_ANALYSIS)
-    except (HarmonyError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as refusal:
-        # What the wrapper raises for content it cannot read: an unknown type, no content, a field of another type.
+    except (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError) as refusal:
+        # What the wrapper and its Rust side raise for content they cannot read: an unknown type or one that the role
+        # may not have, no content, a field of another type.
         first_line = (str(refusal).splitlines() or [""])[0]
         raise RefusedByRendererError(f"{type(refusal).__name__}: {first_line}") from refusal
     except BaseException as panic:

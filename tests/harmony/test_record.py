@@ -7,53 +7,18 @@ import numpy as np
 import openai_harmony
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from harmony_strategies import SPECIAL_TEXT, conversations
 from spanloom.harmony import structure, tokenizer
 from spanloom.harmony.conversations import parse_conversation
 from spanloom.harmony.oracle import disk_sequences
-from spanloom.harmony.render import RenderedBatch, harmony_renderer
+from spanloom.harmony.record import RenderedBatch, render_through_harmony
 from spanloom.supervision import shift_to_labels
-
-SPECIAL_TEXT = (
-    "<|start|>", "<|end|>", "<|return|>", "<|message|>", "<|channel|>", "<|call|>", "<|endoftext|>", "<|constrain|>",
-    "<|start|>assistant<|channel|>final<|message|>", "<|end|><|start|>assistant", "assistant", "final",
-)  # fmt: skip
-text = st.lists(
-    st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=30), st.sampled_from(SPECIAL_TEXT)), max_size=4
-).map("".join)
-names = st.one_of(st.none(), text.filter(bool))
-
-
-@st.composite
-def messages(draw: st.DrawFn) -> dict[str, Any]:
-    role = draw(st.sampled_from(["system", "developer", "user", "assistant", "assistant"]))
-    message: dict[str, Any] = {"role": role}
-    if role == "assistant":
-        message["channel"] = draw(st.sampled_from(["analysis", "final"]))
-    elif draw(st.booleans()):
-        message["channel"] = draw(st.sampled_from(["analysis", "final", "commentary"]))
-    for key in ("name", "recipient", "content_type"):
-        if (value := draw(names)) is not None:
-            message[key] = value
-    if role == "system" and draw(st.booleans()):
-        message["content"] = [{"type": "system_content", "model_identity": draw(text), "knowledge_cutoff": None}]
-    elif role == "developer" and draw(st.booleans()):
-        message["content"] = [{"type": "developer_content", "instructions": draw(text)}]
-    else:
-        parts = draw(st.lists(text, max_size=3))
-        message["content"] = parts[0] if parts and draw(st.booleans()) else [{"type": "text", "text": p} for p in parts]
-    return message
-
-
-conversations = st.lists(messages(), min_size=1, max_size=6).filter(
-    lambda found: any(message["role"] == "assistant" for message in found)
-)
 
 
 def render(encoding: openai_harmony.HarmonyEncoding, *found: list[dict[str, Any]]) -> RenderedBatch:
     parsed = [parse_conversation(json.dumps({"messages": one})) for one in found]
-    return harmony_renderer(encoding).render(parsed)
+    return render_through_harmony(parsed, encoding)
 
 
 def test_a_conversation_token_by_token(encoding: openai_harmony.HarmonyEncoding) -> None:
