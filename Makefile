@@ -25,7 +25,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Spanloom needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing torch (CPU build) and the pinned dependencies …"
-	PIP_RETRIES=1 $(PIP) install -qq $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch
+	@if $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null; \
+	then extra="--extra-index-url $(TORCH_INDEX)"; \
+	else echo "no answer from $(TORCH_INDEX): torch comes from your own index, perhaps with CUDA (several GB)"; fi; \
+	$(PIP) install -qq $$extra -c constraints.txt torch
 	$(PIP) install -qq -c constraints.txt -e '.[megatron,dev]'
 	@touch $@
 

@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -144,8 +144,6 @@ def _validate_standing(
         _differs(root, standing["content"], identity, options) if options.resume else "--no-resume asks to build anew"
     )
     if difference is not None:
-        if not any(path.name != LOCK_NAME for path in (root / WORK_NAME).iterdir()):
-            _remove_work(root)  # it was made a moment ago, for the lock alone
         raise ConflictError(
             f"the output root already holds another dataset: {difference}",
             where=str(root),
@@ -349,7 +347,14 @@ def _locked(root: Path) -> Iterator[Path]:
                 ) from None
             if not _same_file(lock, work / LOCK_NAME):
                 continue  # the lock of a folder that was taken away after it was opened guards nothing
-            yield work
+            try:
+                yield work
+            except BaseException:
+                if [path.name for path in work.iterdir()] == [LOCK_NAME]:  # refused before any work
+                    _remove_work(root)
+                    with suppress(OSError):
+                        root.rmdir()  # succeeds only when nothing stands there
+                raise
             return
 
 

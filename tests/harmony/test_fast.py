@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import openai_harmony
 import pytest
-from harmony_strategies import conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sources
+from harmony_strategies import conversations
 from spanloom.build import BuildOptions, build
 from spanloom.errors import AuditError
 from spanloom.harmony import fast as fast_module

@@ -12,7 +12,7 @@ import pytest
 from spanloom.errors import ConflictError, SourceError, SpanloomError
 from spanloom.harmony import synth
 from spanloom.harmony.conversations import parse_conversation, row_id
-from spanloom.harmony.render import render_one
+from spanloom.harmony.record import render_one
 from spanloom.harmony.source import open_source, verify_hash
 from spanloom.harmony.synth import Conversion, convert_synth
 from spanloom.harmony.tokenizer import ASSET_FILE_VARIABLE, load_encoding
@@ -392,7 +392,7 @@ def rendered(tmp_path: Path, encoding, conversion: Conversion, **changes: str | 
     raw = write_raw(tmp_path / "raw.parquet", [raw_row(0, **changes)])
     convert_synth(raw=raw, out=tmp_path / "out", conversion=conversion)
     [[row], *_] = shard_rows(tmp_path / "out")
-    return encoding.decode_utf8(render_one(parse_conversation(row["messages_json"]), encoding).tolist())
+    return encoding.decode_utf8(render_one(parse_conversation(row["messages_json"]).messages, encoding).tolist())
 
 
 CHANNELS = "# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>"
@@ -642,5 +642,7 @@ def test_real_conversations_come_back_token_for_token(tmp_path: Path, encoding) 
     assert [row["synth_id"] for row in converted] == [row["synth_id"] for row in originals]
     for new, old in zip(converted, originals, strict=True):
         assert json.loads(new["metadata_json"]) == json.loads(old["metadata_json"])
-        tokens = [render_one(parse_conversation(row["messages_json"]), encoding).tolist() for row in (new, old)]
+        tokens = [
+            render_one(parse_conversation(row["messages_json"]).messages, encoding).tolist() for row in (new, old)
+        ]
         assert tokens[0] == tokens[1], f"{new['synth_id']}: {encoding.decode_utf8(tokens[0])}"

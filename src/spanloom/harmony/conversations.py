@@ -38,7 +38,7 @@ def row_id(synth_id: str | None, metadata_json: str | None) -> str:
     if not found:
         said = "empty" if found == "" else "neither in its column nor in metadata_json"
         raise RowRefusedError(Reason.SYNTH_ID_MISSING, f"synth_id is {said}")
-    if not _encodable(found):
+    if not is_utf8(found):
         raise RowRefusedError(Reason.NOT_UTF8, f"synth_id {found!r} holds a lone surrogate")
     return found
 
@@ -106,7 +106,8 @@ def _strict_json(text: str, invalid: Reason, column: str) -> Any:
         raise RowRefusedError(invalid, f"{column} is not JSON: {fault}") from None
 
 
-def _encodable(text: str) -> bool:
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8: JSON escapes can smuggle lone surrogates in, which cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.errors import ConflictError, SourceError, SpanloomError
+from spanloom.harmony.conversations import is_utf8
 from spanloom.harmony.source import MANIFEST_NAME, SCHEMA_VERSION, SHARD_GLOB, shard_name
 from spanloom.provenance import readable_json
 from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside, write_atomically
@@ -76,14 +77,6 @@ OutputRow = dict[str, str | bytes | None]
 """One row of a shard, by the columns of `SHARD_SCHEMA`."""
 
 
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
     """What is said around every row, and how rows are laid out over shards.
@@ -120,7 +113,7 @@ class Conversion:
             raise SpanloomError(f"rows cannot be laid out over {self.shards} shards", remedy="use 1 or more")
         for name, value in vars(self).items():
             # A command line can carry bytes that are no text; better told now than at the first row or at the manifest.
-            if isinstance(value, str) and not _encodable(value):
+            if isinstance(value, str) and not is_utf8(value):
                 raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
 
     def shard_of(self, row: int, rows: int) -> int:
@@ -269,7 +262,7 @@ _UNREADABLE = "fetch the file again, or take it out of the directory"
 
 
 def _check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
-    if not _encodable(name):
+    if not is_utf8(name):
         raise SourceError(
             "the file's name is not UTF-8, so the manifest cannot hold it", where=repr(name), remedy="rename the file"
         )
