@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its Python is run, its commands are run as they stand, its numbers are right."""
+"""What the README shows is what happens: its Python and its commands are run as they stand, its numbers compared."""
 
 import re
 import shlex

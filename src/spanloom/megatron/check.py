@@ -16,6 +16,8 @@ from spanloom.findings import Finding, Report
 from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC, open_indexed
 
 _HEADER_BYTES = 34
+_CHUNK = 1 << 13
+"""Sequences looked at together: memory must not follow their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,7 @@ class ParallelDatasets:
         """`(first sequence, lengths, name → flat array)` over runs of whole sequences of about `tokens` tokens."""
         first = 0
         while first < self.lengths.size:
-            ends = np.cumsum(self.lengths[first : first + 65536], dtype=np.int64)
+            ends = np.cumsum(self.lengths[first : first + _CHUNK], dtype=np.int64)
             count = max(1, int(np.searchsorted(ends, tokens, side="right")))
             chunk = slice(first, first + count)
             yield (
@@ -121,18 +123,31 @@ def _check_index(find: Any, dataset: Any, index: Path, data: Path, dtype: np.dty
     if dataset.index.dtype != dtype.type:
         find("dtype", f"Megatron reads {dataset.index.dtype.__name__}, expected {dtype}", index)
         readable = False
-    if (bad := np.flatnonzero(lengths < 1)).size:
-        find("lengths", f"a sequence of {lengths[bad[0]]} items", index, int(bad[0]))
+    if lengths.size and lengths.min() < 1:
+        find("lengths", f"a sequence of {lengths.min()} items", index, int(lengths.argmin()))
         readable = False
     expected = int(lengths.sum(dtype=np.int64)) * dtype.itemsize
     if (size := data.stat().st_size) != expected:
         find("bin_size", f"{size} bytes, the lengths add up to {expected}", data)
         readable = False
-    ends = np.cumsum(lengths, dtype=np.int64) * dtype.itemsize
-    pointers = dataset.index.sequence_pointers
-    if pointers.size and (pointers[0] != 0 or not np.array_equal(pointers[1:], ends[:-1])):
-        find("pointers", "the byte pointers do not follow from the lengths", index)
+    if (sequence := _first_wrong_pointer(lengths, dataset.index.sequence_pointers, dtype.itemsize)) is not None:
+        find("pointers", "the byte pointer does not follow from the lengths before it", index, sequence)
         readable = False
-    if not np.array_equal(dataset.document_indices, np.arange(len(dataset) + 1)):
-        find("documents", "the documents are not one sequence each", index)
+    boundaries = dataset.document_indices
+    for first in range(0, boundaries.size, _CHUNK):
+        chunk = boundaries[first : first + _CHUNK]
+        if (wrong := np.flatnonzero(chunk != np.arange(first, first + chunk.size))).size:
+            find("documents", "the documents are not one sequence each", index, first + int(wrong[0]))
+            break
     return readable
+
+
+def _first_wrong_pointer(lengths: npt.NDArray[np.int32], pointers: npt.NDArray[np.int64], itemsize: int) -> int | None:
+    begins = 0
+    for first in range(0, lengths.size, _CHUNK):
+        ends = begins + np.cumsum(lengths[first : first + _CHUNK], dtype=np.int64) * itemsize
+        expected = np.concatenate([[begins], ends[:-1]])
+        if (wrong := np.flatnonzero(pointers[first : first + _CHUNK] != expected)).size:
+            return first + int(wrong[0])
+        begins = int(ends[-1])
+    return None

@@ -35,7 +35,8 @@ from spanloom.supervision import Lengths
 
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
 DTYPE_CODES = {np.dtype(np.uint8): 1, np.dtype(np.int32): 4}
-_INDEX_CHUNK = 1 << 20
+_INDEX_CHUNK = 1 << 16
+"""Sequences at a time, so that what is held beside the lengths does not grow with them."""
 
 
 @dataclass(frozen=True, kw_only=True)
