@@ -5,8 +5,8 @@ VENV ?= .venv
 # PyTorch's CPU builds. Set it empty to take torch from your own index: make setup TORCH_INDEX=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 DEMO ?= data/demo
-# For example: make test PYTEST_ARGS="-k split"
-PYTEST_ARGS ?=
+# For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process
+PYTEST_ARGS ?= -n auto
 BENCH_ARGS ?=
 
 BIN := $(VENV)/bin

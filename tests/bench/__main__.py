@@ -105,7 +105,7 @@ def _arguments() -> argparse.Namespace:
         epilog=TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rows", type=int, help=f"rows of the small corpus; the big one has {TIMES}× (default 2000)")
+    parser.add_argument("--rows", type=int, help=f"rows of the small corpus; the big one has {TIMES}× (default 5000)")
     parser.add_argument("--runs", type=int, help="how often the speed runs are repeated (default 3)")
     parser.add_argument(
         "--memory-rows", type=int, help=f"tiny rows of the small memory run; the big one has {TIMES}× (default 100000)"
@@ -117,7 +117,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="try it out in under two minutes; numbers mean little")
     given = parser.parse_args()
     small = {"rows": 300, "runs": 1, "memory_rows": 5_000}
-    usual = {"rows": 2000, "runs": 3, "memory_rows": 100_000}
+    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000}
     for name, value in (small if given.quick else usual).items():
         if getattr(given, name) is None:
             setattr(given, name, value)
