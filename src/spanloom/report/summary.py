@@ -13,6 +13,7 @@ from rich.text import Text
 
 from spanloom.findings import Report
 from spanloom.inventory import listed_files
+from spanloom.manifest import MANIFEST_NAME
 
 FINDINGS_SHOWN = 20
 
@@ -21,7 +22,7 @@ def result_json(root: Path, manifest: dict[str, Any], report: Report) -> dict[st
     """What `--json` prints."""
     return {
         "root": str(root),
-        "manifest": str(root / "manifest.json") if report.clean else None,
+        "manifest": str(root / MANIFEST_NAME) if (root / MANIFEST_NAME).is_file() else None,
         "clean": report.clean,
         "config_sha256": manifest["content"]["config_sha256"],
         "totals": manifest["content"]["totals"],
@@ -83,7 +84,7 @@ def show_result(console: Console, root: Path, manifest: dict[str, Any], report: 
         f"rows       {totals['rows_read']:,} read, {rejected:,} rejected"
         + "".join(f"\n             {count:,} {reason}" for reason, count in totals["rejected"].items()),
         f"files      {sum(1 for _ in listed_files(content)):,} under {root}",
-        f"manifest   {root / 'manifest.json' if report.clean else 'not written: the dataset did not validate'}",
+        f"manifest   {root / MANIFEST_NAME if report.clean else 'not written: the dataset did not validate'}",
     ]
     verdict = Text("validation ")
     verdict.append_text(findings_text(report))
