@@ -1,4 +1,4 @@
-# Every verb of the project. `make help` lists them; the README and CI run these and nothing else.
+# Every verb of the project. `make help` lists them; CI runs these and nothing else.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -44,7 +44,7 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
-	  "  train on it: docs/format.md says what lies where; SYNTH itself: see the README"
+	  "  docs/format.md says what lies where; the README says how to build SYNTH itself"
 
 test: setup ## All tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

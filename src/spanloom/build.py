@@ -23,10 +23,11 @@ from spanloom.harmony.audit import AUDIT_FRACTION, check_fraction
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.config import dataset_config
 from spanloom.harmony.rejects import reject_limit
-from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer
+from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer, renderer_version
 from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
-from spanloom.inventory import check_inventory
-from spanloom.provenance import readable_json, require_git_sha
+from spanloom.inventory import check_inventory, listed_files
+from spanloom.megatron.indexed import require_megatron
+from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import valid_threshold
 from spanloom.steps.assemble_manifest import assemble_manifest
@@ -101,6 +102,8 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     root = options.root
     _check_options(options)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
+    require_megatron()
+    _check_apart(options.source, root)
     asset = verify_tokenizer(options.tokenizer).path
     source = open_source(options.source, shards=options.shards)
     for shard in source.shards:
@@ -131,7 +134,8 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
             if not options.keep_work:
                 _remove_work(root)
             if options.overwrite and _aside(root).exists():
-                shutil.rmtree(_aside(root))
+                _remove_aside(_aside(root), progress)
+            _warn_of_empty_splits(result, options, progress)
     return result
 
 
@@ -282,6 +286,17 @@ def _check_options(options: BuildOptions) -> None:
         )
 
 
+def _check_apart(source: Path, root: Path) -> None:
+    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
+    one, other = source.resolve(), root.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise ConflictError(
+            "the output root and the source lie in one another",
+            where=f"{root} and {source}",
+            remedy="give an --out of its own",
+        )
+
+
 def _differs(root: Path, content: dict[str, Any], identity: dict[str, Any], options: BuildOptions) -> str | None:
     """Why the dataset at `root` is not the one that is asked for, or None when it is and its files stand."""
     if (
@@ -290,6 +305,8 @@ def _differs(root: Path, content: dict[str, Any], identity: dict[str, Any], opti
         or content["renderer"]["name"] != identity["renderer"]
     ):
         return "it was built with other options or from another source"
+    if content["git_sha"] != git_sha() or content["renderer"]["version"] != renderer_version(options.renderer):
+        return f"it was built by other code ({content['git_sha']}, {content['renderer']['version']})"
     if content["split"]["repeated_rows"] and options.on_duplicate == "error":
         return "ids stand twice in it, which --on-duplicate error does not allow"
     for shard in content["shards"]:
@@ -305,6 +322,7 @@ def _aside(root: Path) -> Path:
 
 def _set_aside(root: Path, work: Path) -> None:
     """Moves a finished dataset out of the way, so that a failing build does not cost it. The locked folder stays."""
+    manifest.read(root)  # a manifest.json of something else is not ours to move
     aside = _aside(root)
     if aside.exists():
         raise ConflictError(
@@ -320,6 +338,27 @@ def _set_aside(root: Path, work: Path) -> None:
             (root / name).rename(aside / name)
 
 
+def _remove_aside(aside: Path, progress: Progress) -> None:
+    """Removes the replaced dataset, file by listed file; what somebody else put beside it stays."""
+    for file in listed_files(manifest.read(aside)["content"]):
+        (aside / file["path"]).unlink(missing_ok=True)
+    for name in (manifest.MANIFEST_NAME, REPORT_NAME):
+        (aside / name).unlink(missing_ok=True)
+    for folder in ("train", "valid", "rejects", "."):
+        with suppress(OSError):
+            (aside / folder).rmdir()
+    if aside.exists():
+        progress.say(f"files that were not part of the replaced dataset are kept at {aside}")
+
+
+def _warn_of_empty_splits(result: BuildResult, options: BuildOptions, progress: Progress) -> None:
+    splits = result.manifest["content"]["totals"]["splits"]
+    if not splits["train"]["sequences"] and not splits["valid"]["sequences"]:
+        progress.say("warning: the dataset holds no documents at all")
+    elif not splits["valid"]["sequences"] and options.valid_fraction > 0:
+        progress.say(f"warning: no id fell into valid at --valid-fraction {options.valid_fraction}")
+
+
 @contextmanager
 def _locked(root: Path) -> Iterator[Path]:
     """The folder of intermediates, held by one build at a time."""
@@ -328,8 +367,12 @@ def _locked(root: Path) -> Iterator[Path]:
         try:
             work.mkdir(parents=True, exist_ok=True)
             lock = (work / LOCK_NAME).open("w")
-        except FileNotFoundError:
-            continue  # a build that has just ended took the folder away in between
+        except FileNotFoundError as refusal:
+            if root.is_dir():
+                continue  # a build that has just ended took the folder away in between
+            raise StorageError(
+                "the output root cannot be made", where=str(root), remedy="give an --out that you may write to"
+            ) from refusal
         except OSError as refusal:
             raise StorageError(
                 f"the output root cannot be written: {refusal.strerror}",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, SpanloomError
+from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, EXIT_INTERRUPTED, SpanloomError
 
 if TYPE_CHECKING:  # imported where they are used: `--help` should not wait for pyarrow and openai-harmony
     from spanloom.findings import Report
@@ -75,7 +75,9 @@ RendererOption = Annotated[
 ]
 AuditFractionOption = Annotated[
     float,
-    typer.Option(help="Share of fast rows that openai-harmony renders again (at least 64 a shard).", min=0, max=1),
+    typer.Option(
+        help="Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1
+    ),
 ]
 ResumeOption = Annotated[
     bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and begin anew.")
@@ -242,6 +244,8 @@ def convert_synth(
     with_seed_text: Annotated[
         bool, typer.Option("--with-seed-text", help="Add query_seed_text to the prompt; by default it stays out.")
     ] = False,
+    dataset: Annotated[str, typer.Option(help="Name of the data, for the manifest.")] = "PleIAs/SYNTH",
+    license: Annotated[str | None, typer.Option(help="Its licence, for the manifest.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Read at most so many rows.", min=1)] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -265,6 +269,8 @@ def convert_synth(
         with_seed_text=with_seed_text,
         shards=shards,
         assignment=assignment,
+        dataset=dataset,
+        license=license,
     )
     progress = _progress(quiet, verbose)
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
@@ -298,7 +304,7 @@ def fetch_tokenizer(
     """Fetch the tokenizer asset, once, at set-up: the only command that uses the network. Always checked by sha256."""
     from spanloom.harmony.fetch import fetch_asset
 
-    fetch_asset(destination, say=print)
+    fetch_asset(destination, say=lambda line: print(line, file=sys.stderr))
 
 
 @manifest_app.command("show")
@@ -470,6 +476,10 @@ def main() -> None:
     """Runs the command and turns errors into messages and exit codes."""
     try:
         app()
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:
+            print("interrupted: finished parts are kept; run the same command again to go on", file=sys.stderr)
+        raise
     except SpanloomError as error:
         _fail(str(error))
     except OSError as error:

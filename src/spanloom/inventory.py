@@ -34,7 +34,12 @@ def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
     for folder in (*content["totals"]["splits"], "rejects"):
         for path in sorted((root / folder).glob("*")):
-            if (name := path.relative_to(root).as_posix()) not in listed and not path.name.startswith("."):
+            # Folders are let be: Megatron keeps its index cache in one beside the data when not told otherwise.
+            if (
+                path.is_file()
+                and (name := path.relative_to(root).as_posix()) not in listed
+                and not path.name.startswith(".")
+            ):
                 yield Finding(check="inventory", message="the manifest does not list this file", file=name)
     yield from _check_sums(content)
 

@@ -2,7 +2,7 @@
 
 In: the two sections `content` (what decides the bytes, and the inventory) and `environment` (when, where, with what).
 Out: `manifest.pending.json`, which a clean validation turns into `manifest.json`. A root without `manifest.json` is no
-dataset. Same input, config and code give the same `content`, whoever runs it, wherever, with however many workers.
+dataset. Same input, options and code give the same `content`, whoever runs it, wherever, with however many workers.
 """
 
 import json
@@ -53,7 +53,9 @@ def read(path: Path) -> dict[str, Any]:
             f"there is no {MANIFEST_NAME}: this is not a finished dataset"
             + (f" ({PENDING_NAME} stands there, so it was built but not validated)" if pending else ""),
             where=str(path),
-            remedy="run the build again; it goes on where it stopped" if pending else "give the root of a dataset",
+            remedy="run the build again, or `spanloom step validate-alignment`"
+            if pending
+            else "give the root of a dataset",
         ) from None
     except ValueError as fault:
         raise ManifestError(f"the manifest is not JSON: {fault}", where=str(file)) from None

@@ -4,6 +4,7 @@ In: bytes or a finished temporary file. Out: a file that either stands complete 
 Every write goes to a temporary name in the same directory, is fsynced, then renamed; the directory is fsynced after.
 """
 
+import errno
 import hashlib
 import os
 import shutil
@@ -68,21 +69,28 @@ def publish(temporary: Path, path: Path, sha256: str) -> None:
     try:
         os.link(temporary, path)  # fails when the name is taken, where rename would overwrite
     except FileExistsError:
-        standing = sha256_file(path)
-        if standing != sha256:
-            raise ConflictError(
-                f"refusing to overwrite a file that holds other bytes (there: sha256 {standing}; new: {sha256})",
-                where=str(path),
-                remedy="build into another --out, or remove that dataset first",
-            ) from None
-    except OSError:
-        # No hard links on this file system (some network mounts): a plain rename after looking is the best there is.
-        if path.exists():
+        _check_same(path, sha256)
+    except OSError as refusal:
+        if refusal.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
             raise
-        temporary.rename(path)
+        # No hard links on this file system (some network mounts): a rename after looking is the best there is.
+        if path.exists():
+            _check_same(path, sha256)
+        else:
+            temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)
     fsync_directory(path.parent)
+
+
+def _check_same(path: Path, sha256: str) -> None:
+    standing = sha256_file(path)
+    if standing != sha256:
+        raise ConflictError(
+            f"refusing to overwrite a file that holds other bytes (there: sha256 {standing}; new: {sha256})",
+            where=str(path),
+            remedy="build into another --out, or remove that dataset first",
+        ) from None
 
 
 def publish_bytes(data: bytes, path: Path) -> None:

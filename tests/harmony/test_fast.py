@@ -87,6 +87,10 @@ A = {"role": "assistant", "channel": "final", "content": "x"}
         [{"role": "user", "content": "\ud800"}, A],
         [{"role": "user", "content": "a " * (LONGEST_TEXT // 2 + 1)}, A],
         [{"role": "user", "content": None}, A],
+        [{"role": "user", "channel": ["x"], "content": "x"}, A],
+        [{"role": "user", "channel": {"x": 1}, "content": "x"}, A],
+        [{"role": "user", "content": [{"type": ["text"], "text": "x"}]}, A],
+        [{"role": "user", "content": [["x"]]}, A],
     ],
 )
 def test_what_is_outside_the_table_goes_to_openai_harmony(

@@ -77,7 +77,9 @@ class Auditor:
         return len(chosen)
 
     def _chooses(self, row: int, conversation: Conversation) -> bool:
-        shape = tuple((message["role"], message.get("channel"), *sorted(message)) for message in conversation.messages)
+        shape = tuple(
+            (message["role"], repr(message.get("channel")), *sorted(message)) for message in conversation.messages
+        )
         new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
         if new:
             self._seen.add(shape)

@@ -25,6 +25,8 @@ LONGEST_TEXT = 50_000
 row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
 
 CODE_POINTS = 0x110000
+PROVEN_UNICODE = 16
+"""openai-harmony's tables are of this version; a Python of a newer one could not tell which characters to doubt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,5 +71,8 @@ def unproven(text: str) -> bool:
 @cache
 def _unknown() -> npt.NDArray[np.bool_]:
     """bool [CODE_POINTS]: characters that are unassigned in this Python's Unicode. Takes 0.1 s."""
+    if int(unicodedata.unidata_version.split(".")[0]) > PROVEN_UNICODE:
+        # This Python knows characters that openai-harmony does not: only ASCII is beyond doubt.
+        return np.arange(CODE_POINTS) > 127
     category = unicodedata.category
     return np.fromiter((category(chr(point)) == "Cn" for point in range(CODE_POINTS)), np.bool_, CODE_POINTS)

@@ -135,9 +135,10 @@ class FastRenderer:
         """Each message as wrapper and text, or as finished tokens; None when one of them is outside the table."""
         pieces: list[tuple[Wrapper, str] | Tokens] = []
         for message in conversation.messages:
-            if not PLAIN_KEYS.issuperset(message):
+            channel = message.get("channel")
+            if not PLAIN_KEYS.issuperset(message) or not (channel is None or isinstance(channel, str)):
                 return None
-            wrapper = self._wrappers.get((message["role"], message.get("channel")))
+            wrapper = self._wrappers.get((message["role"], channel))
             content = message.get("content")
             if isinstance(content, list) and len(content) == 1:
                 (part,) = content

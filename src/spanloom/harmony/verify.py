@@ -135,6 +135,6 @@ class RowsReader:
 
 
 def id_fingerprints(rows: pa.Table) -> npt.NDArray[Any]:
-    """16-byte hashes of the ids, as numpy void scalars that sort and compare."""
+    """16-byte hashes of the ids, as numpy byte strings (S16) that sort and compare."""
     joined = b"".join(blake2b(synth_id.encode(), digest_size=16).digest() for synth_id in rows["synth_id"].to_pylist())
     return np.frombuffer(joined, dtype="S16")

@@ -23,13 +23,14 @@ import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.errors import ArtifactError
+from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.storage import publish, temporary_beside
 from spanloom.supervision import Lengths
 
@@ -151,6 +152,16 @@ def index_blocks(lengths: Lengths, dtype: npt.DTypeLike) -> Iterator[bytes | npt
         pointer = int(ends[-1])
     for start in range(0, lengths.size + 1, _INDEX_CHUNK):
         yield np.arange(start, min(start + _INDEX_CHUNK, lengths.size + 1), dtype=np.int64)
+
+
+def require_megatron() -> None:
+    """Raises SpanloomError when megatron-core or torch is not installed: better before the work than after it."""
+    missing = [name for name in ("torch", "megatron") if find_spec(name) is None]
+    if missing:
+        raise SpanloomError(
+            f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
+            remedy="install the extra: pip install 'spanloom[megatron]'",
+        )
 
 
 def open_indexed(prefix: Path) -> Any:

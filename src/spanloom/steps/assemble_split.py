@@ -109,6 +109,11 @@ class _Ids:
             yield batch.column("row").to_numpy(), batch.column("synth_id").to_pylist()
 
 
+def _among(values: Digests, ordered: Digests) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
+    return found
+
+
 def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
@@ -125,7 +130,7 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
         first = 0
         for shard in shards:
             for rows, synth_ids in shard.read():
-                places = np.flatnonzero(np.isin(digests[first : first + rows.size], some))
+                places = np.flatnonzero(_among(digests[first : first + rows.size], some))
                 first += rows.size
                 for place in places.tolist():
                     here = (shard.index, int(rows[place]))

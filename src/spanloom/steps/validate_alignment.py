@@ -1,8 +1,8 @@
 """Step 6: is what lies on the disk what it must be? Only then does the pending manifest become the manifest.
 
 In: a dataset root, its source where it is at hand. Out: a `Report`. Reads the files through Megatron's own
-IndexedDataset, reads spans off the tokens alone, and renders sampled rows again through openai-harmony: nothing here
-shares code with what wrote the dataset, beyond constants.
+IndexedDataset, reads spans off the tokens alone, and renders sampled rows again through openai-harmony: no code
+here rendered, shifted or wrote any of it.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from spanloom.harmony.tokenizer import load_encoding, locate_asset
 from spanloom.harmony.verify import DiskDocuments, RowsReader, check_documents, check_rows, id_fingerprints
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.check import open_parallel
-from spanloom.megatron.indexed import open_indexed
+from spanloom.megatron.indexed import open_indexed, require_megatron
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 
@@ -69,6 +69,7 @@ def validate_dataset(
     rows, and `deep` rows in all are rendered again by openai-harmony and compared token by token.
     Raises ManifestError when there is no manifest to hold the files against.
     """
+    require_megatron()
     content = manifest.read_any(root)["content"]
     report = Report()
     report.ran("inventory", sum(1 for _ in listed_files(content)))
@@ -89,6 +90,8 @@ def _check_files(
     valid_fraction = content["split"]["valid_fraction"]
     sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
     checked = 0
+    report.ran("documents", 0)
+    report.ran("tokens", 0)
     held_out = np.empty(0, dtype="S16")
     readable: set[tuple[str, int]] = set()
     for split in ("valid", "train"):
@@ -120,13 +123,16 @@ def _check_files(
                 found = id_fingerprints(rows)
                 if split == "valid":
                     fingerprints.append(found)
-                elif (both := np.flatnonzero(np.isin(found, held_out))).size:
+                elif (both := np.flatnonzero(_among(found, held_out))).size:
                     report.add(
                         documents.finding("disjoint", "this synth_id stands in valid too", at) for at in both.tolist()
                     )
                 checked += lengths.size
                 if on_progress:
                     on_progress(checked, sequences)
+            if reader.take(1).num_rows:
+                message = "rows.parquet goes on after the last document"
+                report.add([Finding(check="rows", message=message, split=split, shard=number)])
             said = list(counts["span_tokens"].values())
             if totals.tolist() != said:
                 message = f"tokens per span are {totals.tolist()}, the manifest says {said}"
@@ -134,6 +140,14 @@ def _check_files(
         if split == "valid" and fingerprints:
             held_out = np.sort(np.concatenate(fingerprints))
     return readable
+
+
+def _among(values: npt.NDArray[Any], ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which of `values` stand in `ordered`, which is sorted and long: looked up, not sorted anew for each batch."""
+    if not ordered.size:
+        return np.zeros(values.size, dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
+    return found
 
 
 def _check_source(
