@@ -74,3 +74,9 @@ def test_the_command_refuses_a_bad_limit_of_rejects(cli: Cli, good: Path, tmp_pa
     assert done.returncode == EXIT_FAILURE
     assert done.stderr.startswith("error: --max-rejects takes a whole number of rows per shard or a percentage")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_dataset_that_other_code_built_is_another_one(cli: Cli, standing: Path, small: Path) -> None:
+    done = run_build(cli, small, standing, "--shards", 1, "--valid-fraction", 0.5, SPANLOOM_GIT_SHA="1" * 40)
+    assert done.returncode == 1
+    assert f"it was built by other code ({'0' * 40}, " in done.stderr

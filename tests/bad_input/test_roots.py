@@ -12,8 +12,9 @@ import pytest
 
 import sources
 from bad_builds import BAD_ROWS, assert_nothing_looks_finished, build_it, files_of, source_of, stored_rows
-from spanloom.errors import ConflictError, RejectedRowError, StorageError
+from spanloom.errors import ConflictError, RejectedRowError, SpanloomError, StorageError
 from spanloom.harmony.caps import Caps
+from spanloom.manifest import ManifestError
 from spanloom.steps.validate_alignment import validate_dataset
 
 
@@ -147,3 +148,36 @@ def test_a_dataset_with_rejects_is_not_the_one_without(tmp_path: Path) -> None:
     assert build_it(source, tmp_path / "out", max_rejects="1").already_built
     with pytest.raises(ConflictError, match="rows were rejected for it, more than --max-rejects allows"):
         build_it(source, tmp_path / "out")
+
+
+def test_overwrite_keeps_what_somebody_else_put_beside_the_dataset(standing: Path, other: Path) -> None:
+    (standing / "notes.txt").write_text("mine")
+    assert build_it(other, standing, overwrite=True).report.clean
+    kept = standing.with_name("dataset.replaced")
+    assert [path.name for path in kept.rglob("*")] == ["notes.txt"]
+
+
+def test_overwrite_never_touches_a_folder_whose_manifest_is_not_ours(small: Path, other: Path, tmp_path: Path) -> None:
+    foreign = Path(shutil.copytree(other, tmp_path / "foreign"))  # a source has a manifest.json too
+    before = files_of(foreign)
+    with pytest.raises(ManifestError, match="does not follow spanloom_dataset_v1"):
+        build_it(small, foreign, overwrite=True)
+    assert files_of(foreign) == before
+    assert not foreign.with_name("foreign.replaced").exists()
+
+
+@pytest.mark.parametrize("place", [".", "dataset", ".."])
+def test_a_root_in_its_source_or_around_it_is_refused(small: Path, place: str) -> None:
+    before = files_of(small)
+    with pytest.raises(ConflictError, match="the output root and the source lie in one another"):
+        build_it(small, small / place, overwrite=True)
+    assert files_of(small) == before
+
+
+def test_without_megatron_a_build_stops_before_any_work(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spanloom.megatron.indexed.find_spec", lambda _name: None)
+    with pytest.raises(SpanloomError, match=r"torch and megatron cannot be imported.*\n.*spanloom\[megatron\]"):
+        build_it(small, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

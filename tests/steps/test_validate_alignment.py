@@ -216,6 +216,19 @@ def test_rows_that_do_not_describe_the_documents_are_found(root: Path, column: s
     assert found(validate_dataset(root), "rows") == [("train", 1, 3, None)]
 
 
+def test_rows_that_go_on_after_the_last_document_are_found(root: Path) -> None:
+    damage = Damage(root)
+    rows = pq.read_table(damage.path("rows.parquet"))
+    pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), damage.path("rows.parquet"))
+    damage.seal()
+    assert [f.message for f in validate_dataset(root).findings] == ["rows.parquet goes on after the last document"]
+
+
+def test_megatrons_own_cache_beside_the_data_is_let_be(root: Path) -> None:
+    (root / "train/shard_00_tokens/cache").mkdir(parents=True)
+    assert validate_dataset(root).clean
+
+
 def test_a_missing_and_an_unlisted_file_are_found(root: Path) -> None:
     (root / "valid/shard_00_span.idx").unlink()
     (root / "train/notes.txt").write_text("x")
