@@ -40,7 +40,7 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	$(BIN)/spanloom sample --out $(DEMO)/raw
 	$(BIN)/spanloom convert-synth --raw $(DEMO)/raw --out $(DEMO)/synth_harmony
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
-	@printf '\n%s\n' \
+	@printf '%s\n' "" \
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
