@@ -147,6 +147,7 @@ def build(
     from spanloom.build import BuildOptions
     from spanloom.build import build as run
     from spanloom.harmony.caps import Caps
+    from spanloom.provenance import library_versions
     from spanloom.report.summary import result_json, show_result
 
     options = BuildOptions(
@@ -170,6 +171,7 @@ def build(
     )
     progress = _progress(quiet, verbose)
     progress.detail(f"{options}")
+    progress.detail(", ".join(f"{name} {found}" for name, found in library_versions().items()))
     result = run(options, progress)
     if as_json:
         _print_json(result_json(result.root, result.manifest, result.report))

@@ -26,13 +26,8 @@ def valid_threshold(valid_fraction: float) -> int:
     return int(Context(prec=28).multiply(Decimal(str(valid_fraction)), Decimal(2**64)))
 
 
-def id_digest(synth_id: str) -> int:
-    """The id as a number in [0, 2**64): blake2b with 8 bytes of digest over UTF-8, big-endian."""
-    return int.from_bytes(blake2b(synth_id.encode(), digest_size=8).digest(), "big")
-
-
 def id_digests(synth_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """`id_digest` of many ids at once. Returns uint64 [N]."""
+    """Ids as numbers in [0, 2**64): blake2b with 8 bytes of digest over UTF-8, big-endian. Returns uint64 [N]."""
     joined = b"".join(blake2b(synth_id.encode(), digest_size=8).digest() for synth_id in synth_ids)
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
