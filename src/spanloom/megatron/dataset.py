@@ -1,0 +1,233 @@
+"""Megatron's GPTDataset with supervision: the same samples as the stock class draws, with aligned loss mask and span.
+
+In: a blend of token prefixes and a `GPTDatasetConfig`, through `BlendedMegatronDatasetBuilder`. Out: upstream's
+dictionary, `loss_mask` from the disk, and `span_id`.
+
+Sampling, shuffling, epochs, blending and caching stay upstream's. The low-level dataset hands out tokens, mask and span
+packed into one int64 a position; upstream cuts and shifts those as if they were tokens, and they are unpacked after:
+
+    bit    0 … 31   32 … 39    40 … 47
+           token    lossmask   span
+
+`tokens` and `labels` are the same stream cut one position apart. Supervision on disk is label-aligned (position t
+describes token t + 1), so it is read off the positions of `tokens`. The last position of a document is EOD with mask 0
+and span 0, so a packed EOD equals EOD, and upstream's resets of positions and attention at EOD work as they do.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+from megatron.core.datasets.object_storage_utils import is_object_storage_path
+from megatron.core.datasets.utils import Split
+
+from spanloom.errors import DatasetError
+from spanloom.findings import Report
+from spanloom.megatron.batch import encode_wire
+from spanloom.megatron.check import open_parallel
+from spanloom.megatron.shard import ARRAYS, Shard, check_tokenizer, open_shard
+
+_MASK_SHIFT, _SPAN_SHIFT = 32, 40
+_TOKEN_BITS, _MASK_BITS = (1 << _MASK_SHIFT) - 1, 0xFF
+_NO_PAD = -1
+"""Stock code rewrites pad ids to 0, which eats EOD where a tokenizer pads with it. Our documents hold no pads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetTokenizer:
+    """What Megatron's dataset asks of a tokenizer, for a trainer that needs no more of it: read off a manifest."""
+
+    name: str
+    sha256: str
+    vocab_size: int
+    eod: int
+    pad: int = _NO_PAD
+
+    @property
+    def unique_identifiers(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def dataset_tokenizer(content: dict[str, Any]) -> DatasetTokenizer:
+    """The tokenizer of a dataset, from its manifest's `content`."""
+    made = content["tokenizer"]
+    return DatasetTokenizer(**{key: made[key] for key in ("name", "sha256", "vocab_size", "eod")})
+
+
+class PackedShard:
+    """The low-level dataset: tokens, lossmask and span of a shard as one int64 a position.
+
+    Reads through Megatron's own readers; positions come from the tokens' index, which the other two share.
+    """
+
+    def __init__(self, shard: Shard, *, mmap: bool) -> None:
+        self.shard = shard
+        self.tokens, self.mask, self.span = (
+            IndexedDataset(str(shard.prefixes[name]), multimodal=False, mmap=mmap) for name in ARRAYS
+        )
+
+    @property
+    def path_prefix(self) -> str:
+        return str(self.shard.prefixes["tokens"])
+
+    @property
+    def sequence_lengths(self) -> npt.NDArray[np.int32]:
+        lengths: npt.NDArray[np.int32] = self.tokens.index.sequence_lengths
+        return lengths
+
+    @property
+    def document_indices(self) -> npt.NDArray[np.int64]:
+        documents: npt.NDArray[np.int64] = self.tokens.index.document_indices
+        return documents
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[np.int64]:
+        """Positions `offset` up to `offset + length`, or the end, of sequence `idx`: packed int64 [length]."""
+        index = self.tokens.index
+        begin = int(index.sequence_pointers[idx]) // 4 + offset
+        count = int(index.sequence_lengths[idx]) - offset if length is None else int(length)
+        packed = self.tokens.bin_reader.read(np.int32, count, begin * 4).astype(np.int64)
+        packed |= self.mask.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _MASK_SHIFT
+        packed |= self.span.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _SPAN_SHIFT
+        return packed
+
+
+class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no types
+    """`GPTDataset` whose samples carry supervision. `[S]` is the config's sequence_length.
+
+        tokens     int64   [S]
+        labels     int64   [S]  labels[t] = the token after tokens[t]
+        loss_mask  float32 [S]  1 = the label is trained
+        span_id    int64   [S]  of the label: 0 context · 1 analysis · 2 final
+        …          upstream's other keys, as the config asks for them
+
+    Raises DatasetError or ManifestError, naming the file, before the first sample.
+    """
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> PackedShard:
+        _check_config(dataset_path, config)
+        shard = open_shard(Path(dataset_path))
+        tokenizer = config.tokenizer
+        check_tokenizer(
+            shard.content,
+            eod=getattr(tokenizer, "eod", None),
+            sha256=getattr(tokenizer, "sha256", None),
+            where=Path(dataset_path),
+        )
+        report = Report()
+        open_parallel(
+            report,
+            {name: (shard.prefixes[name], dtype) for name, dtype in ARRAYS.items()},
+            split=shard.split,
+            shard=shard.number,
+        )
+        if not report.clean:
+            raise DatasetError(
+                f"tokens, lossmask and span do not lie parallel: {report.findings[0]}",
+                where=dataset_path,
+                remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
+            )
+        return PackedShard(shard, mmap=config.mmap_bin_files)
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: PackedShard) -> int:
+        return len(low_level_dataset)
+
+    def __init__(
+        self,
+        indexed_dataset: PackedShard,
+        dataset_path: str | None,
+        indexed_indices: npt.NDArray[np.int32],
+        num_samples: int | None,
+        index_split: Split,
+        config: GPTDatasetConfig,
+    ) -> None:
+        super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        self._pad_token_id = _NO_PAD
+        if len(self) < 1:
+            raise DatasetError(
+                f"the shard's {int(indexed_dataset.sequence_lengths.sum()):,} tokens give no sample of "
+                f"{config.sequence_length:,} and one more, and Megatron refuses a blend with an empty part",
+                where=str(dataset_path),
+                remedy="take a shorter sequence, or leave the shard out: `spanloom blend ROOT --sequence-length …`",
+            )
+
+    def _build_document_sample_shuffle_indices(self) -> Any:
+        # Upstream names a cached index by path and options. A dataset built again under the same path would meet the
+        # old index, with boundaries that are no longer there; so the name holds the hash of the lengths too, and the
+        # two options that change an index and that upstream leaves out.
+        self.unique_identifiers["index_sha256"] = self.dataset.shard.index_sha256
+        for option in ("drop_last_partial_validation_sequence", "add_extra_token_to_sequence"):
+            self.unique_identifiers[option] = getattr(self.config, option)
+        self.unique_description = json.dumps(
+            self.unique_identifiers, indent=4, default=lambda value: value.unique_identifiers
+        )
+        self.unique_description_hash = hashlib.md5(self.unique_description.encode(), usedforsecurity=False).hexdigest()
+        try:
+            return super()._build_document_sample_shuffle_indices()
+        except (ValueError, EOFError) as fault:  # numpy's words for a file that ends too early
+            raise DatasetError(
+                f"a cached sample index cannot be read, as when its writer was killed: {fault}",
+                where=f"{self.config.path_to_cache}/{self.unique_description_hash}-*",
+                remedy="remove these files, or the whole index cache; it is made again",
+            ) from fault
+
+    def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
+        """Sample `idx`; None gives one that carries no loss, as upstream's does."""
+        item: dict[str, torch.Tensor] = super().__getitem__(idx)
+        packed = item["tokens"]
+        item["tokens"] = packed & _TOKEN_BITS
+        item["labels"] = item["labels"] & _TOKEN_BITS
+        supervision = packed >> _MASK_SHIFT
+        mask, span = supervision & _MASK_BITS, supervision >> (_SPAN_SHIFT - _MASK_SHIFT)
+        if not self.config.add_extra_token_to_sequence:
+            mask[-1] = span[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
+        if idx is None:
+            mask.zero_()
+            span.zero_()
+        item["loss_mask"] = mask.to(torch.float32)
+        item["span_id"] = span
+        return item
+
+
+class SpanWireGPTDataset(SpanGPTDataset):
+    """`SpanGPTDataset` for trainers that hand only the stock keys from rank to rank, such as `pretrain_gpt.py`.
+
+    `loss_mask` holds 0, 1 or 2: the span of each trained label. There is no `span_id`. Split it again where the loss is
+    taken (`spanloom.megatron.batch`): a stock loss would take the 2 for a weight and count every answer token twice.
+    """
+
+    def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
+        item = super().__getitem__(idx)
+        item["loss_mask"] = encode_wire(item["loss_mask"], item.pop("span_id"))
+        return item
+
+
+def _check_config(dataset_path: str | None, config: GPTDatasetConfig) -> None:
+    if dataset_path is None:
+        raise DatasetError("no blend was given", remedy="`spanloom blend ROOT` prints one")
+    if is_object_storage_path(dataset_path):
+        raise DatasetError(
+            "training reads files", where=dataset_path, remedy="mount the bucket, or copy the dataset to a disk"
+        )
+    if config.sequence_length < 2:
+        raise DatasetError(
+            f"sequence_length is {config.sequence_length}: a sample needs 2 tokens to predict one from another",
+            where=dataset_path,
+        )
+    if config.path_to_cache is None:
+        raise DatasetError(
+            "no index cache was named; Megatron would write it beside the data, which is read-only for training",
+            where=dataset_path,
+            remedy="set path_to_cache (pretrain_gpt.py: --data-cache-path)",
+        )
