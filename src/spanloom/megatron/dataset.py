@@ -95,7 +95,7 @@ class PackedShard:
         index = self.tokens.index
         begin = int(index.sequence_pointers[idx]) // 4 + offset
         count = int(index.sequence_lengths[idx]) - offset if length is None else int(length)
-        packed = self.tokens.bin_reader.read(np.int32, count, begin * 4).astype(np.int64)
+        packed: npt.NDArray[np.int64] = self.tokens.bin_reader.read(np.int32, count, begin * 4).astype(np.int64)
         packed |= self.mask.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _MASK_SHIFT
         packed |= self.span.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _SPAN_SHIFT
         return packed

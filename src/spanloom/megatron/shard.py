@@ -1,8 +1,8 @@
 """One shard of a finished dataset as a trainer names it, its files held against the manifest.
 
-In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the three prefixes that lie parallel, or an error
-that names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed, which takes
-minutes and is `spanloom validate`'s work. No torch here.
+In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the three prefixes that lie parallel, or an
+error that names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed, which
+takes minutes and is `spanloom validate`'s work. No torch here.
 """
 
 import re
@@ -19,7 +19,11 @@ from spanloom.inventory import listed_files
 from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
 from spanloom.storage import sha256_file
 
-ARRAYS = {"tokens": np.dtype(np.int32), "lossmask": np.dtype(np.uint8), "span": np.dtype(np.uint8)}
+ARRAYS: dict[str, np.dtype[Any]] = {
+    "tokens": np.dtype(np.int32),
+    "lossmask": np.dtype(np.uint8),
+    "span": np.dtype(np.uint8),
+}
 """What training reads, in the order in which positions are packed."""
 
 _PREFIX = re.compile(r"(?P<stem>shard_(?P<shard>\d+))_tokens")
@@ -116,7 +120,7 @@ def check_tokenizer(content: dict[str, Any], *, eod: int | None, sha256: str | N
 
 
 def read_lengths(prefix: Path, dtype: npt.DTypeLike) -> npt.NDArray[np.int32]:
-    """Length of each sequence, from the `.idx`: int32 [N]. Raises DatasetError when it is not an index of this dtype."""
+    """Length of each sequence, from the `.idx`: int32 [N]. Raises DatasetError when it is no index of this dtype."""
     path = prefix.with_name(prefix.name + ".idx")
     header = np.fromfile(path, dtype=np.uint8, count=34).tobytes()
     if not header.startswith(INDEX_MAGIC) or header[17] != DTYPE_CODES[np.dtype(dtype)]:
