@@ -4,8 +4,8 @@ In: any loss per token `[…]` (cross entropy, KL from a teacher, on-policy dist
 label, and how many tokens each span has in the whole step. Out: this micro-batch's share of L, and what to log.
 
 A mean of means over micro-batches is another loss: with 3 reasoning tokens in one micro-batch and 300 in the next,
-each of the 3 would weigh a hundred times more. So the counts are those of the global step, over micro-batches, data- and
-context-parallel ranks, and shares add up: their sum is L, and the sum of their gradients is its gradient.
+each of the 3 would weigh a hundred times more. So the counts are those of the global step, over micro-batches,
+data- and context-parallel ranks, and shares add up: their sum is L, and the sum of their gradients is its gradient.
 A span without tokens adds 0. Tokens that are trained but in neither span carry no loss.
 """
 
