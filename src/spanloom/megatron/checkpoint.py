@@ -20,10 +20,12 @@ from spanloom.storage import write_atomically, written_atomically
 MARK = "checkpoint.json"
 
 
-def save(output: Path, step: int, state: dict[str, Any], identity: dict[str, Any], *, rank: int, writes: bool, keep: int) -> None:
+def save(
+    output: Path, step: int, state: dict[str, Any], identity: dict[str, Any], *, rank: int, writes: bool, keep: int
+) -> None:
     """Writes the state after `step` steps. Call on all ranks.
 
-    `rank`: tensor-parallel rank; `writes`: this rank is the first of its replicas; `keep`: older checkpoints are removed.
+    `rank`: tensor-parallel rank; `writes`: the first of its replicas; `keep`: how many checkpoints are kept.
     """
     folder = output / "checkpoints" / f"step_{step:08d}"
     if writes:

@@ -5,6 +5,7 @@ whatever the device: core attention, replaced here by torch's own (flash attenti
 positions, for which learned ones stand.
 """
 
+import warnings
 from typing import Any
 
 import torch
@@ -45,7 +46,23 @@ def gpt(
     # The tracker forks CUDA's random state around dropout. There is none here, and the one for inference forks nothing.
     tensor_parallel.random.initialize_rng_tracker(inference_rng_tracker=True)
     torch.manual_seed(seed)
-    config = TransformerConfig(
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # megatron-core deprecates one of its own defaults
+        config = _config(layers, hidden, heads, dtype, tensor_parallel_size)
+    layer = get_gpt_layer_local_spec()
+    layer.submodules.self_attention.submodules.core_attention = CausalAttention
+    return GPTModel(
+        config,
+        layer,
+        vocab_size=vocab_size,
+        max_sequence_length=sequence_length,
+        position_embedding_type="learned_absolute",
+        share_embeddings_and_output_weights=True,
+    )
+
+
+def _config(layers: int, hidden: int, heads: int, dtype: torch.dtype, tensor_parallel_size: int) -> TransformerConfig:
+    return TransformerConfig(
         num_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,
@@ -61,14 +78,4 @@ def gpt(
         bias_activation_fusion=False,
         bias_dropout_fusion=False,
         masked_softmax_fusion=False,
-    )
-    layer = get_gpt_layer_local_spec()
-    layer.submodules.self_attention.submodules.core_attention = CausalAttention
-    return GPTModel(
-        config,
-        layer,
-        vocab_size=vocab_size,
-        max_sequence_length=sequence_length,
-        position_embedding_type="learned_absolute",
-        share_embeddings_and_output_weights=True,
     )

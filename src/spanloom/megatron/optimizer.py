@@ -68,7 +68,7 @@ class MasterAdamW:
                 parameter.copy_(saved)
 
     def _gradient_norm(self) -> float:
-        """Over the whole model: a sharded parameter counts on every tensor-parallel rank, a repeated one on the first."""
+        """Over the whole model: sharded parameters count on every tensor-parallel rank, repeated ones on the first."""
         first = parallel_state.get_tensor_model_parallel_rank() == 0
         squares = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
         for parameter in self._parameters:

@@ -2,8 +2,9 @@
 
 In: a dataset from Megatron's builder, the layout of ranks. Out: wire batches in the order of steps and micro-batches.
 
-Step k takes samples k·G … (k+1)·G − 1 of the dataset (G = global batch size); micro-batch m of data-parallel rank r takes
-B of them, beginning at (m·R + r)·B. So a step's samples depend on neither the number of ranks nor on where a run resumed.
+Step k takes samples k·G … (k+1)·G − 1 of the dataset (G = global batch size); micro-batch m of data-parallel rank r
+takes B of them, beginning at (m·R + r)·B. So a step's samples depend neither on the number of ranks nor on where a run
+resumed.
 """
 
 from collections.abc import Iterator
@@ -48,7 +49,9 @@ def valid_batches(dataset: Any, layout: Layout, *, samples: int) -> list[list[in
     Every rank gets as many micro-batches, the last of them perhaps empty-handed ones of sample 0 that carry no loss.
     """
     samples = min(samples, len(dataset))
-    micro = [list(range(first, min(first + layout.micro_batch, samples))) for first in range(0, samples, layout.micro_batch)]
+    micro = [
+        list(range(first, min(first + layout.micro_batch, samples))) for first in range(0, samples, layout.micro_batch)
+    ]
     micro += [[]] * (-len(micro) % layout.replicas)
     return micro[layout.replica :: layout.replicas]
 
@@ -62,4 +65,6 @@ def read_valid(dataset: Any, indices: list[int], micro_batch: int) -> Batch:
 
 def collate(items: list[dict[str, Any]]) -> Batch:
     """Samples `[S]` to a batch `[B, S]`."""
-    return {key: torch.stack([item[key] for item in items]) for key in ("tokens", "labels", "position_ids", "loss_mask")}
+    return {
+        key: torch.stack([item[key] for item in items]) for key in ("tokens", "labels", "position_ids", "loss_mask")
+    }
