@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ import typer
 from rich.console import Console
 
 from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, EXIT_INTERRUPTED, SpanloomError
+from spanloom.kfp_io import Executor, split_arguments
 
 if TYPE_CHECKING:  # imported where they are used: `--help` should not wait for pyarrow and openai-harmony
     from spanloom.findings import Report
@@ -34,6 +36,9 @@ step_app = typer.Typer(no_args_is_help=True, help="Run one step of the pipeline,
 manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
 app.add_typer(step_app, name="step")
 app.add_typer(manifest_app, name="manifest")
+
+executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)
+"""What Kubeflow said of the task that this process is; None outside a pipeline."""
 
 SourceOption = Annotated[Path, typer.Option(help="Folder of `synth_harmony_v1` shards with their manifest.json.")]
 TokenizerOption = Annotated[
@@ -345,13 +350,25 @@ def manifest_diff(
 
 
 @step_app.command("verify-tokenizer")
-def step_verify_tokenizer(tokenizer: TokenizerOption = None) -> None:
+def step_verify_tokenizer(
+    tokenizer: TokenizerOption = None,
+    asset: Annotated[Path | None, typer.Option(help="Put a copy of the verified asset there.")] = None,
+    report: Annotated[Path | None, typer.Option(help="File for what was verified (JSON).")] = None,
+) -> None:
     """Step 1: verify the tokenizer asset and load it."""
     from dataclasses import asdict
 
+    from spanloom.provenance import readable_json
     from spanloom.steps.verify_tokenizer import verify_tokenizer
+    from spanloom.storage import write_atomically
 
-    _print_json({**asdict(verified := verify_tokenizer(tokenizer)), "path": str(verified.path)})
+    verified = verify_tokenizer(tokenizer)
+    result = {**asdict(verified), "path": str(verified.path)}
+    if asset is not None:
+        write_atomically(asset, verified.path.read_bytes())
+    if report is not None:
+        write_atomically(report, readable_json(result))
+    _finish_step(result)
 
 
 @step_app.command("render-shard")
@@ -391,7 +408,7 @@ def step_render_shard(
         process_pool(workers or os.cpu_count() or 1, counters) as pool,
         _progress(quiet, False).rendering(counters, rows),
     ):
-        _print_json(
+        _finish_step(
             render_shard(
                 source=source,
                 shard=shard,
@@ -419,7 +436,7 @@ def step_assemble_split(
     """Step 3: decide which rows are valid, and look for ids that stand twice."""
     from spanloom.steps.assemble_split import assemble_split
 
-    _print_json(assemble_split(ids=ids, split=split, valid_fraction=valid_fraction, on_duplicate=on_duplicate))
+    _finish_step(assemble_split(ids=ids, split=split, valid_fraction=valid_fraction, on_duplicate=on_duplicate))
 
 
 @step_app.command("write-indexed")
@@ -434,7 +451,7 @@ def step_write_indexed(
     """Step 4, once a shard: write tokens, lossmask and span as IndexedDatasets, shifted to labels."""
     from spanloom.steps.write_indexed import write_indexed
 
-    _print_json(write_indexed(rendered=rendered, ids=ids, split=split, root=root, inventory=inventory, resume=resume))
+    _finish_step(write_indexed(rendered=rendered, ids=ids, split=split, root=root, inventory=inventory, resume=resume))
 
 
 @step_app.command("assemble-manifest")
@@ -446,7 +463,7 @@ def step_assemble_manifest(
     """Step 5: write manifest.pending.json. It is no dataset before validate-alignment has passed."""
     from spanloom.steps.assemble_manifest import assemble_manifest
 
-    _print_json(assemble_manifest(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha))
+    _finish_step(assemble_manifest(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha))
 
 
 @step_app.command("validate-alignment")
@@ -456,10 +473,13 @@ def step_validate_alignment(
     deep: Annotated[int, typer.Option(help="Source rows to render again; needs --source.", min=0)] = 64,
     tokenizer: TokenizerOption = None,
     report: Annotated[Path | None, typer.Option(help="File for the report (JSON).")] = None,
+    html: Annotated[Path | None, typer.Option(help="File for the report (HTML).")] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    from spanloom.report.page import report_page
     from spanloom.steps.validate_alignment import validate_alignment
+    from spanloom.storage import write_atomically
 
     with _progress(quiet, False).counting("validate", "documents") as on_progress:
         result = validate_alignment(
@@ -470,14 +490,18 @@ def step_validate_alignment(
             report_file=report,
             on_progress=on_progress,
         )
-    _print_json(result.as_dict())
+    if html is not None:
+        write_atomically(html, report_page(result))
+    _finish_step(result.as_dict())
     _exit_by(result)
 
 
 def main() -> None:
     """Runs the command and turns errors into messages and exit codes."""
     try:
-        app()
+        arguments, executor = split_arguments(sys.argv[1:])
+        executor_here.set(executor)
+        app(arguments)
     except SystemExit as end:
         if end.code == EXIT_INTERRUPTED:
             print("interrupted: finished parts are kept; run the same command again to go on", file=sys.stderr)
@@ -509,6 +533,13 @@ def _fail(message: str) -> None:
 def _exit_by(report: "Report") -> None:
     if not report.clean:
         raise typer.Exit(EXIT_FINDINGS)
+
+
+def _finish_step(result: dict[str, Any]) -> None:
+    """Prints what a step made, and tells Kubeflow where it runs there."""
+    _print_json(result)
+    if executor := executor_here.get():
+        executor.write(result)
 
 
 def _print_json(value: Any) -> None:

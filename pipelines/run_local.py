@@ -1,0 +1,66 @@
+"""The compiled pipeline on this machine, each task in its own image: `make pipeline-local`.
+
+In: a `synth_harmony_v1` folder, a folder to work in. Out: the dataset under WORK/dataset, or an error with the failing
+step's own message above it. Containers run as the caller, since they write into the caller's folder, and otherwise
+as narrowly as on a cluster: read-only root, no capabilities, no network.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from kfp import components, local
+
+from pipelines.synth_kd import SHARDS
+
+TASKS = 4 + 2 * SHARDS
+
+
+def run(pipeline: Path, source: Path, work: Path, arguments: dict[str, object]) -> Path:
+    """Runs `pipeline` and returns the root of its dataset.
+
+    Raises RuntimeError when a task failed, and when files are missing: `kfp.local` takes a container for a success when
+    it is gone before anybody asked.
+    """
+    work.mkdir(parents=True, exist_ok=True)
+    staged, root, runs = work / "source", work / "dataset", work / "runs"
+    for folder in (staged, root, runs):
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(source, staged)
+    runner = local.DockerRunner(
+        user=f"{os.getuid()}:{os.getgid()}",
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges"],
+        network_mode="none",
+        tmpfs={"/tmp": "mode=1777", "/scratch": "mode=1777"},
+    )
+    # The runner mounts one folder, the pipeline root, into every container: all paths lie in it.
+    local.init(runner=runner, pipeline_root=str(work), workspace_root=str(runs))
+    task = components.load_component_from_file(str(pipeline))
+    task(source_uri=str(staged), dataset_root=str(root), **arguments)
+    said = sorted(work.glob("synth-kd-*/*/executor_output.json"))
+    if len(said) != TASKS or not (root / "manifest.json").is_file():
+        raise RuntimeError(f"{len(said)} of {TASKS} tasks left an executor output; manifest.json in {root}: no")
+    return root
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run the compiled pipeline in Docker containers on this machine.")
+    parser.add_argument("--pipeline", type=Path, default=Path("pipelines/synth_kd.yaml"))
+    parser.add_argument("--source", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="emptied of what an earlier run left")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="a parameter of the pipeline")
+    options = parser.parse_args()
+    arguments = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
+    try:
+        print(run(options.pipeline.resolve(), options.source.resolve(), options.work.resolve(), arguments))
+    except RuntimeError as failure:
+        sys.exit(f"error: {failure}")
+
+
+if __name__ == "__main__":
+    main()
