@@ -16,6 +16,7 @@ PIP_CONF ?= /dev/null
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
 KFP_ENDPOINT ?=
+PIPELINE ?= pipelines/synth_kd.yaml
 RUN_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -89,14 +90,14 @@ images: $(ASSET) ## The container images: one a step, and one to train in
 
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke
-	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) docker/smoke.sh $(CURDIR)/$(BIN)/spanloom $(CURDIR)/data/smoke
+	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) docker/smoke.sh $(abspath $(BIN))/spanloom $(CURDIR)/data/smoke
 
 pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each task in its image
 	@$(bake) step
 	@rm -rf data/pipeline-local/raw data/pipeline-local/source
 	$(BIN)/spanloom sample --out data/pipeline-local/raw
 	$(BIN)/spanloom convert-synth --raw data/pipeline-local/raw --out data/pipeline-local/source
-	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/work --set valid_fraction=0.1
+	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/work valid_fraction=0.1
 
 compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote
 ifeq ($(origin REGISTRY),file)
@@ -108,10 +109,9 @@ endif
 push: ## Push the images that `make images REGISTRY=…` built, and write their digests to dist/images.json
 	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) docker/push.sh dist/images.json
 
-submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… RUN_ARGS="source_uri=gs://… dataset_root=gs://…"
+submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/synth_kd.yaml] RUN_ARGS="source_uri=gs://… dataset_root=gs://…"
 	@test -n "$(KFP_ENDPOINT)" || { echo 'name the cluster: make submit KFP_ENDPOINT=http://…'; exit 2; }
-	$(BIN)/kfp --endpoint "$(KFP_ENDPOINT)" run create --experiment-name spanloom \
-	  --package-file $$(test -f dist/synth_kd.yaml && echo dist/synth_kd.yaml || echo pipelines/synth_kd.yaml) $(RUN_ARGS)
+	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(RUN_ARGS)
 
 clean: ## Remove the environment, caches and the demo (the tokenizer asset stays)
 	rm -rf $(VENV) $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -6,7 +6,6 @@ as narrowly as on a cluster: read-only root, no capabilities, no network.
 """
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -14,22 +13,25 @@ from pathlib import Path
 
 from kfp import components, local
 
+from pipelines.arguments import run_arguments
 from pipelines.synth_kd import SHARDS
 
 TASKS = 4 + 2 * SHARDS
 
 
-def run(pipeline: Path, source: Path, work: Path, arguments: dict[str, object]) -> Path:
-    """Runs `pipeline` and returns the root of its dataset.
+def run(pipeline: Path, source: Path, work: Path, words: list[str]) -> Path:
+    """Runs `pipeline` with the parameters `words` (`NAME=VALUE`) and returns the root of its dataset.
 
     Raises RuntimeError when a task failed, and when files are missing: `kfp.local` takes a container for a success when
     it is gone before anybody asked.
     """
     work.mkdir(parents=True, exist_ok=True)
-    staged, root, runs = work / "source", work / "dataset", work / "runs"
-    for folder in (staged, root, runs):
+    staged, root, workspace = work / "source", work / "dataset", work / "workspace"
+    for folder in (staged, root, workspace, *work.glob("synth-kd-*")):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(source, staged)
+    task = components.load_component_from_file(str(pipeline))
+    arguments = run_arguments(task, [f"source_uri={staged}", f"dataset_root={root}", *words])
     runner = local.DockerRunner(
         user=f"{os.getuid()}:{os.getgid()}",
         read_only=True,
@@ -39,12 +41,13 @@ def run(pipeline: Path, source: Path, work: Path, arguments: dict[str, object]) 
         tmpfs={"/tmp": "mode=1777", "/scratch": "mode=1777"},
     )
     # The runner mounts one folder, the pipeline root, into every container: all paths lie in it.
-    local.init(runner=runner, pipeline_root=str(work), workspace_root=str(runs))
-    task = components.load_component_from_file(str(pipeline))
-    task(source_uri=str(staged), dataset_root=str(root), **arguments)
+    local.init(runner=runner, pipeline_root=str(work), workspace_root=str(workspace))
+    task(**arguments)
     said = sorted(work.glob("synth-kd-*/*/executor_output.json"))
-    if len(said) != TASKS or not (root / "manifest.json").is_file():
-        raise RuntimeError(f"{len(said)} of {TASKS} tasks left an executor output; manifest.json in {root}: no")
+    if len(said) != TASKS:
+        raise RuntimeError(f"{len(said)} of {TASKS} tasks left an executor output under {work}")
+    if not (root / "manifest.json").is_file():
+        raise RuntimeError(f"no task failed, but there is no manifest.json in {root}")
     return root
 
 
@@ -53,12 +56,11 @@ def main() -> None:
     parser.add_argument("--pipeline", type=Path, default=Path("pipelines/synth_kd.yaml"))
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="emptied of what an earlier run left")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="a parameter of the pipeline")
+    parser.add_argument("parameters", nargs="*", metavar="NAME=VALUE")
     options = parser.parse_args()
-    arguments = {name: json.loads(value) for name, _, value in (text.partition("=") for text in options.set)}
     try:
-        print(run(options.pipeline.resolve(), options.source.resolve(), options.work.resolve(), arguments))
-    except RuntimeError as failure:
+        print(run(options.pipeline.resolve(), options.source.resolve(), options.work.resolve(), options.parameters))
+    except (RuntimeError, ValueError) as failure:
         sys.exit(f"error: {failure}")
 
 
