@@ -57,9 +57,11 @@ BYTES_PER_ROW = 200
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What to build. `out` None is the default root, or the smoke root when the run is capped."""
+    """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
+    the URI that `source` was staged from, for the record."""
 
     source: Path = DEFAULT_SOURCE
+    source_as_given: str | None = None
     out: Path | None = None
     tokenizer: Path | None = None
     shards: int = EXPECTED_SHARDS
@@ -225,7 +227,7 @@ def _run_steps(
         root=root,
         allow_unknown_sha=options.allow_unknown_sha,
         environment={
-            "source": str(options.source),
+            "source": options.source_as_given or str(options.source),
             "tokenizer": str(asset),
             "workers": options.workers,
             "timings": dict(progress.timings),

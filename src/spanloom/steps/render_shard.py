@@ -42,15 +42,16 @@ def render_shard(
 ) -> dict[str, Any]:
     """Renders shard number `shard` of the `synth_harmony_v1` directory `source` into the folders `rendered` and `ids`.
 
-    `caps` are those of the whole run; this shard's share is worked out here. `max_rejects` is a number, or a share of
-    the shard such as `0.1%`. `audit_fraction` of what the fast renderer makes is held against openai-harmony. With
-    `resume`, parts that stand with the right hash are kept. Returns what `rendered.json` holds.
+    Of the source only its manifest and this shard are read. `caps` are those of the whole run; this shard's share is
+    worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`. `audit_fraction` of what the
+    fast renderer makes is held against openai-harmony. With `resume`, parts that stand with the right hash are kept.
+    Returns what `rendered.json` holds.
 
     Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
     render that differs), WorkerError.
     """
     asset = verify_asset(locate_asset(tokenizer))
-    opened = open_source(source, shards=shards)
+    opened = open_source(source, shards=shards, only=shard)
     this = opened.shards[shard]
     verify_hash(this)
     caps = caps or Caps()

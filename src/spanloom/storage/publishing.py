@@ -4,9 +4,6 @@ In: finished files. Out: objects whose checksum the store has confirmed, with th
 metadata, so that a conflict can name both sides.
 """
 
-import getpass
-import os
-import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spanloom.errors import ConflictError
-from spanloom.provenance import git_sha
+from spanloom.provenance import built_by, git_sha
 from spanloom.storage.local import sha256_file
 from spanloom.storage.objects import SHA256_KEY, AlreadyThereError, StoredObject
 from spanloom.storage.patience import keep_trying
@@ -38,11 +35,7 @@ class Upload:
 
 def signature() -> dict[str, str]:
     """Who writes: user and host (in a pod, its name), the time, the code's git SHA."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a numeric user of a container has no name
-        user = f"uid {os.getuid()}"
-    by = f"{user}@{socket.gethostname()}".encode("ascii", "backslashreplace").decode()
+    by = built_by().encode("ascii", "backslashreplace").decode()  # what HTTP headers can carry
     return {BY_KEY: by, AT_KEY: datetime.now(UTC).isoformat(timespec="seconds"), GIT_SHA_KEY: git_sha()}
 
 
