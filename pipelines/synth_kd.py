@@ -133,7 +133,7 @@ def synth_raw_to_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphC
     """The same with `convert-synth` in front: raw SYNTH Parquet in a bucket → the dataset."""
     synth_kd = synth_kd_pipeline(placement)
 
-    @dsl.pipeline(name="synth-raw-to-kd", description="Raw SYNTH Parquet → Harmony shards → a validated SYNTH KD dataset")
+    @dsl.pipeline(name="synth-raw-to-kd", description="Raw SYNTH Parquet → a validated SYNTH KD dataset")
     def synth_raw_to_kd(
         raw_uri: str,
         source_uri: str,

@@ -1,6 +1,7 @@
 """The smoke run and the pipeline are one: same images, same commands, same order, and as little power."""
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,12 +34,10 @@ def test_a_service_runs_the_command_of_its_component(service: str) -> None:
     # What compose leaves out are options whose defaults it takes; every path is given, in both.
     paths = [
         flag
-        for flag, word in zip(args, args[1:], strict=False)
+        for flag, word in pairwise(args)
         if flag.startswith("--") and ("artifacts" in word or "_uri" in word or "_root" in word or ".path" in word)
     ]
-    assert [flag for flag in paths if flag not in OPTIONAL] == [
-        flag for flag in ours if flag in set(paths) - OPTIONAL
-    ]
+    assert [flag for flag in paths if flag not in OPTIONAL] == [flag for flag in ours if flag in set(paths) - OPTIONAL]
 
 
 def test_there_is_a_service_for_every_task_of_the_pipeline() -> None:

@@ -56,9 +56,7 @@ def test_a_list_of_artifacts_becomes_one_option_each_in_order(tmp_path: Path) ->
     given = executor_input(tmp_path / "out.json", {"ids": ["gs://b/3/ids", "gs://b/1/ids", "/runs/2/ids"]}, {})
     words = ["step", "assemble-split", "--ids", "artifacts:ids", "--split", "/s", "--executor-input", given]
     plain, _ = split_arguments(words)
-    assert plain == (
-        "step assemble-split --ids /gcs/b/3/ids --ids /gcs/b/1/ids --ids /runs/2/ids --split /s".split()
-    )
+    assert " ".join(plain) == "step assemble-split --ids /gcs/b/3/ids --ids /gcs/b/1/ids --ids /runs/2/ids --split /s"
 
 
 def test_an_empty_value_means_the_default_inside_a_pipeline_only(tmp_path: Path) -> None:
@@ -114,9 +112,7 @@ def test_a_step_tells_kubeflow_what_it_made(cli: Cli, tmp_path: Path) -> None:
     assert sum(said["metrics"].metadata[name] for name in spans) == result["tokens"]
 
 
-def test_the_dataset_artifact_points_to_the_root(
-    cli: Cli, tmp_path: Path, real_steps: dict[str, list[Path]]
-) -> None:
+def test_the_dataset_artifact_points_to_the_root(cli: Cli, tmp_path: Path, real_steps: dict[str, list[Path]]) -> None:
     pointer = tmp_path / "artifact/dataset"
     root = real_steps["root"][0]
     given = executor_input(

@@ -39,8 +39,7 @@ def test_the_graph_is_the_one_of_the_design(committed: dict[str, Any]) -> None:
     names = {key: task["taskInfo"]["name"] for key, task in tasks(committed).items()}
     renders, writes = ({f"{step} {n:02d}" for n in range(4)} for step in ("render-shard", "write-indexed"))
     before = {
-        names[key]: {names[other] for other in task.get("dependentTasks", [])}
-        for key, task in tasks(committed).items()
+        names[key]: {names[other] for other in task.get("dependentTasks", [])} for key, task in tasks(committed).items()
     }
     assert before == {
         "verify-tokenizer": set(),
@@ -82,9 +81,8 @@ def test_every_container_says_its_command_and_its_size(committed: dict[str, Any]
         container = executor["container"]
         assert container["command"][0] == "spanloom"
         assert container["args"][-2:] == ["--executor-input", "{{$}}"]
-        assert set(container["resources"]) == {
-            *("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit")
-        }
+        for size in ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit"):
+            assert container["resources"][size]
         tag = container["image"].rpartition(":")[2]
         assert re.fullmatch(r"\d+\.\d+\.\d+", tag), "a cache key holds the image's name: no tag that moves"
 
