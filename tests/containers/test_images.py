@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from containers.conftest import NARROW, STEPS, checkout_sha, docker, image
+from containers.conftest import BASE, NARROW, STEPS, checkout_sha, docker, image
 from spanloom.harmony.tokenizer import ASSET_SHA256
 
 Images = dict[str, dict[str, Any]]
@@ -35,9 +35,7 @@ def test_an_image_runs_as_a_numeric_user_that_is_not_root(step: str, images: Ima
 
 @pytest.mark.parametrize("step", ALL)
 def test_no_compiler_no_pip_no_cache_in_an_image(step: str, images: Images) -> None:
-    base = docker(
-        "run", "--rm", "--entrypoint", "sh", "python:3.11-slim", "-c", "command -v gcc cc make || true"
-    ).stdout
+    base = docker("run", "--rm", "--entrypoint", "sh", BASE, "-c", "command -v gcc cc make || true").stdout
     assert inside(step, "sh", "-c", "command -v gcc cc make || true") == base.strip()
     assert inside(step, "sh", "-c", "ls -d /opt/venv/bin/pip* /root/.cache/pip /src 2>/dev/null || true") == ""
 
@@ -52,7 +50,7 @@ def test_no_secret_in_a_layer_or_the_configuration(step: str, images: Images) ->
 
 @pytest.mark.parametrize("step", [step for step in STEPS if step != "validate-alignment"])
 def test_a_data_image_is_at_most_450_mb_above_its_base(step: str, images: Images) -> None:
-    (base,) = json.loads(docker("image", "inspect", "python:3.11-slim").stdout)
+    (base,) = json.loads(docker("image", "inspect", BASE).stdout)
     assert images[step]["Size"] - base["Size"] <= 450e6
     assert docker("run", *NARROW, image(step), "python", "-c", "import torch", check=False).returncode != 0
 

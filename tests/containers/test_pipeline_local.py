@@ -1,4 +1,4 @@
-"""The compiled pipeline through kfp's own runner, each task in its image: what comes out, and what a fault looks like."""
+"""The compiled pipeline through kfp's own runner, each task in its image: what comes out, and how it fails."""
 
 import json
 import subprocess
