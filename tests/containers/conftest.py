@@ -12,9 +12,9 @@ import pytest
 import sources
 from conftest import REPOSITORY
 
-STEPS = re.findall(
-    r'"([a-z-]+)"', (REPOSITORY / "docker/docker-bake.hcl").read_text().split("step = [")[1].split("]")[0]
-)
+BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
+STEPS = re.findall(r'"([a-z-]+)"', BAKE.split("step = [")[1].split("]")[0])
+BASE = re.findall(r'"BASE_IMAGE" { default = "(.*)" }', BAKE)[0]
 VERSION = re.findall(r'^version = "(.*)"', (REPOSITORY / "pyproject.toml").read_text(), flags=re.MULTILINE)[0]
 NARROW = ("--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
 
