@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 REGISTRY ?= ghcr.io/spanloom
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)$(shell test -z "$$(git status --porcelain -- src pyproject.toml 2>/dev/null)" || echo -dirty)
-PIP_CONF ?= /dev/null
+PIP_CONF ?=
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
 KFP_ENDPOINT ?=
@@ -29,7 +29,7 @@ ASSET := data/tokenizer/o200k_base.tiktoken
 # PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
 bake = export REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF); \
-	export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
+	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
 
 help: ## List these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -10,7 +10,7 @@ variable "GIT_SHA" { default = "unknown" }
 variable "BASE_IMAGE" { default = "python:3.11-slim" }
 variable "TORCH_INDEX" { default = "https://download.pytorch.org/whl/cpu" }
 # A pip.conf with a mirror and its credentials: mounted while pip runs, kept by no layer.
-variable "PIP_CONF" { default = "/dev/null" }
+variable "PIP_CONF" { default = "" }
 
 group "default" {
   targets = ["step", "train"]
@@ -23,7 +23,7 @@ group "smoke" {
 target "_all" {
   dockerfile = "docker/Dockerfile"
   context    = "."
-  secret     = ["id=pip.conf,src=${PIP_CONF}"]
+  secret     = PIP_CONF == "" ? [] : ["id=pip.conf,src=${PIP_CONF}"]
   args = {
     BASE_IMAGE  = BASE_IMAGE
     TORCH_INDEX = TORCH_INDEX
