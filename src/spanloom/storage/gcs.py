@@ -56,7 +56,9 @@ class GcsStore:
 
     def below(self, prefix: Uri) -> list[StoredObject]:
         start = f"{prefix.key}/" if prefix.key else None
-        blobs = self._bucket.client.list_blobs(self._bucket, prefix=start, retry=None, timeout=TIMEOUT)
+        blobs = self._bucket.client.list_blobs(
+            self._bucket, prefix=start, retry=self._patiently(prefix), timeout=TIMEOUT
+        )
         return [_described(blob, Uri(prefix.scheme, prefix.bucket, blob.name)) for blob in blobs]
 
     def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
@@ -68,13 +70,10 @@ class GcsStore:
         self, path: Path, uri: Uri, *, metadata: Mapping[str, str], replace: bool, moved: Callable[[int], None]
     ) -> None:
         from google.api_core.exceptions import PreconditionFailed
+        from google.cloud.storage.exceptions import DataCorruption
 
         blob = self._bucket.blob(uri.key, chunk_size=CHUNK)
         blob.metadata = dict(metadata)
-
-        def patiently(request: Callable[[], Any]) -> Callable[[], Any]:
-            return lambda: keep_trying(request, store=self, uri=uri)
-
         with path.open("rb") as stream:
             try:
                 blob.upload_from_file(
@@ -83,14 +82,20 @@ class GcsStore:
                     content_type="application/octet-stream",
                     if_generation_match=None if replace else 0,
                     checksum="crc32c",
-                    retry=patiently,
+                    retry=self._patiently(uri),  # each piece by itself
                     timeout=TIMEOUT,
                 )
             except PreconditionFailed as fault:
                 raise AlreadyThereError from fault
+            except DataCorruption as fault:  # the client has deleted the object
+                raise DamagedTransferError(str(fault)) from fault
         if self.holds(_described(blob, uri), path) is False:
             blob.delete(retry=None, timeout=TIMEOUT)
             raise DamagedTransferError("the store's crc32c is not that of the file")
+
+    def _patiently(self, uri: Uri) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+        """What the client takes for its retry: wraps each single request of an upload or a listing."""
+        return lambda request: lambda: keep_trying(request, store=self, uri=uri)
 
     def delete(self, uri: Uri) -> None:
         self._bucket.blob(uri.key).delete(retry=None, timeout=TIMEOUT)
@@ -104,7 +109,7 @@ class GcsStore:
         import requests
         from google.api_core.exceptions import GoogleAPICallError
         from google.auth.exceptions import TransportError
-        from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+        from google.cloud.storage.exceptions import InvalidResponse
         from urllib3.exceptions import HTTPError
 
         if isinstance(fault, GoogleAPICallError):
@@ -112,7 +117,7 @@ class GcsStore:
         if isinstance(fault, InvalidResponse):
             return fault.response.status_code in TRANSIENT_CODES
         dropped = (ConnectionError, requests.ConnectionError, requests.Timeout, HTTPError, TransportError)
-        broken = (requests.exceptions.ChunkedEncodingError, DataCorruption, DamagedTransferError)
+        broken = (requests.exceptions.ChunkedEncodingError, DamagedTransferError)
         return isinstance(fault, dropped + broken)
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
@@ -123,15 +128,12 @@ class GcsStore:
         where = str(uri)
         if isinstance(fault, DefaultCredentialsError | RefreshError):
             return StorageError(f"the Google credentials cannot be used: {fault}", where=where, remedy=_LOG_IN)
-        if isinstance(fault, InvalidResponse):
-            code, said = fault.response.status_code, fault.response.text
-        elif isinstance(fault, GoogleAPICallError):
-            code, said = fault.code, fault.message
-        else:
+        if not isinstance(fault, InvalidResponse | GoogleAPICallError):
             return None
+        code = fault.response.status_code if isinstance(fault, InvalidResponse) else fault.code
         if code == 412:
             return None  # a precondition: whoever set it knows what it means
-        said = " ".join(said.split())[:300]
+        said = _message(fault)
         if code == 401:
             return StorageError(f"the store does not know who is asking: {said}", where=where, remedy=_LOG_IN)
         if code == 403:
@@ -152,6 +154,15 @@ _LOG_IN = (
     "run `gcloud auth application-default login`, name a key in GOOGLE_APPLICATION_CREDENTIALS, "
     "or give the pod a service account (workload identity)"
 )
+
+
+def _message(fault: Any) -> str:
+    """What the store itself said, without the address that the client puts before it."""
+    try:
+        said = fault.response.json()["error"]["message"]
+    except (AttributeError, ValueError, KeyError, TypeError):
+        said = getattr(fault, "message", str(fault))
+    return " ".join(str(said).split())[:300]
 
 
 def crc32c_file(path: Path) -> str:

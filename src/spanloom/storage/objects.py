@@ -41,8 +41,8 @@ class DamagedTransferError(Exception):
 
 
 class Store(Protocol):
-    """One bucket. Each method but `create` is a single try and lets its client's exceptions out, which
-    `is_transient` and `explained` judge; `create` goes on within an object, piece by piece, by itself."""
+    """One bucket. A method is a single try and lets its client's exceptions out, which `is_transient` and `explained`
+    judge; but `create` and `below` go on by themselves, piece by piece and page by page."""
 
     def find(self, uri: Uri) -> StoredObject | None: ...
 

@@ -66,12 +66,17 @@ class S3Store:
 
     def below(self, prefix: Uri) -> list[StoredObject]:
         start = f"{prefix.key}/" if prefix.key else ""
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=start)
-        return [
-            _described(entry, Uri(prefix.scheme, prefix.bucket, entry["Key"]), int(entry["Size"]))
-            for page in pages
-            for entry in page.get("Contents", [])
-        ]
+        found: list[StoredObject] = []
+        more: dict[str, str] = {}
+        while True:
+            ask = partial(self._client.list_objects_v2, Bucket=self._name, Prefix=start, **more)
+            page = keep_trying(ask, store=self, uri=prefix)
+            for entry in page.get("Contents", []):
+                uri = Uri(prefix.scheme, prefix.bucket, entry["Key"])
+                found.append(_described(entry, uri, int(entry["Size"])))
+            if not page.get("IsTruncated"):
+                return found
+            more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
         answer = self._client.get_object(
@@ -167,7 +172,13 @@ class S3Store:
 
         if isinstance(fault, raised.ClientError):
             return _status(fault) >= 500 or fault.response.get("Error", {}).get("Code") in TRANSIENT_CODES
-        dropped = (ConnectionError, HTTPError, raised.HTTPClientError, raised.IncompleteReadError)
+        dropped = (
+            ConnectionError,
+            HTTPError,
+            raised.ConnectionError,
+            raised.HTTPClientError,
+            raised.IncompleteReadError,
+        )
         return isinstance(fault, (*dropped, raised.ResponseStreamingError, DamagedTransferError))
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:

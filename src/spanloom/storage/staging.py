@@ -48,7 +48,7 @@ def require(uri: Uri, remedy: str = "mend the URI, or run the step that writes i
 def list_objects(prefix: Uri) -> list[StoredObject]:
     """All objects below `prefix/`, in the order of their keys; folder placeholders left out."""
     store = open_store(prefix)
-    found = keep_trying(lambda: store.below(prefix), store=store, uri=prefix)
+    found = store.below(prefix)
     return sorted((entry for entry in found if not entry.uri.key.endswith("/")), key=lambda entry: entry.uri.key)
 
 
