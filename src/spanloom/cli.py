@@ -240,6 +240,7 @@ def validate(
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000`
     """
     from spanloom import manifest
+    from spanloom.megatron.indexed import load_reader
     from spanloom.places import local_root, local_source
     from spanloom.report.summary import findings_text, result_json
     from spanloom.steps.validate_alignment import validate_dataset
@@ -251,6 +252,7 @@ def validate(
         folder = places.enter_context(local_root(root, scratch))
         source_folder = None if source is None else places.enter_context(local_source(source, scratch))
         written = manifest.read_any(folder)
+        load_reader()
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(
                 folder,
@@ -565,8 +567,10 @@ def step_validate_alignment(
     quiet: QuietOption = False,
 ) -> None:
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    from spanloom.megatron.indexed import load_reader
     from spanloom.places import validate_alignment
 
+    load_reader()
     with _progress(quiet, False).counting("validate", "documents") as on_progress:
         result = validate_alignment(
             root=root,
