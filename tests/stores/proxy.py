@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
 
@@ -20,6 +20,9 @@ class Fault(Enum):
     HALF_ANSWER = "hangs up in the middle of the answer"
     CHANGED_ANSWER = "changes a byte of the answer"
     HOLD = "sets `held` and waits for `go_on`"
+
+
+from stores import QuietServer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +42,7 @@ class Proxy:
         self.faults: list[Fault] = []
         self.held, self.go_on = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream).netloc))
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream).netloc))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
