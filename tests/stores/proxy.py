@@ -12,6 +12,8 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
 
+from stores import QuietServer
+
 
 class Fault(Enum):
     UNAVAILABLE = "answers 503; the store hears nothing"
@@ -20,9 +22,6 @@ class Fault(Enum):
     HALF_ANSWER = "hangs up in the middle of the answer"
     CHANGED_ANSWER = "changes a byte of the answer"
     HOLD = "sets `held` and waits for `go_on`"
-
-
-from stores import QuietServer
 
 
 @dataclass(frozen=True, kw_only=True)
