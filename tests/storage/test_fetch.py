@@ -103,7 +103,7 @@ def test_a_dataset_that_was_not_validated_is_refused(tmp_path: Path, place: Plac
 
 
 def test_where_there_is_no_dataset_it_says_so(tmp_path: Path, place: Place) -> None:
-    with pytest.raises(ManifestError, match=r"no manifest\.json: this is not a finished dataset$") as refusal:
+    with pytest.raises(ManifestError, match=r"(?m)no manifest\.json: this is not a finished dataset$") as refusal:
         fetch(str(place.uri), tmp_path / "dir")
     assert refusal.value.where == str(place.uri)
     with pytest.raises(SpanloomError, match="is no URI"):

@@ -2,13 +2,13 @@
 store that fails, into a store that refuses."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from conftest import Cli
@@ -90,12 +90,14 @@ def test_a_fetch_killed_midway_is_run_again(tmp_path: Path, place: Place, proxy:
     publish(built, place.uri, tmp_path)
     downloads: list[Request] = []
 
-    def hold_the_tenth_file(request: Request) -> Fault | None:
-        if request.method == "GET" and ("alt=media" in request.path or "shard_" in request.path):
+    def hold_the_twentieth_file(request: Request) -> Fault | None:
+        """Eight are under way at once: when the twentieth is asked for, at least twelve stand."""
+        reads = "alt=media" in request.path if place.uri.scheme == "gs" else request.method == "GET"
+        if reads and "shard_" in request.path:
             downloads.append(request)
-        return Fault.HOLD if len(downloads) > 40 else None
+        return Fault.HOLD if len(downloads) >= 20 else None
 
-    proxy.fault = hold_the_tenth_file
+    proxy.fault = hold_the_twentieth_file
     process = started("fetch", place.uri, tmp_path / "dir", **place.through(proxy.address))
     assert proxy.held.wait(PATIENCE), process.communicate()
     process.send_signal(signal.SIGKILL)
@@ -105,7 +107,7 @@ def test_a_fetch_killed_midway_is_run_again(tmp_path: Path, place: Place, proxy:
 
     done = cli("fetch", place.uri, tmp_path / "dir", **place.environment)
     assert done.returncode == 0, done.stderr
-    assert " 0 kept" not in done.stdout
+    assert int(re.search(r", (\d+) kept", done.stdout)[1]) >= 12  # type: ignore[index]
     here = {path.relative_to(tmp_path / "dir").as_posix() for path in (tmp_path / "dir").rglob("*") if path.is_file()}
     assert here == {*built.files(), "manifest.json"}
     done = cli("validate", tmp_path / "dir", "--source", built.source)
@@ -200,7 +202,7 @@ def test_a_bucket_that_is_not_there_and_one_that_is_closed(
     assert not inventory.exists()
 
 
-def test_s3_says_no_bucket_and_no_permission_too(tmp_path: Path, s3_address: str, cli: Cli) -> None:
+def test_s3_says_that_there_is_no_such_bucket_too(tmp_path: Path, s3_address: str, cli: Cli) -> None:
     environment = {"AWS_ENDPOINT_URL": s3_address, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     done = cli("fetch", "s3://no-such-bucket/dataset", tmp_path / "dir", **environment)
     assert done.returncode == 1

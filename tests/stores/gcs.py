@@ -11,10 +11,12 @@ import re
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import google_crc32c
+
+from stores import QuietServer
 
 PAGE = 7
 """Objects in a page of a listing: small, so that every listing of a dataset has several."""
@@ -58,8 +60,7 @@ class CloudStorage:
         self.sessions: dict[str, Session] = {}
         self.lock = threading.Lock()
         self._generation = 1000
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), _handler(self))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -9,8 +9,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from stores import QuietServer
 
 
 class Fault(Enum):
@@ -39,8 +41,7 @@ class Proxy:
         self.faults: list[Fault] = []
         self.held, self.go_on = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream).netloc))
-        self._server.daemon_threads = True
+        self._server = QuietServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream).netloc))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from spanloom.errors import ConflictError
+from spanloom.errors import ConflictError, SpanloomError
 from spanloom.provenance import built_by, git_sha
 from spanloom.storage.local import sha256_file
 from spanloom.storage.objects import SHA256_KEY, AlreadyThereError, StoredObject
@@ -118,5 +118,6 @@ def _check_same(standing: StoredObject, path: Path, sha256: str) -> None:
 
 def remove_if_allowed(uri: Uri) -> None:
     """Deletes an object that has served its turn. An account that may only create leaves it there."""
-    with suppress(Exception):
-        open_store(uri).delete(uri)
+    store = open_store(uri)
+    with suppress(SpanloomError):
+        keep_trying(lambda: store.delete(uri), store=store, uri=uri)

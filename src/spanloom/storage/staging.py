@@ -94,6 +94,8 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
     found: dict[Download, StoredObject] = {}
 
     def look(download: Download) -> None:
+        if _stands(download):
+            return
         entry = require(download.uri)
         if download.bytes is not None and entry.bytes != download.bytes:
             raise StorageError(
@@ -104,8 +106,8 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
             )
         found[download] = entry
 
-    wanted = [download for download in downloads if not _stands(download)]
-    Transfers().run([lambda download=download: look(download) for download in wanted])  # type: ignore[misc]
+    Transfers().run([lambda download=download: look(download) for download in downloads])  # type: ignore[misc]
+    wanted = [download for download in downloads if download in found]
     total = sum(entry.bytes for entry in found.values())
     for directory in {download.path.parent for download in wanted}:
         directory.mkdir(parents=True, exist_ok=True)
