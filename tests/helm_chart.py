@@ -48,7 +48,7 @@ def of_kind(documents: list[Manifest], kind: str) -> list[Manifest]:
 
 
 def train_pod(train_job: Manifest) -> Manifest:
-    """The pod that Trainer makes: the runtime's container `node`, what `trainer` says of it, and the runtime's patch."""
+    """The pod that Trainer makes: the runtime's container `node`, what `trainer` says of it, and the patch."""
     (patch,) = train_job["spec"]["runtimePatches"]
     (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
     assert job["name"] == "node"

@@ -51,7 +51,7 @@ REFUSED = {
     "a mount over the images' own files": ("dataset.mountPath=/opt/venv", "dataset.mountPath"),
     "a path out of the volume": ("dataset.path=../other", "dataset.path"),
     "no account": ("serviceAccount.create=false", "serviceAccount.name"),
-    "a read-only claim that fetch should fill": (
+    "a claim that fetch cannot fill": (
         "dataset.pvc.accessModes[0]=ReadOnlyMany",
         "dataset.pvc.accessModes.0",
     ),
