@@ -1,8 +1,10 @@
 """Where the dataset comes from and who may write to it."""
 
+from pathlib import Path
+
 import pytest
 
-from helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set, template
+from helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set
 
 TRAIN_SETS = [name for name in VALUE_SETS if name.startswith("train-")]
 FETCH_SETS = [name for name in VALUE_SETS if name.startswith("fetch-")]
@@ -95,9 +97,16 @@ def test_the_claim_outlives_the_release_unless_asked_otherwise() -> None:
     assert "annotations" not in dropped["metadata"]
 
 
-def test_large_numbers_stay_whole() -> None:
-    """Templates get YAML's numbers as floats, which print as 1.00000066e+09."""
-    bucket = "dataset.volume=gcsFuse,dataset.gcsFuse.bucket=my-bucket"
-    result = template("--set", f"train.enabled=true,security.runAsUser=1000000660,{bucket}")
-    assert "runAsUser: 1000000660" in result.stdout
-    assert "uid=1000000660," in result.stdout
+def test_large_numbers_stay_whole(tmp_path: Path) -> None:
+    """Templates get the numbers of a values file as floats, which print as 1.00000066e+09."""
+    values = tmp_path / "values.yaml"
+    values.write_text(
+        "security: {runAsUser: 1000000660, runAsGroup: 1000000660, fsGroup: 1000000660}\n"
+        "dataset: {volume: gcsFuse, gcsFuse: {bucket: my-bucket}}\n"
+        "train: {enabled: true}\n"
+    )
+    (pod,) = pods(render("--values", str(values)))
+    context = pod["spec"]["securityContext"]
+    assert [context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [1000000660] * 3
+    options = volume(pod, "dataset")["csi"]["volumeAttributes"]["mountOptions"]
+    assert options == "implicit-dirs,uid=1000000660,gid=1000000660"
