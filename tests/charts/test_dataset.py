@@ -107,6 +107,7 @@ def test_large_numbers_stay_whole(tmp_path: Path) -> None:
     )
     (pod,) = pods(render("--values", str(values)))
     context = pod["spec"]["securityContext"]
-    assert [context[key] for key in ("runAsUser", "runAsGroup", "fsGroup")] == [1000000660] * 3
+    # As text: 1.00000066e+09 is the same number to Python, but not to Kubernetes.
+    assert [str(context[key]) for key in ("runAsUser", "runAsGroup", "fsGroup")] == ["1000000660"] * 3
     options = volume(pod, "dataset")["csi"]["volumeAttributes"]["mountOptions"]
     assert options == "implicit-dirs,uid=1000000660,gid=1000000660"
