@@ -14,7 +14,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format charts bench wheel clean
+.PHONY: help setup demo test lint types check format bench wheel clean
 
 help: ## List these verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,7 @@ format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: charts
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
 	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
 
