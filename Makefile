@@ -79,6 +79,10 @@ format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: charts
+charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
+	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
+
 bench: setup ## Measure the build against the plain route; BENCH_ARGS=--quick for a short try
 	PYTHONPATH=tests $(BIN)/python -m bench $(BENCH_ARGS)
 
