@@ -117,5 +117,5 @@ submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/s
 	@test -n "$(KFP_ENDPOINT)" || { echo 'name the cluster: make submit KFP_ENDPOINT=http://…'; exit 2; }
 	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(RUN_ARGS)
 
-clean: ## Remove the environment, caches and the demo (the tokenizer asset stays)
-	rm -rf $(VENV) $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
+	rm -rf $(VENV) $(DEMO) data/smoke data/smoke.log data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

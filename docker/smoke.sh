@@ -14,14 +14,18 @@ down() { compose down --volumes --timeout 1 >/dev/null 2>&1 || true; }
 down
 trap down EXIT
 rm -rf "$out"
+mkdir -p "$(dirname "$out")"
 
 say "running the steps in their containers"
 # Up starts each service when those before it have ended well, and fails when one has not.
-if ! compose up --detach --no-build validate-alignment >/dev/null 2>"$(dirname "$out")/smoke-compose.log" ||
+if ! compose up --detach --no-build validate-alignment >"$out.log" 2>&1 ||
   [ "$(docker wait "$(compose ps --all --quiet validate-alignment)")" != 0 ]; then
-  compose logs --no-log-prefix --no-color
-  say "a step failed; what each said stands above"
-  compose ps --all --format '{{.Service}} exited {{.ExitCode}}' | grep -v 'exited 0$' >&2
+  failed=$(compose ps --all --format '{{.Service}} {{.ExitCode}}' | awk '$2 != 0 {print $1}')
+  [ -n "$failed" ] || tail -n 20 "$out.log"
+  for service in $failed; do
+    compose logs --no-log-prefix --no-color "$service"
+    say "$service failed; what it said stands above"
+  done
   exit 1
 fi
 

@@ -105,6 +105,8 @@ def scratch_for(command: str, places: Sequence[object], chosen: Path | None = No
         try:
             yield scratch
         except SpanloomError as error:
+            if not scratch.stands_for:
+                raise
             raise _in_the_users_words(error, scratch) from error
         scratch.discard()
 
