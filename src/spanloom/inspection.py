@@ -9,6 +9,7 @@ import heapq
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ SPECIAL_TEXT = re.compile(rb"<\|[a-z0-9_]+\|>")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which documents: by `addresses` (`train/00/17`) or `synth_ids`, else `count` of them by `pick` after the filters."""
+    """Which documents: `addresses` (`train/00/17`) and `synth_ids`, else by `pick` up to `count` that pass the filters."""
 
     addresses: tuple[str, ...] = ()
     synth_ids: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ def pick_documents(
 ) -> list[ShownDocument]:
     """The documents that are selected, in the order in which they were asked for or rank.
 
-    Raises SpanloomError when an address is none or an id is not there; an empty list when no document passes the filters.
+    Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
     """
     if content["tokenizer"]["sha256"] != tokenizer.ASSET_SHA256:
         raise SpanloomError(
@@ -84,7 +85,8 @@ def _by_address(root: Path, content: dict[str, Any], addresses: tuple[str, ...])
         if not found or found[1] not in content["totals"]["splits"]:
             splits = " or ".join(content["totals"]["splits"])
             raise SpanloomError(
-                f"{address!r} is no document", remedy=f"give SPLIT/SHARD/SEQUENCE, such as train/0/17; SPLIT is {splits}"
+                f"{address!r} is no document",
+                remedy=f"give SPLIT/SHARD/SEQUENCE, such as train/0/17; SPLIT is {splits}",
             )
         split, shard, sequence = found[1], int(found[2]), int(found[3])
         counts = next((one["splits"][split] for one in content["shards"] if one["shard"] == shard), None)
@@ -249,7 +251,7 @@ def messages_of(tokens: list[ShownToken]) -> Iterator[ShownMessage]:
     cuts = [at for at, token in enumerate(tokens) if token.id == tokenizer.START]
     closing = [len(tokens) - 1] if tokens and tokens[-1].id == tokenizer.EOD else []
     edges = sorted({0, *cuts, *closing, len(tokens)})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in pairwise(edges):
         role, _, channel = "".join(
             "\0" if token.id == tokenizer.CHANNEL else "" if token.special else token.text
             for token in tokens[first:last]

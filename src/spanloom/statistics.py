@@ -1,7 +1,7 @@
 """Counts over a dataset, streamed out of its `shard_NN_rows.parquet` files.
 
-In: the root, the manifest's `content`, what to group by. Out: `Counts` a group. Memory follows the number of groups, never
-the number of documents; validation holds the rows against the tokens on disk, so their counts are the dataset's.
+In: the root, the manifest's `content`, what to group by. Out: `Counts` a group. Memory follows the number of groups,
+never the number of documents; validation holds the rows against the tokens on disk, so their counts are the dataset's.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class Counts:
 
     def fitting(self, limit: int) -> int:
         """Documents of at most `limit` tokens; exact where `limit` is a power of two."""
-        return int(self.lengths[LENGTH_EDGES <= limit].sum())
+        return int(self.lengths[: np.searchsorted(LENGTH_EDGES, limit, side="right")].sum())
 
     def quantile(self, share: float) -> int | None:
         """The length that `share` of the documents do not exceed, rounded up to the edge of its bin."""
@@ -200,10 +200,10 @@ class _Tally:
     def add(self, codes: npt.NDArray[np.int64], keys: list[Key], measured: _Measured) -> None:
         line = np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
         sums = self._sums
-        np.add.at(sums["sequences"], (line, 0), 1)
+        np.add.at(sums["sequences"][:, 0], line, 1)
         np.add.at(sums["spans"], line, measured.spans)
         np.add.at(sums["without"], line, (measured.spans == 0).astype(np.int64))
-        np.maximum.at(sums["longest"], (line, 0), measured.tokens)
+        np.maximum.at(sums["longest"][:, 0], line, measured.tokens)
         np.add.at(sums["lengths"], (line, measured.length_bin), 1)
         has = measured.ratio_bin >= 0
         np.add.at(sums["ratios"], (line[has], measured.ratio_bin[has]), 1)

@@ -48,7 +48,9 @@ class ShardReader:
             flat[name] = np.fromfile(_data(prefix), dtype=dtype, count=items, offset=begins)
             if flat[name].size != items:
                 raise ArtifactError(
-                    f"the file ends before sequence {first + lengths.size - 1}", where=str(_data(prefix)), remedy=_REMEDY
+                    f"the file ends before sequence {first + lengths.size - 1}",
+                    where=str(_data(prefix)),
+                    remedy=_REMEDY,
                 )
         return flat
 
@@ -67,9 +69,7 @@ def open_shard_reader(root: Path, split: str, shard: int, dtypes: Mapping[str, s
 
     Raises ArtifactError when a file is missing, is no such index, or when the lengths of the arrays differ in number.
     """
-    arrays = {
-        name: (root / split / f"shard_{shard:02d}_{name}", np.dtype(dtype)) for name, dtype in dtypes.items()
-    }
+    arrays = {name: (root / split / f"shard_{shard:02d}_{name}", np.dtype(dtype)) for name, dtype in dtypes.items()}
     counts = {name: _sequences(prefix, dtype) for name, (prefix, dtype) in arrays.items()}
     if len(set(counts.values())) != 1:
         raise ArtifactError(

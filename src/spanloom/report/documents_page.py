@@ -13,6 +13,9 @@ from spanloom.report.html import page
 from spanloom.report.terminal import Shown
 from spanloom.report.text import hex_bytes, visible
 
+_FEED, _MARKED_FEED = "\n", "<u></u>\n"
+"""A line feed, with an empty element before it that shows it where token boundaries are shown."""
+
 
 def documents_page(title: str, documents: list[ShownDocument], *, sequences: int, shown: Shown) -> str:
     """The page. `sequences` is how many documents the dataset holds; `shown` is what is switched on at first."""
@@ -55,6 +58,7 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
 
 def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[str, Any]:
     head, missing, tail = shown_parts(message.first, message.last, len(document.tokens), most)
+    opening = sum(document.tokens[position].header for position in head)  # they stand first
     state = f"learned as {document.span_names[message.span]}" if message.trained else "masked"
     return {
         "role": message.role,
@@ -63,7 +67,8 @@ def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[
         "state": state,
         "label": " ".join(filter(None, [message.role or "end of document", message.channel, state])),
         "count": message.last - message.first,
-        "head": _tokens(document, message, head),
+        "header": _tokens(document, message, head[:opening]),
+        "head": _tokens(document, message, head[opening:]),
         "missing": missing,
         "tail": _tokens(document, message, tail),
     }
@@ -74,7 +79,7 @@ def _tokens(document: ShownDocument, message: ShownMessage, positions: range) ->
     parts = []
     for position in positions:
         token = document.tokens[position]
-        flags = (("s", token.special), ("h", token.header), ("p", token.partial), ("n", "\n" in token.text))
+        flags = (("s", token.special), ("h", token.header), ("p", token.partial))
         kinds = [name for name, on in flags if on]
         if token.span != message.span:  # a damaged dataset, or a document's very first token
             kinds.append(f"x{token.span}")
@@ -83,6 +88,6 @@ def _tokens(document: ShownDocument, message: ShownMessage, positions: range) ->
             attributes += f' data-b="{hex_bytes(token.piece)}"'
         parts.append(
             f'<i data-n="{position}" data-i="{token.id}" data-k="{token.disk[0]},{token.disk[1]}"{attributes}>'
-            f"{escape(visible(token.text))}</i>"
+            f"{str(escape(visible(token.text))).replace(_FEED, _MARKED_FEED)}</i>"
         )
     return Markup("".join(parts))

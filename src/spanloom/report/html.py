@@ -1,8 +1,8 @@
 """Pages of our own making: self-contained, no network, nothing of the content ever runs.
 
-In: a template of this folder and values. Out: HTML. Every value is escaped by Jinja and made `visible` before that, so no
-template has to remember it; what is markup already (our own SVG, style, script) says so by its type. The policy in the
-page's head lets the browser run one script, known by its hash, and fetch nothing.
+In: a template of this folder and values. Out: HTML. Every value is escaped by Jinja and made `visible` before that, so
+no template has to remember it; what is markup already (our own SVG, style, script) says so by its type. The policy in
+the page's head lets the browser run one script, known by its hash, and fetch nothing.
 """
 
 import base64
@@ -33,8 +33,8 @@ def page(template: str, *, style: str, script: str | None = None, inline_styles:
     ]
     if inline_styles:
         policy.insert(2, "style-src-attr 'unsafe-inline'")
-    return _environment().get_template(template).render(
-        policy="; ".join(policy), css=Markup(css), js=Markup(js), **values
+    return (
+        _environment().get_template(template).render(policy="; ".join(policy), css=Markup(css), js=Markup(js), **values)
     )
 
 
@@ -65,12 +65,14 @@ def _environment() -> Environment:
 
 
 def percent(value: float | None) -> str:
-    """0.1234 → 12.3 %; very small shares keep two digits that say something."""
+    """0.1234 → `12.3 %`. Only what is all says 100 %, and only what is nothing says 0 %."""
     if value is None:
         return "–"
-    if 0 < value < 0.001:
-        return f"{value * 100:.2g} %"
-    return f"{value * 100:.1f} %"
+    if value in (0, 1):
+        return f"{value:.0%}".replace("%", " %")
+    if value < 0.001:
+        return f"{100 * value:.2g} %"
+    return f"{min(100 * value, 99.9):.1f} %" if value < 1 else f"{100 * value:.1f} %"
 
 
 def _visible(value: Any) -> Any:

@@ -7,6 +7,7 @@ margin still says which span a line belongs to.
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -48,9 +49,9 @@ def _print_document(console: Console, document: ShownDocument, shown: Shown) -> 
     counts = ", ".join(f"{n:,} {name}" for n, name in zip(document.span_tokens, document.span_names, strict=True))
     about = [visible_line(document.synth_id, 200)]
     about += [visible_line(value, 80) for value in (document.language, document.exercise) if value]
-    head = Text(document.address, style="bold")
-    head.append("  " + " · ".join(about), style="not bold")
-    console.print(head, soft_wrap=True)
+    title = Text(document.address, style="bold")
+    title.append("  " + " · ".join(about), style="not bold")
+    console.print(title, soft_wrap=True)
     console.print(Text(f"{len(document.tokens):,} tokens; labels: {counts}", style="dim"), soft_wrap=True)
     if shown.labels:
         _print_labels(console, document, shown.most)
@@ -60,7 +61,9 @@ def _print_document(console: Console, document: ShownDocument, shown: Shown) -> 
         head, missing, tail = shown_parts(message.first, message.last, len(document.tokens), shown.most)
         _print_tokens(console, document.tokens[head.start : head.stop], message, shown)
         if missing:
-            _print_line(console, message, Text(f"… {missing:,} tokens not shown; --max-tokens 0 shows all", "italic dim"))
+            _print_line(
+                console, message, Text(f"… {missing:,} tokens not shown; --max-tokens 0 shows all", "italic dim")
+            )
         _print_tokens(console, document.tokens[tail.start : tail.stop], message, shown)
 
 
@@ -131,7 +134,13 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
             str(lossmask),
             Text(f"{_margin(span)} {span} {_name(document, span)}", style=_style(span)),
         )
-    console.print(table)
+    print_whole(console, table)
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """A table at its own width: a pipe has no width, and a number cut short is a wrong number."""
+    natural = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
+    console.print(table, width=natural, crop=False, no_wrap=True, overflow="ignore")
 
 
 def plain_token(token: ShownToken) -> str:

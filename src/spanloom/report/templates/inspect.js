@@ -72,7 +72,7 @@
   // Search over whole messages: a word may run over many tokens, so text is joined first and mapped back to its nodes.
   function rangesIn(article, wanted) {
     const ranges = [];
-    for (const section of article.querySelectorAll("section .text, header h2, header .facts")) {
+    for (const section of article.querySelectorAll("section .header, section .text, header h2, header .facts")) {
       const walker = document.createTreeWalker(section, NodeFilter.SHOW_TEXT), nodes = [], starts = [];
       let text = "";
       while (walker.nextNode()) { nodes.push(walker.currentNode); starts.push(text.length); text += walker.currentNode.data; }
