@@ -34,7 +34,7 @@ SPECIAL_TEXT = re.compile(rb"<\|[a-z0-9_]+\|>")
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which documents: `addresses` (`train/00/17`) and `synth_ids`, else by `pick` up to `count` that pass the filters."""
+    """Which documents: `addresses` (`train/00/17`) and `synth_ids`, else by `pick` up to `count` of those that pass."""
 
     addresses: tuple[str, ...] = ()
     synth_ids: tuple[str, ...] = ()

@@ -22,9 +22,9 @@ SIZE_CATEGORIES = (
 
 _LICENCES = """
 apache-2.0 mit bsd bsd-2-clause bsd-3-clause cc cc0-1.0 cc-by-2.0 cc-by-2.5 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0
-cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0
-cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0 cdla-permissive-2.0 odc-by odbl pddl gfdl gpl gpl-2.0 gpl-3.0 lgpl
-lgpl-3.0 agpl-3.0 mpl-2.0 wtfpl unlicense unknown other
+cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0 cdla-permissive-2.0 odc-by odbl pddl gfdl
+gpl gpl-2.0 gpl-3.0 lgpl lgpl-3.0 agpl-3.0 mpl-2.0 wtfpl unlicense unknown other
 """
 """Names that the hub knows; any other licence is passed through as `other` with its own name."""
 
@@ -101,7 +101,8 @@ def _body(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[
         f"# {_plain(_title(content))}",
         "",
         f"Conversations {f'from {_code(origin)} ' if origin else ''}as Harmony token documents for Megatron."
-        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final. Made by Spanloom.",
+        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final."
+        " Made by Spanloom.",
         "",
         *_holdings(content, languages),
         "",

@@ -140,7 +140,8 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
 def print_whole(console: Console, table: Table) -> None:
     """A table at its own width: a pipe has no width, and a number cut short is a wrong number."""
     natural = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
-    console.print(table, width=natural, crop=False, no_wrap=True, overflow="ignore")
+    console.width = max(console.width, natural)
+    console.print(table)
 
 
 def plain_token(token: ShownToken) -> str:
