@@ -106,10 +106,10 @@ def as_values(counts: Counts) -> dict[str, Any]:
 
 
 def _lengths(by_split: dict[Key, Counts]) -> dict[str, Any]:
-    """Documents by length for each split, in bins whose upper edges are `edges`: eight to an octave."""
-    octaves = np.arange(32 * BINS_PER_OCTAVE)
-    edges = np.unique(np.ceil(2.0 ** (octaves / BINS_PER_OCTAVE)).astype(np.int64))
-    coarse = np.searchsorted(edges, LENGTH_EDGES, side="left").clip(max=edges.size - 1)
+    """Documents by length for each split, in bins whose upper edges are `edges`: about eight to an octave."""
+    wanted = 2.0 ** (np.arange(31 * BINS_PER_OCTAVE + 1) / BINS_PER_OCTAVE)
+    edges = np.unique(LENGTH_EDGES[np.searchsorted(LENGTH_EDGES, wanted)])  # of the fine ones, so that counts are exact
+    coarse = np.searchsorted(edges, LENGTH_EDGES)
     splits = {
         str(key[0]): np.bincount(coarse, weights=counts.lengths, minlength=edges.size).astype(np.int64)
         for key, counts in by_split.items()
