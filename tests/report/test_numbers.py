@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,13 @@ def test_report_json(root: Path) -> None:
     found = documents(root)
     statistics = facts["statistics"]
     check(statistics["total"], found)
-    for name, key in (("splits", ["split"]), ("shards", ["split", "shard"]), ("languages", ["language"]), ("exercises", ["exercise"])):  # fmt: skip
+    groupings = {
+        "splits": ["split"],
+        "shards": ["split", "shard"],
+        "languages": ["language"],
+        "exercises": ["exercise"],
+    }
+    for name, key in groupings.items():
         lines = statistics[name]
         assert len(lines) == len({tuple(document[part] for part in key) for document in found})
         for line in lines:
@@ -127,7 +134,7 @@ def test_report_json(root: Path) -> None:
     edges = [lengths["below"], *lengths["edges"]]
     for split, counts in lengths["splits"].items():
         of_split = np.array([document["length"] for document in found if document["split"] == split])
-        assert counts == [int(((of_split > a) & (of_split <= b)).sum()) for a, b in zip(edges, edges[1:], strict=False)]
+        assert counts == [int(((of_split > a) & (of_split <= b)).sum()) for a, b in pairwise(edges)]
 
     both = [document for document in found if document["analysis"] and document["final"]]
     bins = np.searchsorted(2.0 ** (np.arange(-16, 17) / 2), [one["analysis"] / one["final"] for one in both])
@@ -151,7 +158,7 @@ class Tables(HTMLParser):
         self._cell: list[str] | None = None
         self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: object) -> None:
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
         if tag == "tr":
             self.rows.append([])
         elif tag in ("td", "th"):
