@@ -213,6 +213,8 @@ def test_content_stays_text(browser: Browser, hostile_page: Path) -> None:
         assert f"say {wanted}" in said
     press(browser, "til")  # every view of it, laid out by the script
     assert_only_text(browser, scripts=1)
+    ligatures = browser.execute_script("return getComputedStyle(document.querySelector('i.s')).fontVariantLigatures")
+    assert ligatures == "none", "some fonts would draw <| as one sign"
     boxed = browser.execute_script("return [...document.querySelectorAll('section i.s')].map((one) => one.textContent)")
     assert boxed.count("<|end|>") == 6 * 2 + 1, "special tokens are boxed; letters that look like them are not"
 

@@ -5,42 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Cli
+from conftest import REPOSITORY, Cli
 
-GERMAN = """\
-margin  · context, masked   ┊ analysis   ┃ final   
-
-train/01/4  sample-000025 · de · math exercise
-191 tokens; labels: 86 context, 67 analysis, 38 final
-· system – masked, 61 tokens
-· <|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.
-· Knowledge cutoff: 2024-06
-· Current date: 2026-01-01
-· 
-· Reasoning: high
-· 
-· # Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>
-· user – masked, 24 tokens
-· <|start|>user<|message|>Ein Fahrrad kostet 240 Euro und wird um 5 % reduziert. Wie viel kostet es danach?<|end|>
-┊ assistant analysis – learned as analysis, 67 tokens
-┊ <|start|>assistant<|channel|>analysis<|message|>### 1. Anfrage
-┊ 
-┊ Grundwert 240 €, Prozentsatz 5 % → gesucht: verminderter Grundwert.
-┊ 
-┊ ### 2. Rechnung
-┊ 
-┊ - Nachlass: 240 · 5 / 100 = 12 € ●
-┊ - 240 − 12 = 228 € ●<|end|>
-┃ assistant final – learned as final, 38 tokens
-┃ <|start|>assistant<|channel|>final<|message|>Der Nachlass beträgt 5 % von 240 €, also 12 €. Das Fahrrad kostet danach 240 € − 12 € = **228 €**.<|return|>
-· <|endoftext|>
-"""  # noqa: E501, W291
+BLOCKS = re.findall(r"```text\n(.*?)```", (REPOSITORY / "docs/inspect.md").read_text("utf-8"), flags=re.DOTALL)
+"""What the guide shows is what is printed: a conversation, and a table of counts."""
 
 
-def test_a_german_conversation_as_it_is_printed(demo: Path, cli: Cli) -> None:
+def stripped(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_a_german_conversation_is_printed_as_the_guide_shows_it(demo: Path, cli: Cli) -> None:
     done = cli("inspect", demo, "train/1/4")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == GERMAN
+    assert stripped(done.stdout) == stripped(BLOCKS[0])
+
+
+def test_counts_are_printed_as_the_guide_shows_them(demo: Path, cli: Cli) -> None:
+    assert stripped(cli("stats", demo).stdout) == stripped(BLOCKS[1])
 
 
 def test_colours_only_where_they_are_wanted(demo: Path, cli: Cli) -> None:
