@@ -57,8 +57,10 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
 	@printf '%s\n' "" \
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
+	  "  $(BIN)/spanloom inspect $(DEMO)/synth_kd --language de" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
+	  "  $(DEMO)/synth_kd/report.html, in a browser" \
 	  "  docs/format.md says what lies where; the README says how to build SYNTH itself"
 
 test: setup ## All tests
