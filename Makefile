@@ -57,8 +57,10 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
 	@printf '%s\n' "" \
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
+	  "  $(BIN)/spanloom inspect $(DEMO)/synth_kd --language de" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
+	  "  $(DEMO)/synth_kd/report.html, in a browser" \
 	  "  docs/format.md says what lies where; the README says how to build SYNTH itself"
 
 test: setup ## All tests
@@ -78,6 +80,10 @@ check: lint types test ## What CI runs
 format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: charts
+charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
+	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
 
 bench: setup ## Measure the build against the plain route; BENCH_ARGS=--quick for a short try
 	PYTHONPATH=tests $(BIN)/python -m bench $(BENCH_ARGS)

@@ -117,6 +117,9 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: 
 RootArgument = Annotated[
     str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.", show_default=False)
 ]
+LocalRootArgument = Annotated[
+    Path, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", show_default=False)
+]
 RootOption = Annotated[str, typer.Option(metavar="PLACE", help="Root of the dataset, a folder or a URI.")]
 
 
@@ -227,22 +230,26 @@ def validate(
         typer.Option(help="Source rows to render again through openai-harmony. Default: 64 with --source.", min=0),
     ] = None,
     tokenizer: TokenizerOption = None,
+    report_file: Annotated[Path | None, typer.Option("--report", help="Write the report here, as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report here, as a page.")] = None,
     scratch: ScratchOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Check a dataset: files against the manifest, every token and label, the split. Writes nothing.
+    """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
     Reads through Megatron's own IndexedDataset and reads spans off the tokens alone. Exits with 4 on any finding.
     Of a dataset at a URI everything is staged to scratch and checked there.
 
-    Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000`
+    Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
     from spanloom import manifest
     from spanloom.megatron.indexed import load_reader
     from spanloom.places import local_root, local_source
+    from spanloom.report.facts import dataset_facts
     from spanloom.report.summary import findings_text, result_json
+    from spanloom.report.views import write_report
     from spanloom.steps.validate_alignment import validate_dataset
 
     if deep and source is None:
@@ -262,6 +269,9 @@ def validate(
                 on_progress=on_progress,
             )
         result = result_json(folder, written, report)
+        if report_file is not None or html is not None:
+            facts = dataset_facts(folder, written, report, timings=progress.timings)
+            write_report(facts, json_file=report_file, html_file=html)
     if as_json:
         _print_json({**result, "root": root, "manifest": result["manifest"] and f"{root.rstrip('/')}/manifest.json"})
     else:
@@ -393,6 +403,140 @@ def fetch_tokenizer(
     from spanloom.harmony.fetch import fetch_asset
 
     fetch_asset(destination, say=lambda line: print(line, file=sys.stderr))
+
+
+@app.command()
+def inspect(
+    root: LocalRootArgument,
+    document: Annotated[
+        list[str] | None,
+        typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.", show_default=False),
+    ] = None,
+    synth_id: Annotated[list[str] | None, typer.Option("--id", help="A document by its synth_id; repeatable.")] = None,
+    pick: Annotated[
+        Literal["random", "first", "longest", "shortest"], typer.Option(help="Which, when none is named.")
+    ] = "random",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="How many. Default: 1, or 20 with --html.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws other documents.", min=0)] = 0,
+    split: Annotated[str | None, typer.Option(help="Only of this split.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only of this shard.", min=0)] = None,
+    language: Annotated[str | None, typer.Option(help="Only in this language.")] = None,
+    exercise: Annotated[str | None, typer.Option(help="Only of this exercise.")] = None,
+    no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="Only documents without reasoning.")] = False,
+    special_text: Annotated[
+        bool, typer.Option("--special-text", help="Only documents whose text holds the likes of <|end|>.")
+    ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show where tokens end.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Show token ids.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Show which label each position learns.")] = False,
+    max_tokens: Annotated[
+        int, typer.Option(help="Show at most so many tokens of a document, first and last; 0: all.", min=0)
+    ] = 2000,
+    html: Annotated[Path | None, typer.Option(help="Write one page that stands alone.")] = None,
+    tokenizer: TokenizerOption = None,
+) -> None:
+    """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
+
+    Context is dimmed, special tokens are visible, and a mark at the margin says the span without colours too.
+    What is in the text is shown, never obeyed: escapes, bidi controls, HTML.
+
+    Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
+    """
+    from spanloom import manifest
+    from spanloom.harmony.tokenizer import locate_asset
+    from spanloom.harmony.vocabulary import load_vocabulary
+    from spanloom.inspection import Selection, pick_documents
+    from spanloom.report.documents_page import documents_page
+    from spanloom.report.terminal import Shown, print_documents
+    from spanloom.storage import write_atomically
+
+    content = manifest.read_any(root)["content"]
+    selection = Selection(
+        addresses=tuple(document or ()),
+        synth_ids=tuple(synth_id or ()),
+        pick=pick,
+        count=count or (1 if html is None else 20),
+        seed=seed,
+        split=split,
+        shard=shard,
+        language=language,
+        exercise=exercise,
+        without="analysis" if no_reasoning else None,
+        special_text=special_text,
+    )
+    documents = pick_documents(root, content, selection, load_vocabulary(locate_asset(tokenizer)))
+    if not documents:
+        raise SpanloomError("no document passes these filters", where=str(root))
+    shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)
+    if html is None:
+        print_documents(Console(highlight=False), documents, shown)
+    else:
+        there = sum(counts["sequences"] for counts in content["totals"]["splits"].values())
+        write_atomically(html, documents_page(root.resolve().name, documents, sequences=there, shown=shown).encode())
+        print(html)
+
+
+@app.command()
+def stats(
+    root: LocalRootArgument,
+    by: Annotated[
+        str, typer.Option(help="Group by any of split, shard, language, exercise, with commas; empty: all in one.")
+    ] = "split",
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+) -> None:
+    """Count documents and tokens by split, shard, language, exercise.
+
+    Example: `spanloom stats data/megatron/synth_kd_v1 --by split,language`
+    """
+    from spanloom import manifest
+    from spanloom.report.stats import stats_csv, stats_lines, stats_table
+    from spanloom.report.terminal import print_whole
+    from spanloom.statistics import collect
+
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    groups = collect(root, manifest.read(root)["content"], [names])[names]
+    if as_json:
+        _print_json(stats_lines(names, groups))
+    elif as_csv:
+        print(stats_csv(stats_lines(names, groups)), end="")
+    else:
+        print_whole(Console(highlight=False), stats_table(names, groups))
+
+
+@app.command()
+def export(
+    root: LocalRootArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT."),
+    ] = None,
+    to: Annotated[Literal["parquet"], typer.Option(help="Form of the export.")] = "parquet",
+    tokens_per_file: Annotated[int, typer.Option(help="Begin a new file after so many tokens.", min=1)] = 64 << 20,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the dataset as Parquet for Hugging Face `datasets` and TRL, streaming.
+
+    Columns, all token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask, assistant_masks, span_id,
+    synth_id.
+
+    Example: `spanloom export data/megatron/synth_kd_v1 --to parquet --out data/synth_kd_parquet`
+    """
+    from spanloom import manifest
+    from spanloom.export import export_parquet
+
+    content = manifest.read(root)["content"]
+    out = out or root.resolve().with_name(f"{root.resolve().name}_{to}")
+    with _progress(quiet, False).counting("export", "documents") as on_progress:
+        exported = export_parquet(root, content, out, tokens_per_file=tokens_per_file, on_progress=on_progress)
+    if as_json:
+        _print_json(exported)
+        return
+    documents = sum(counts["sequences"] for counts in exported["splits"].values())
+    print(f"{documents:,} documents in {len(exported['files']):,} files under {out}")
 
 
 @manifest_app.command("show")
@@ -561,7 +705,8 @@ def step_validate_alignment(
     tokenizer: TokenizerPlaceOption = None,
     report: ReportOption = None,
     html: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for the report (HTML); replaces one that is there.")
+        str | None,
+        typer.Option(metavar="PLACE", help="File or URI for the report (a page); replaces one that is there."),
     ] = None,
     scratch: ScratchOption = None,
     quiet: QuietOption = False,

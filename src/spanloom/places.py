@@ -26,8 +26,8 @@ from spanloom.harmony.synth import convert_synth as convert
 from spanloom.harmony.tokenizer import ASSET_BYTES, ASSET_NAME, ASSET_SHA256
 from spanloom.inventory import listed_files
 from spanloom.provenance import git_sha, readable_json
-from spanloom.report.page import report_page
 from spanloom.report.progress import Progress
+from spanloom.report.views import VIEW_NAMES
 from spanloom.steps import assemble_manifest as manifest_step
 from spanloom.steps import assemble_split as split_step
 from spanloom.steps import render_shard as render_step
@@ -218,15 +218,16 @@ def validate_alignment(
             deep=deep,
             tokenizer=_staged_tokenizer(here, tokenizer),
             report_file=None if report is None else here.path(report),
+            html_file=None if html is None else here.path(html),
             on_progress=on_progress,
         )
-        if report is not None:
-            here.publish_file(report, replace=True)
-        if html is not None:
-            write_atomically(here.path(html), report_page(result))
-            here.publish_file(html, replace=True)
+        for place in filter(None, (report, html)):
+            here.publish_file(place, replace=True)
         if is_uri(root) and result.clean:
             uri = parse_uri(root)
+            for name in VIEW_NAMES:
+                if (local_root / name).is_file():
+                    publish_file(local_root / name, uri / name, replace=True)
             publish_file(local_root / manifest.MANIFEST_NAME, uri / manifest.MANIFEST_NAME)
             if find(uri / manifest.PENDING_NAME) is not None:
                 remove_if_allowed(uri / manifest.PENDING_NAME)

@@ -208,6 +208,13 @@ def _check_file(shard: Shard) -> None:
             )
 
 
+def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
+    """What a source manifest says of where its text comes from: name and licence, where they are there."""
+    conversion = manifest.get("conversion")
+    said = conversion if isinstance(conversion, dict) else {}
+    return {name: said[name] for name in ("dataset", "license") if isinstance(said.get(name), str) and said[name]}
+
+
 def verify_hash(shard: Shard) -> None:
     """Raises SourceError when the shard's bytes are not those that the manifest names."""
     found = sha256_file(shard.path)

@@ -17,7 +17,7 @@ from spanloom.harmony.part import PartJob, render_part
 from spanloom.harmony.rejects import Reject, reject_limit
 from spanloom.harmony.render import DEFAULT_RENDERER, renderer_version
 from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON
-from spanloom.harmony.source import EXPECTED_SHARDS, open_shard, open_source, plan_parts, verify_hash
+from spanloom.harmony.source import EXPECTED_SHARDS, named_origin, open_shard, open_source, plan_parts, verify_hash
 from spanloom.harmony.tokenizer import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
@@ -98,7 +98,11 @@ def render_shard(
         "shard": shard,
         "shards": shards,
         "input": {"path": this.path.name, "rows": this.rows, "bytes": this.bytes, "sha256": this.sha256},
-        "source": {"schema_version": opened.manifest["schema_version"], "manifest_sha256": opened.manifest_sha256},
+        "source": {
+            "schema_version": opened.manifest["schema_version"],
+            "manifest_sha256": opened.manifest_sha256,
+            **named_origin(opened.manifest),
+        },
         "tokenizer_sha256": ASSET_SHA256,
         "renderer": {"name": renderer, "version": renderer_version(renderer)},
         "audit": {
