@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from spanloom import manifest
+from spanloom import manifest, workers
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.findings import Report
 from spanloom.harmony.audit import AUDIT_FRACTION, check_fraction
@@ -26,7 +26,7 @@ from spanloom.harmony.rejects import reject_limit
 from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer, renderer_version
 from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
 from spanloom.inventory import check_inventory, listed_files
-from spanloom.megatron.indexed import require_megatron
+from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import REPORT_HTML, REPORT_JSON, remove_views
@@ -126,7 +126,8 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
                 progress.say(f"the dataset that stood there is kept at {_aside(root)} until the new one is validated")
             _claim(root, work, identity, options)
             try:
-                result = _run_steps(options, source, asset, root, work, progress)
+                with _validator() as validator:
+                    result = _run_steps(options, source, asset, root, work, validator, progress)
             except BaseException:
                 clear_temporaries(root)  # workers that were ended could not clear up after themselves
                 raise
@@ -155,12 +156,19 @@ def _validate_standing(
         )
     progress.say(f"{root} holds this very dataset already; validating it")
     clear_temporaries(root)
-    report = _validate(options, asset, root, progress)
+    with _validator() as validator:
+        report = _validate(options, asset, root, standing, validator, progress)
     return BuildResult(root=root, manifest=standing, report=report, already_built=True)
 
 
 def _run_steps(
-    options: BuildOptions, source: Source, asset: Path, root: Path, work: Path, progress: Progress
+    options: BuildOptions,
+    source: Source,
+    asset: Path,
+    root: Path,
+    work: Path,
+    validator: "_Validator",
+    progress: Progress,
 ) -> BuildResult:
     shards = range(options.shards)
     counters = Counters(options.shards)
@@ -231,21 +239,57 @@ def _run_steps(
             "timings": dict(progress.timings),
         },
     )
-    report = _validate(options, asset, root, progress)
+    report = _validate(options, asset, root, written, validator, progress)
     return BuildResult(root=root, manifest=written, report=report)
 
 
-def _validate(options: BuildOptions, asset: Path, root: Path, progress: Progress) -> Report:
-    with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-        return validate_alignment(
+@dataclass(frozen=True)
+class _Validator:
+    """The process that validates, and how far it is."""
+
+    pool: Pool
+    counters: Counters
+
+
+@contextmanager
+def _validator() -> Iterator[_Validator]:
+    """A process for validation alone. It loads torch and Megatron, which takes seconds, while others still render, and
+    keeps their memory out of this one."""
+    counters = Counters(1)
+    with process_pool(1, counters) as pool:
+        pool.submit(load_reader)
+        yield _Validator(pool, counters)
+        pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
+
+
+def _validate(
+    options: BuildOptions, asset: Path, root: Path, written: dict[str, Any], validator: _Validator, progress: Progress
+) -> Report:
+    documents = sum(split["sequences"] for split in written["content"]["totals"]["splits"].values())
+    with progress.stage("validate"), progress.checking(validator.counters, documents):
+        future = validator.pool.submit(
+            _validate_here,
             root=root,
             source=options.source,
             deep=options.deep,
             tokenizer=asset,
             report_file=root / REPORT_JSON,
             html_file=root / REPORT_HTML,
-            on_progress=on_progress,
         )
+        return validator.pool.result(future, "validation")
+
+
+def _validate_here(**arguments: Any) -> Report:
+    """`validate_alignment` in a worker, which counts what it has checked."""
+    counters, checked = workers.counters_here, 0
+
+    def count(done: int, _: int) -> None:
+        nonlocal checked
+        if counters:
+            counters.add(0, checked=done - checked)
+        checked = done
+
+    return validate_alignment(**arguments, on_progress=count)
 
 
 def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Pool) -> list[dict[str, Any]]:

@@ -204,6 +204,7 @@ def validate(
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
     from spanloom import manifest
+    from spanloom.megatron.indexed import load_reader
     from spanloom.report.facts import dataset_facts
     from spanloom.report.summary import findings_text, result_json
     from spanloom.report.views import write_report
@@ -212,6 +213,7 @@ def validate(
     if deep and source is None:
         raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
     written = manifest.read_any(root)
+    load_reader()
     progress = _progress(quiet, verbose)
     with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
         report = validate_dataset(
@@ -601,8 +603,10 @@ def step_validate_alignment(
     quiet: QuietOption = False,
 ) -> None:
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    from spanloom.megatron.indexed import load_reader
     from spanloom.steps.validate_alignment import validate_alignment
 
+    load_reader()
     with _progress(quiet, False).counting("validate", "documents") as on_progress:
         result = validate_alignment(
             root=root,

@@ -20,17 +20,18 @@ from spanloom.errors import WorkerError
 T = TypeVar("T")
 
 _SPAWN = multiprocessing.get_context("spawn")
-_FIELDS = ("rows", "tokens", "rejects", "written")
+_FIELDS = ("rows", "tokens", "rejects", "written", "checked")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCount:
-    """How far a shard is: source rows read, tokens rendered, rows rejected, documents written."""
+    """How far a shard is: source rows read, tokens rendered, rows rejected, documents written, documents checked."""
 
     rows: int
     tokens: int
     rejects: int
     written: int
+    checked: int
 
 
 class Counters:

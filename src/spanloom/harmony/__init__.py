@@ -7,6 +7,7 @@ In the order in which data flows:
     source         `synth_harmony_v1` opened, checked and read in batches
     caps           limits on rows and tokens, divided over the shards
     rejects        why a row is refused, and how many refusals a build may take
+    strict_json    JSON without repeated keys, fast
     conversations  one row's JSON → a checked conversation and the span of each of its messages
     tokenizer      the pinned asset, and openai-harmony's encoding made from it
     fetch          set-up only: brings the asset from the network

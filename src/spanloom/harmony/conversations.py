@@ -4,12 +4,12 @@ In: `messages_json`, `metadata_json` and `synth_id` of a row. Out: the row's id 
 Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
 """
 
-import json
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from spanloom.harmony import strict_json
 from spanloom.harmony.rejects import Reason, RowRefusedError
 from spanloom.supervision import SPAN_ANALYSIS, SPAN_CONTEXT, SPAN_FINAL, Flags
 
@@ -43,24 +43,24 @@ def row_id(synth_id: str | None, metadata_json: str | None) -> str:
     return found
 
 
-def parse_conversation(messages_json: str | None) -> Conversation:
-    """`{"messages": [...]}` → a conversation whose structure the contract allows.
+def parse_conversation(messages_json: str | None, quotes: int | None = None) -> Conversation:
+    """`{"messages": [...]}` → a conversation whose structure the contract allows. `quotes`: see `strict_json.loads`.
 
     Raises RowRefusedError: no text, not JSON, a key twice, no list, an empty list, a message that is no object,
     an unknown role, an assistant message outside `analysis` and `final`, no assistant message.
     """
     if messages_json is None:
         raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
-    value = _strict_json(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json")
+    value = _parsed(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json", quotes)
     messages = value.get("messages") if isinstance(value, dict) else None
     if not isinstance(messages, list):
         raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
     if not messages:
         raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
-    labels = np.array([_label(index, message) for index, message in enumerate(messages)], dtype=np.uint8)
-    if not labels.any():
+    labels = bytes([_label(index, message) for index, message in enumerate(messages)])
+    if not any(labels):
         raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
-    return Conversation(messages=messages, labels=labels)
+    return Conversation(messages=messages, labels=np.frombuffer(labels, dtype=np.uint8))
 
 
 def _label(index: int, message: object) -> int:
@@ -80,28 +80,19 @@ def _label(index: int, message: object) -> int:
 
 
 def _metadata(text: str) -> dict[str, Any]:
-    value = _strict_json(text, Reason.METADATA_JSON_INVALID, "metadata_json")
+    value = _parsed(text, Reason.METADATA_JSON_INVALID, "metadata_json")
     if not isinstance(value, dict):
         raise RowRefusedError(Reason.METADATA_JSON_INVALID, f"metadata_json is {_kind(value)}, not an object")
     return value
 
 
-def _strict_json(text: str, invalid: Reason, column: str) -> Any:
-    """JSON as RFC 8259 has it, without repeated keys: openai-harmony would silently take the last of them."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise RowRefusedError(Reason.DUPLICATE_KEY, f"{column} holds the key {twice!r} twice in one object")
-        return value
-
-    def no_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not JSON")
-
+def _parsed(text: str, invalid: Reason, column: str, quotes: int | None = None) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=no_constant)
+        return strict_json.loads(text, quotes)
+    except strict_json.RepeatedKeyError as fault:
+        raise RowRefusedError(
+            Reason.DUPLICATE_KEY, f"{column} holds the key {fault.key!r} twice in one object"
+        ) from None
     except (ValueError, RecursionError) as fault:
         raise RowRefusedError(invalid, f"{column} is not JSON: {fault}") from None
 

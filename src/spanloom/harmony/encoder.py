@@ -62,10 +62,24 @@ def unproven(text: str) -> bool:
     if text.isascii():
         return False
     try:
+        units = np.frombuffer(text.encode("utf-16-le"), dtype=np.uint16)
+        if not _doubtful_units()[units].any():
+            return False
         code_points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     except UnicodeEncodeError:  # a lone surrogate: openai-harmony refuses it
         return True
     return bool(_unknown()[code_points].any())
+
+
+@cache
+def _doubtful_units() -> npt.NDArray[np.bool_]:
+    """bool [0x10000]: UTF-16 units that are unassigned characters, or halves of a character beyond U+FFFF.
+
+    Nearly all text has none of them, and this table fits where the whole one does not: into the nearest cache.
+    """
+    units = _unknown()[:0x10000].copy()
+    units[0xD800:0xE000] = True
+    return units
 
 
 @cache

@@ -11,7 +11,6 @@ A conversation outside the table's shape goes through openai-harmony whole, and 
 types, tools, several parts of content, unknown keys, text that the encoder was not proven on.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 from openai_harmony import HarmonyEncoding
 
 from spanloom.harmony.conversations import ROLES, SPAN_OF_CHANNEL, Conversation
@@ -64,13 +64,13 @@ def derive_wrappers(encoding: HarmonyEncoding) -> dict[tuple[str, str | None], W
 
 @dataclass
 class _Layout:
-    """The segments that a batch is made of, in order: pieces of a pool of constants, or texts still to be encoded."""
+    """The segments that a batch is made of, in order: constants, or texts still to be encoded (of length 0 till then).
 
-    pool: list[Tokens] = field(default_factory=list)
-    pool_size: int = 0
-    places: dict[int, int] = field(default_factory=dict)
-    starts: list[int] = field(default_factory=list)
+    `text_segments`: which segments are texts; `message_firsts` and `document_firsts`: the segments that begin them.
+    """
+
     lengths: list[int] = field(default_factory=list)
+    constants: list[Tokens] = field(default_factory=list)
     text_segments: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     message_firsts: list[int] = field(default_factory=list)
@@ -78,23 +78,16 @@ class _Layout:
     labels: list[int] = field(default_factory=list)
 
     def constant(self, tokens: Tokens) -> None:
-        # By identity: wrappers and remembered messages are the same arrays all through a batch.
-        place = self.places.get(id(tokens))
-        if place is None:
-            place = self.places[id(tokens)] = self.pool_size
-            self.pool.append(tokens)
-            self.pool_size += tokens.size
-        self.starts.append(place)
+        self.constants.append(tokens)
         self.lengths.append(tokens.size)
 
     def text(self, text: str) -> None:
-        self.text_segments.append(len(self.starts))
+        self.text_segments.append(len(self.lengths))
         self.texts.append(text)
-        self.starts.append(0)
         self.lengths.append(0)
 
     def message(self, label: int) -> None:
-        self.message_firsts.append(len(self.starts))
+        self.message_firsts.append(len(self.lengths))
         self.labels.append(label)
 
 
@@ -160,20 +153,23 @@ class FastRenderer:
         # Function tools change the text of *other* messages too, so they are none of the table's business.
         if "tools" in part or message.get("channel") is not None:
             return None
-        return self._structured(json.dumps(message, sort_keys=True))
+        try:
+            return self._structured(orjson.dumps(message))
+        except TypeError:  # what orjson cannot write (a lone surrogate, a huge integer) is not for the table either
+            return None
 
-    def _render_structured(self, message_json: str) -> Tokens | None:
+    def _render_structured(self, message_json: bytes) -> Tokens | None:
         """A structured message as it stands before another one; None when openai-harmony refuses it."""
         follower = {"role": "user", "content": ""}
         try:
-            rendered = render_one([json.loads(message_json), follower], self._encoding)
+            rendered = render_one([orjson.loads(message_json), follower], self._encoding)
         except RefusedByRendererError:
             return None
         starts = np.flatnonzero(rendered == START)
         return rendered[: starts[1]] if starts.size == 2 else None
 
     def _lay_out(self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation) -> None:
-        layout.document_firsts.append(len(layout.starts))
+        layout.document_firsts.append(len(layout.lengths))
         last = len(pieces) - 1
         for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
             layout.message(label)
@@ -188,19 +184,22 @@ class FastRenderer:
         layout.constant(_EOD)
 
     def _assemble(self, layout: _Layout) -> TokenDocuments:
-        """Gathers every segment out of one pool: constants first, then all encoded texts.
+        """Puts constants and encoded texts, each end to end already, into the places of their segments.
 
-        starts  [0 9 3]   lengths [2 4 1]   →   pool[0 1 9 10 11 12 3]
+        segments   c t c   lengths [2 3 1]   in text  [0 0 1 1 1 0]
+        constants  a b c   texts  x y z      →         a b x y z c
         """
-        encoded = self._encoder.encode(layout.texts)
-        pool = np.concatenate([*layout.pool, encoded.tokens]).astype(np.int32, copy=False)
-        starts, lengths = np.array(layout.starts, dtype=np.int64), np.array(layout.lengths, dtype=np.int64)
-        ends = np.cumsum(encoded.lengths, dtype=np.int64) + layout.pool_size
-        starts[layout.text_segments] = ends - encoded.lengths
-        lengths[layout.text_segments] = encoded.lengths
-        tokens = pool[_ranges(starts, lengths)]
         if not layout.document_firsts:
             return _NO_DOCUMENTS
+        encoded = self._encoder.encode(layout.texts)
+        lengths = np.array(layout.lengths, dtype=np.int64)
+        lengths[layout.text_segments] = encoded.lengths
+        is_text = np.zeros(lengths.size, dtype=np.bool_)
+        is_text[layout.text_segments] = True
+        in_text = np.repeat(is_text, lengths)
+        tokens = np.empty(in_text.size, dtype=np.int32)
+        tokens[in_text] = encoded.tokens
+        tokens[~in_text] = np.concatenate([_NO_DOCUMENTS.tokens, *layout.constants])
         message_lengths = np.add.reduceat(lengths, layout.message_firsts)
         span_id = np.repeat(np.array(layout.labels, dtype=np.uint8), message_lengths)
         return TokenDocuments(

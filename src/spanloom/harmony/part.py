@@ -19,6 +19,7 @@ from spanloom.harmony.rejects import Reason, Reject, RowRefusedError
 from spanloom.harmony.render import Renderer, load_renderer, renderer_version
 from spanloom.harmony.rendered import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.harmony.source import METADATA_COLUMNS, Part, Shard, SourceRows, read_rows
+from spanloom.harmony.strict_json import count_quotes
 from spanloom.harmony.tokenizer import ASSET_SHA256
 from spanloom.provenance import code_sha256, sha256_json
 from spanloom.supervision import SPAN_NAMES, TokenDocuments
@@ -150,13 +151,14 @@ def render_rows(
     nothing: list[str | None] = [None] * len(batch)
     id_column = batch.columns.get("synth_id", nothing)
     metadata_column = batch.columns.get("metadata_json", nothing)
-    for index, messages_json in enumerate(batch.columns["messages_json"]):
+    texts = batch.columns["messages_json"]
+    for index, (messages_json, quotes) in enumerate(zip(texts, count_quotes(texts), strict=True)):
         synth_id = id_column[index]
         try:
             if index in batch.undecodable:
                 raise RowRefusedError(Reason.NOT_UTF8, "a column of this row is not UTF-8")
             synth_id = row_id(synth_id, metadata_column[index])
-            conversation = parse_conversation(messages_json)
+            conversation = parse_conversation(messages_json, quotes)
         except RowRefusedError as refusal:
             reject(index, synth_id, refusal.reason, refusal.detail)
             continue

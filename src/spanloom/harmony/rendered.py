@@ -2,7 +2,7 @@
 
 In: token documents with their rows. Out: two directories of Parquet parts, each part with a small JSON beside it.
 
-    rendered/  part_00000.parquet   row int64 · tokens list<int32> · loss_mask list<uint8> · span_id list<uint8>
+    rendered/  part_00000.parquet   row int64 · tokens, loss_mask, span_id: a document's int32 or uint8 items as bytes
                part_00000.json      written last: the part stands; its counts and the sha256 of each of its files
                part_00000.rejects.jsonl   only where rows were set aside
                rendered.json        the whole shard: what it was made from and with, counts
@@ -10,6 +10,8 @@ In: token documents with their rows. Out: two directories of Parquet parts, each
                ids.json             the sha256 of each part
 
 Everything in here is token-aligned. Memory does not follow the size of a part: rows go to disk in row groups.
+A document's items are one binary value, little-endian, not a Parquet list: lists cost two levels a token, which took
+longer than all of the tokens themselves to write and to read.
 """
 
 import json
@@ -33,12 +35,18 @@ from spanloom.supervision import TokenDocuments
 RENDERED_JSON = "rendered.json"
 IDS_JSON = "ids.json"
 
+RENDERED_DTYPES: dict[str, np.dtype[Any]] = {
+    "tokens": np.dtype("<i4"),
+    "loss_mask": np.dtype("u1"),
+    "span_id": np.dtype("u1"),
+}
 RENDERED_SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
-        pa.field("tokens", pa.list_(pa.field("element", pa.int32(), nullable=False)), nullable=False),
-        pa.field("loss_mask", pa.list_(pa.field("element", pa.uint8(), nullable=False)), nullable=False),
-        pa.field("span_id", pa.list_(pa.field("element", pa.uint8(), nullable=False)), nullable=False),
+        *(
+            pa.field(name, pa.large_binary(), nullable=False, metadata={"dtype": dtype.str})
+            for name, dtype in RENDERED_DTYPES.items()
+        ),
     ]
 )
 IDS_SCHEMA = pa.schema(
@@ -73,8 +81,7 @@ class PartWriter:
             self._temporary(rendered / f"{self._name}.parquet"),
             RENDERED_SCHEMA,
             compression="lz4",
-            # Mask and span are long runs, which dictionary encoding makes almost nothing.
-            use_dictionary=["loss_mask.list.element", "span_id.list.element"],
+            use_dictionary=False,
             write_statistics=False,
         )
         self._rows = pq.ParquetWriter(
@@ -126,16 +133,13 @@ class PartWriter:
 
 
 def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa.RecordBatch:
-    """Documents as Arrow lists over the flat arrays, without a copy and without a loop."""
-    offsets = pa.array(np.concatenate([[0], np.cumsum(documents.lengths, dtype=np.int64)]).astype(np.int32))
-    columns = [
-        pa.ListArray.from_arrays(offsets, pa.array(values), type=RENDERED_SCHEMA.field(name).type)
-        for name, values in (
-            ("tokens", documents.tokens),
-            ("loss_mask", documents.loss_mask),
-            ("span_id", documents.span_id),
-        )
-    ]
+    """Documents as Arrow binary values over the flat arrays, without a copy and without a loop."""
+    ends = np.concatenate([[0], np.cumsum(documents.lengths, dtype=np.int64)])
+    columns = []
+    for name, dtype in RENDERED_DTYPES.items():
+        values = np.ascontiguousarray(getattr(documents, name), dtype=dtype)
+        offsets = pa.py_buffer(ends * dtype.itemsize)
+        columns.append(pa.Array.from_buffers(pa.large_binary(), len(documents), [None, offsets, pa.py_buffer(values)]))
     return pa.RecordBatch.from_arrays([pa.array(rows), *columns], schema=RENDERED_SCHEMA)
 
 
@@ -155,16 +159,17 @@ def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
 
 
 def _rows(batch: pa.RecordBatch) -> RenderedRows:
-    lists = [batch.column(name) for name in ("tokens", "loss_mask", "span_id")]
-    offsets = [column.offsets.to_numpy() for column in lists]
-    if not all(np.array_equal(offsets[0], other) for other in offsets[1:]):
+    flat: dict[str, npt.NDArray[Any]] = {}
+    lengths: dict[str, npt.NDArray[np.int32]] = {}
+    for name, dtype in RENDERED_DTYPES.items():
+        _, offsets, values = batch.column(name).buffers()
+        ends = np.frombuffer(offsets, dtype=np.int64)[batch.column(name).offset :][: batch.num_rows + 1]
+        flat[name] = np.frombuffer(values, dtype=np.uint8)[ends[0] : ends[-1]].view(dtype)
+        lengths[name] = (np.diff(ends) // dtype.itemsize).astype(np.int32)
+    if not all(np.array_equal(lengths["tokens"], other) for other in lengths.values()):
         raise ArtifactError("tokens, loss_mask and span_id of a rendered part differ in length", remedy=_AGAIN)
-    tokens, loss_mask, span_id = (column.flatten().to_numpy(zero_copy_only=False) for column in lists)
     return RenderedRows(
-        rows=batch.column("row").to_numpy(),
-        documents=TokenDocuments(
-            tokens=tokens, loss_mask=loss_mask, span_id=span_id, lengths=np.diff(offsets[0]).astype(np.int32)
-        ),
+        rows=batch.column("row").to_numpy(), documents=TokenDocuments(**flat, lengths=lengths["tokens"])
     )
 
 

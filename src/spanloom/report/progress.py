@@ -61,7 +61,8 @@ class Progress:
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
 
-        with self._watched("render", "rows", [_Meter(counters, s, n, "rows", rate) for s, n in enumerate(rows)]):
+        meters = [_Meter(f"render shard {s:02d}", counters, s, n, "rows", rate) for s, n in enumerate(rows)]
+        with self._watched("rows", meters):
             yield
 
     @contextmanager
@@ -71,8 +72,18 @@ class Progress:
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.written / seconds:,.0f} documents/s"
 
-        meters = [_Meter(counters, s, n, "written", rate) for s, n in enumerate(documents)]
-        with self._watched("write", "documents", meters):
+        meters = [_Meter(f"write shard {s:02d}", counters, s, n, "written", rate) for s, n in enumerate(documents)]
+        with self._watched("documents", meters):
+            yield
+
+    @contextmanager
+    def checking(self, counters: Counters, documents: int) -> Iterator[None]:
+        """Documents validated, counted as those of shard 0."""
+
+        def rate(count: ShardCount, seconds: float) -> str:
+            return f"{count.checked / seconds:,.0f} documents/s"
+
+        with self._watched("documents", [_Meter("validate", counters, 0, documents, "checked", rate)]):
             yield
 
     @contextmanager
@@ -106,13 +117,13 @@ class Progress:
         )
 
     @contextmanager
-    def _watched(self, verb: str, unit: str, meters: Sequence["_Meter"]) -> Iterator[None]:
+    def _watched(self, unit: str, meters: Sequence["_Meter"]) -> Iterator[None]:
         """Reads the meters from a thread of its own while the block runs."""
         if self.mode is Mode.SILENT:
             yield
         elif self.mode is Mode.LIVE:
             with self._bars() as bars:
-                tasks = [bars.add_task(f"{verb} shard {m.shard:02d}", total=m.total, rate="") for m in meters]
+                tasks = [bars.add_task(meter.name, total=meter.total, rate="") for meter in meters]
 
                 def show() -> None:
                     for task, meter in zip(tasks, meters, strict=True):
@@ -133,7 +144,7 @@ class Progress:
                 for meter, reading in zip(meters, readings, strict=True):
                     if 0 < reading.done < meter.total:
                         self.say(
-                            f"{verb} shard {meter.shard:02d}: {reading.done:,}/{meter.total:,} {unit}, "
+                            f"{meter.name}: {reading.done:,}/{meter.total:,} {unit}, "
                             f"{reading.rate}, {reading.seconds_left:,.0f} s left"
                         )
 
@@ -154,14 +165,20 @@ class _Meter:
     """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn."""
 
     def __init__(
-        self, counters: Counters, shard: int, total: int, field: str, rate: Callable[[ShardCount, float], str]
+        self,
+        name: str,
+        counters: Counters,
+        shard: int,
+        total: int,
+        field: str,
+        rate: Callable[[ShardCount, float], str],
     ) -> None:
-        self.shard, self.total = shard, total
-        self._counters, self._field, self._rate = counters, field, rate
+        self.name, self.total = name, total
+        self._counters, self._shard, self._field, self._rate = counters, shard, field, rate
         self._idle_until = time.monotonic()
 
     def read(self) -> _Reading:
-        count = self._counters.read(self.shard)
+        count = self._counters.read(self._shard)
         done: int = getattr(count, self._field)
         if not done:
             self._idle_until = time.monotonic()
