@@ -8,16 +8,31 @@ DEMO ?= data/demo
 # For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS ?=
+# Images: where they are named to live, what pip may need while they are built (a pip.conf, kept by no layer).
+REGISTRY ?= ghcr.io/spanloom
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)$(shell test -z "$$(git status --porcelain -- src pyproject.toml 2>/dev/null)" || echo -dirty)
+PIP_CONF ?=
+# Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
+COMPILE_ARGS ?=
+KFP_ENDPOINT ?=
+PIPELINE ?= pipelines/synth_kd.yaml
+RUN_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format bench wheel clean
+.PHONY: help setup demo test lint types check format bench wheel images smoke pipeline-local compile push submit clean
+
+# PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
+probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
+bake = export REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF); \
+	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
 
 help: ## List these verbs
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed $(ASSET) ## Virtual environment with pinned dependencies, and the verified tokenizer asset
 
@@ -42,17 +57,20 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
 	@printf '%s\n' "" \
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
+	  "  $(BIN)/spanloom inspect $(DEMO)/synth_kd --language de" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
+	  "  $(DEMO)/synth_kd/report.html, in a browser" \
 	  "  docs/format.md says what lies where; the README says how to build SYNTH itself"
 
 test: setup ## All tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-lint: setup ## ruff and the import rules of the house
+lint: setup ## ruff, the import rules of the house, the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/Dockerfile
 
 types: setup ## mypy, strict
 	$(BIN)/mypy
@@ -63,11 +81,43 @@ format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+.PHONY: charts
+charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
+	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
+
 bench: setup ## Measure the build against the plain route; BENCH_ARGS=--quick for a short try
 	PYTHONPATH=tests $(BIN)/python -m bench $(BENCH_ARGS)
 
 wheel: setup ## A wheel that carries its git SHA, in dist/
 	$(PIP) wheel -q --no-deps --wheel-dir dist .
 
-clean: ## Remove the environment, caches and the demo (the tokenizer asset stays)
-	rm -rf $(VENV) $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+images: $(ASSET) ## The container images: one a step, and one to train in
+	@$(bake)
+
+smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
+	@$(bake) smoke
+	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) docker/smoke.sh $(abspath $(BIN))/spanloom $(CURDIR)/data/smoke
+
+pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each task in its image
+	@$(bake) step
+	@rm -rf data/pipeline-local/raw data/pipeline-local/source
+	$(BIN)/spanloom sample --out data/pipeline-local/raw
+	$(BIN)/spanloom convert-synth --raw data/pipeline-local/raw --out data/pipeline-local/source
+	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/work valid_fraction=0.1
+
+compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote
+ifeq ($(origin REGISTRY),file)
+	$(BIN)/python -m pipelines.compile $(COMPILE_ARGS)
+else
+	$(BIN)/python -m pipelines.compile --out dist --lock dist/images.json $(COMPILE_ARGS)
+endif
+
+push: ## Push the images that `make images REGISTRY=…` built, and write their digests to dist/images.json
+	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) docker/push.sh dist/images.json
+
+submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/synth_kd.yaml] RUN_ARGS="source_uri=gs://… dataset_root=gs://…"
+	@test -n "$(KFP_ENDPOINT)" || { echo 'name the cluster: make submit KFP_ENDPOINT=http://…'; exit 2; }
+	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(RUN_ARGS)
+
+clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
+	rm -rf $(VENV) $(DEMO) data/smoke data/smoke.log data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

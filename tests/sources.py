@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Row = dict[str, Any]
+VIEWS = ["README.md", "manifest.json", "report.html", "report.json"]
+"""The files at the root of a finished dataset."""
 COLUMNS = ("messages_json", "metadata_json", "synth_id", "language", "exercise", "model", "constraints", "seed_license")
 
 

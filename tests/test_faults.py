@@ -191,7 +191,7 @@ def assert_finished(root: Path, undisturbed: Undisturbed) -> None:
     """The dataset is right, and nothing else is left."""
     assert_same_dataset(root, undisturbed)
     assert [path.name for path in root.rglob("*") if ".spanloom-tmp-" in path.name] == []
-    assert sorted(path.name for path in root.iterdir()) == ["manifest.json", "report.json", "train", "valid"]
+    assert sorted(path.name for path in root.iterdir()) == [*sources.VIEWS, "train", "valid"]
 
 
 def assert_finishes(start: Callable[..., Build], root: Path, undisturbed: Undisturbed) -> None:

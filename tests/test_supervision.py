@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.errors import ArtifactError
-from spanloom.supervision import TokenDocuments, shift_to_labels, spans_from_messages, tokens_per_span
+from spanloom.supervision import (
+    TokenDocuments,
+    shift_to_labels,
+    shift_to_tokens,
+    spans_from_messages,
+    tokens_per_span,
+)
 
 START = 200006
 
@@ -38,6 +44,18 @@ def test_the_shift_is_exact_at_document_ends(spans: list[list[int]]) -> None:
     before = flat.copy()
     assert shift_to_labels(flat, lengths(*map(len, spans))).tolist() == expected
     assert np.array_equal(flat, before), "the argument is not written to"
+
+
+def test_the_way_back_moves_each_document_right_and_begins_it_with_zero() -> None:
+    assert shift_to_tokens(flags(0, 2, 2, 0, 1, 2, 0), lengths(4, 3)).tolist() == [0, 0, 2, 2, 0, 1, 2]
+
+
+@given(documents)
+def test_the_way_back_gives_all_but_a_documents_first_value(spans: list[list[int]]) -> None:
+    flat = flags(*(value for document in spans for value in document))
+    sizes = lengths(*map(len, spans))
+    expected = [value for document in spans for value in [0, *document[1:]]]
+    assert shift_to_tokens(shift_to_labels(flat, sizes), sizes).tolist() == expected
 
 
 @given(documents)

@@ -29,6 +29,7 @@ from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
+from spanloom.report.views import REPORT_HTML, REPORT_JSON, remove_views
 from spanloom.split import valid_threshold
 from spanloom.steps.assemble_manifest import assemble_manifest
 from spanloom.steps.assemble_split import ON_DUPLICATE, assemble_split
@@ -42,7 +43,6 @@ from spanloom.workers import Counters, Pool, process_pool
 DEFAULT_SOURCE = Path("data/synth_harmony")
 DEFAULT_ROOT = Path("data/megatron/synth_kd_v1")
 DEFAULT_CAPPED_ROOT = Path("data/megatron/synth_kd_v1_smoke")
-REPORT_NAME = "report.json"
 WORK_NAME = ".work"
 LOCK_NAME = "lock"
 DEFAULT_DEEP = 64
@@ -57,9 +57,11 @@ BYTES_PER_ROW = 200
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What to build. `out` None is the default root, or the smoke root when the run is capped."""
+    """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
+    the URI that `source` was staged from, for the record."""
 
     source: Path = DEFAULT_SOURCE
+    source_as_given: str | None = None
     out: Path | None = None
     tokenizer: Path | None = None
     shards: int = EXPECTED_SHARDS
@@ -233,7 +235,7 @@ def _run_steps(
         root=root,
         allow_unknown_sha=options.allow_unknown_sha,
         environment={
-            "source": str(options.source),
+            "source": options.source_as_given or str(options.source),
             "tokenizer": str(asset),
             "workers": options.workers,
             "timings": dict(progress.timings),
@@ -273,7 +275,8 @@ def _validate(
             source=options.source,
             deep=options.deep,
             tokenizer=asset,
-            report_file=root / REPORT_NAME,
+            report_file=root / REPORT_JSON,
+            html_file=root / REPORT_HTML,
         )
         return validator.pool.result(future, "validation")
 
@@ -386,8 +389,8 @@ def _remove_aside(aside: Path, progress: Progress) -> None:
     """Removes the replaced dataset, file by listed file; what somebody else put beside it stays."""
     for file in listed_files(manifest.read(aside)["content"]):
         (aside / file["path"]).unlink(missing_ok=True)
-    for name in (manifest.MANIFEST_NAME, REPORT_NAME):
-        (aside / name).unlink(missing_ok=True)
+    (aside / manifest.MANIFEST_NAME).unlink(missing_ok=True)
+    remove_views(aside)
     for folder in ("train", "valid", "rejects", "."):
         with suppress(OSError):
             (aside / folder).rmdir()
@@ -484,8 +487,8 @@ def _discard(root: Path, work: Path) -> None:
     for folder in ("train", "valid", "rejects"):
         for file in (root / folder).glob("shard_*"):
             file.unlink()
-    for name in (manifest.PENDING_NAME, REPORT_NAME):
-        (root / name).unlink(missing_ok=True)
+    (root / manifest.PENDING_NAME).unlink(missing_ok=True)
+    remove_views(root)
 
 
 def _check_disk(source: Source, options: BuildOptions, root: Path) -> None:

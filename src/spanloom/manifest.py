@@ -16,6 +16,8 @@ import jsonschema
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.provenance import canonical_json, readable_json
 from spanloom.storage import fsync_directory, publish, publish_bytes, sha256_file
+from spanloom.storage.staging import find, list_objects, read_object
+from spanloom.storage.uri import Uri
 
 SCHEMA_VERSION = "spanloom_dataset_v1"
 MANIFEST_NAME = "manifest.json"
@@ -31,7 +33,7 @@ def schema() -> dict[str, Any]:
     return dict(json.loads(files("spanloom").joinpath(f"{SCHEMA_VERSION}.schema.json").read_bytes()))
 
 
-def check(manifest: dict[str, Any], where: Path) -> dict[str, Any]:
+def check(manifest: dict[str, Any], where: Path | Uri) -> dict[str, Any]:
     """Returns the manifest. Raises ManifestError naming the first place that does not follow the schema."""
     errors = sorted(jsonschema.Draft202012Validator(schema()).iter_errors(manifest), key=lambda error: list(error.path))
     if errors:
@@ -48,18 +50,34 @@ def read(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(file.read_bytes())
     except FileNotFoundError:
-        pending = file.with_name(PENDING_NAME).is_file()
-        raise ManifestError(
-            f"there is no {MANIFEST_NAME}: this is not a finished dataset"
-            + (f" ({PENDING_NAME} stands there, so it was built but not validated)" if pending else ""),
-            where=str(path),
-            remedy="run the build again, or `spanloom step validate-alignment`"
-            if pending
-            else "give the root of a dataset",
-        ) from None
+        raise _no_dataset(path, pending=file.with_name(PENDING_NAME).is_file()) from None
     except ValueError as fault:
         raise ManifestError(f"the manifest is not JSON: {fault}", where=str(file)) from None
     return check(manifest, file)
+
+
+def read_remote(place: Uri) -> tuple[dict[str, Any], bytes]:
+    """The checked manifest in the object `place` (`….json`), or of the dataset at the root `place`; and its bytes."""
+    uri = place if place.name.endswith(".json") else place / MANIFEST_NAME
+    if (data := read_object(uri)) is None:
+        list_objects(place)  # a bucket that does not exist says so here
+        raise _no_dataset(place, pending=find(place / PENDING_NAME) is not None)
+    try:
+        manifest = json.loads(data)
+    except ValueError as fault:
+        raise ManifestError(f"the manifest is not JSON: {fault}", where=str(uri)) from None
+    return check(manifest, uri), data
+
+
+def _no_dataset(where: Path | Uri, *, pending: bool) -> ManifestError:
+    return ManifestError(
+        f"there is no {MANIFEST_NAME}: this is not a finished dataset"
+        + (f" ({PENDING_NAME} stands there, so it was built but not validated)" if pending else ""),
+        where=str(where),
+        remedy="run the build again, or `spanloom step validate-alignment`"
+        if pending
+        else "give the root of a dataset",
+    )
 
 
 def read_any(root: Path) -> dict[str, Any]:
@@ -77,9 +95,10 @@ def write_pending(root: Path, manifest: dict[str, Any]) -> None:
     for name in (MANIFEST_NAME, PENDING_NAME):
         if not (root / name).exists():
             continue
-        if canonical_json(read(root / name)["content"]) != canonical_json(manifest["content"]):
+        standing = read(root / name)
+        if canonical_json(standing["content"]) != canonical_json(manifest["content"]):
             raise ConflictError(
-                f"a {name} with other content stands here already",
+                f"a {name} with other content stands here already, made {_made(standing)}",
                 where=str(root),
                 remedy="build into another --out, or remove that dataset first",
             )
@@ -93,12 +112,21 @@ def promote(root: Path) -> Path:
     pending, final = root / PENDING_NAME, root / MANIFEST_NAME
     if final.exists():
         if canonical_json(read(final)["content"]) != canonical_json(read(pending)["content"]):
-            raise ConflictError(f"another {MANIFEST_NAME} stands here already", where=str(root))
+            raise ConflictError(
+                f"another {MANIFEST_NAME} stands here already, made {_made(read(final))}", where=str(root)
+            )
         pending.unlink()
     else:
         publish(pending, final, sha256_file(pending))
     fsync_directory(root)
     return final
+
+
+def _made(manifest: dict[str, Any]) -> str:
+    """Who made a dataset, when and with which code, for the one whose build it stands in the way of."""
+    environment = manifest["environment"]
+    by = f"by {environment['built_by']} " if "built_by" in environment else ""
+    return f"{by}at {environment['created_at']} with git SHA {manifest['content']['git_sha']}"
 
 
 _NOTHING = object()

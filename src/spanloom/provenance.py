@@ -3,11 +3,13 @@
 In: values, the installed package, the environment. Out: strings and dictionaries for a manifest.
 """
 
+import getpass
 import hashlib
 import json
 import os
 import platform
 import re
+import socket
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -98,6 +100,15 @@ def library_versions() -> dict[str, str | None]:
         except PackageNotFoundError:
             found[name] = None
     return found
+
+
+def built_by() -> str:
+    """`user@host`; in a pod the host is its name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a numeric user of a container has no name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def machine() -> dict[str, Any]:

@@ -109,6 +109,22 @@ def shift_to_labels(values: Flags, lengths: Lengths) -> Flags:
     return shifted
 
 
+def shift_to_tokens(values: Flags, lengths: Lengths) -> Flags:
+    """Label-aligned supervision, as on disk → token-aligned, document by document: `[0] + v[:-1]`.
+
+        values    [0 2 2 0 | 1 2 0]   lengths [4 3]
+        returned  [0 0 2 2 | 0 1 2]
+
+    No position predicts a document's first token, so it comes back as 0, whatever it was. Args: values uint8 [T];
+    lengths int32 [N], all ≥ 1, sum = T. Returns a new uint8 [T].
+    """
+    shifted = np.empty_like(values)
+    if values.size:
+        shifted[1:] = values[:-1]
+        shifted[np.cumsum(lengths, dtype=np.int64) - lengths] = 0
+    return shifted
+
+
 def tokens_per_span(span_id: Flags, lengths: Lengths) -> npt.NDArray[np.int64]:
     """Tokens of each span in each document.
 

@@ -115,7 +115,7 @@ def test_a_source_without_any_row_gives_a_dataset_without_files(tmp_path: Path) 
     result = build_it(source_of(tmp_path / "source", [], []), tmp_path / "out", shards=2, deep=4)
     assert result.report.clean, result.report.findings
     assert sequences(result) == [0, 0]
-    assert sorted(files_of(tmp_path / "out")) == ["manifest.json", "report.json"]
+    assert sorted(files_of(tmp_path / "out")) == sources.VIEWS
 
 
 @pytest.mark.parametrize(("fraction", "empty", "full"), [(0.0, "valid", "train"), (1.0, "train", "valid")])

@@ -81,8 +81,32 @@ class SourceRows:
         return len(self.columns["messages_json"])
 
 
-def open_source(directory: Path, *, shards: int = EXPECTED_SHARDS) -> Source:
-    """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes)."""
+def open_source(directory: Path, *, shards: int = EXPECTED_SHARDS, only: int | None = None) -> Source:
+    """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes).
+
+    With `only`, the one shard of that number is looked at; the others need not be there.
+    """
+    listed, manifest, manifest_sha256 = _read_listing(directory)
+    _check_names(listed, directory, shards, only)
+    total = manifest["storage"].get("total_rows")
+    if total is not None and total != sum(shard.rows for shard in listed):
+        raise SourceError(
+            f"total_rows is {total}, but the shards' rows add up to {sum(shard.rows for shard in listed)}",
+            where=str(directory / MANIFEST_NAME),
+            remedy=_DISAGREE,
+        )
+    for shard in listed:
+        if only in (None, shard.index):
+            _check_file(shard)
+    return Source(directory=directory, manifest=manifest, manifest_sha256=manifest_sha256, shards=tuple(listed))
+
+
+def listed_shards(directory: Path) -> list[Shard]:
+    """The shards that the manifest lists, whether or not their files are there."""
+    return _read_listing(directory)[0]
+
+
+def _read_listing(directory: Path) -> tuple[list[Shard], dict[str, Any], str]:
     path = directory / MANIFEST_NAME
     if not directory.is_dir():
         raise SourceError(
@@ -98,22 +122,7 @@ def open_source(directory: Path, *, shards: int = EXPECTED_SHARDS) -> Source:
         ) from None
     manifest = _read_manifest(raw, path)
     listed = [_shard(entry, index, directory, path) for index, entry in enumerate(manifest["storage"]["shards"])]
-    _check_names(listed, directory, shards)
-    total = manifest["storage"].get("total_rows")
-    if total is not None and total != sum(shard.rows for shard in listed):
-        raise SourceError(
-            f"total_rows is {total}, but the shards' rows add up to {sum(shard.rows for shard in listed)}",
-            where=str(path),
-            remedy=_DISAGREE,
-        )
-    for shard in listed:
-        _check_file(shard)
-    return Source(
-        directory=directory,
-        manifest=manifest,
-        manifest_sha256=hashlib.sha256(raw).hexdigest(),
-        shards=tuple(listed),
-    )
+    return listed, manifest, hashlib.sha256(raw).hexdigest()
 
 
 _DISAGREE = "the manifest and the shards are not of one making: fetch or convert them again"
@@ -154,7 +163,7 @@ def _shard(entry: object, index: int, directory: Path, path: Path) -> Shard:
     )
 
 
-def _check_names(listed: Sequence[Shard], directory: Path, shards: int) -> None:
+def _check_names(listed: Sequence[Shard], directory: Path, shards: int, only: int | None) -> None:
     names = [
         shard.path.relative_to(directory).as_posix() if shard.path.is_relative_to(directory) else str(shard.path)
         for shard in listed
@@ -172,7 +181,8 @@ def _check_names(listed: Sequence[Shard], directory: Path, shards: int) -> None:
             where=str(directory / MANIFEST_NAME),
             remedy=_DISAGREE,
         )
-    if missing := [name for name in names if name not in on_disk]:
+    needed = names if only is None else names[only : only + 1]
+    if missing := [name for name in needed if name not in on_disk]:
         raise SourceError(f"missing shards: {', '.join(missing)}", where=str(directory), remedy=_DISAGREE)
     if extra := [name for name in on_disk if name not in names]:
         raise SourceError(
@@ -196,6 +206,13 @@ def _check_file(shard: Shard) -> None:
                 where=shard.where,
                 remedy=_DISAGREE,
             )
+
+
+def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
+    """What a source manifest says of where its text comes from: name and licence, where they are there."""
+    conversion = manifest.get("conversion")
+    said = conversion if isinstance(conversion, dict) else {}
+    return {name: said[name] for name in ("dataset", "license") if isinstance(said.get(name), str) and said[name]}
 
 
 def verify_hash(shard: Shard) -> None:

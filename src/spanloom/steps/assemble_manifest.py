@@ -16,7 +16,7 @@ from spanloom.harmony import tokenizer
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.config import ARRAY_DTYPES, FAMILY, dataset_config
 from spanloom.harmony.rendered import read_sidecar
-from spanloom.provenance import IMAGE_VARIABLE, library_versions, machine, require_git_sha, sha256_json
+from spanloom.provenance import IMAGE_VARIABLE, built_by, library_versions, machine, require_git_sha, sha256_json
 from spanloom.split import SPLITS
 from spanloom.supervision import SPAN_NAMES
 
@@ -80,6 +80,7 @@ def assemble_manifest(
             "libraries": library_versions(),
             "image": environ.get(IMAGE_VARIABLE),
             "machine": machine(),
+            "built_by": built_by(),
             **(environment or {}),
         },
     }

@@ -17,7 +17,7 @@ from spanloom.harmony.part import PartJob, render_part
 from spanloom.harmony.rejects import Reject, reject_limit
 from spanloom.harmony.render import DEFAULT_RENDERER, renderer_version
 from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON
-from spanloom.harmony.source import EXPECTED_SHARDS, open_shard, open_source, plan_parts, verify_hash
+from spanloom.harmony.source import EXPECTED_SHARDS, named_origin, open_shard, open_source, plan_parts, verify_hash
 from spanloom.harmony.tokenizer import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
@@ -42,15 +42,16 @@ def render_shard(
 ) -> dict[str, Any]:
     """Renders shard number `shard` of the `synth_harmony_v1` directory `source` into the folders `rendered` and `ids`.
 
-    `caps` are those of the whole run; this shard's share is worked out here. `max_rejects` is a number, or a share of
-    the shard such as `0.1%`. `audit_fraction` of what the fast renderer makes is held against openai-harmony. With
-    `resume`, parts that stand with the right hash are kept. Returns what `rendered.json` holds.
+    Of the source only its manifest and this shard are read. `caps` are those of the whole run; this shard's share is
+    worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`. `audit_fraction` of what the
+    fast renderer makes is held against openai-harmony. With `resume`, parts that stand with the right hash are kept.
+    Returns what `rendered.json` holds.
 
     Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
     render that differs), WorkerError.
     """
     asset = verify_asset(locate_asset(tokenizer))
-    opened = open_source(source, shards=shards)
+    opened = open_source(source, shards=shards, only=shard)
     this = opened.shards[shard]
     verify_hash(this)
     caps = caps or Caps()
@@ -97,7 +98,11 @@ def render_shard(
         "shard": shard,
         "shards": shards,
         "input": {"path": this.path.name, "rows": this.rows, "bytes": this.bytes, "sha256": this.sha256},
-        "source": {"schema_version": opened.manifest["schema_version"], "manifest_sha256": opened.manifest_sha256},
+        "source": {
+            "schema_version": opened.manifest["schema_version"],
+            "manifest_sha256": opened.manifest_sha256,
+            **named_origin(opened.manifest),
+        },
         "tokenizer_sha256": ASSET_SHA256,
         "renderer": {"name": renderer, "version": renderer_version(renderer)},
         "audit": {

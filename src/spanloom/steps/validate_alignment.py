@@ -7,6 +7,7 @@ here rendered, shifted or wrote any of it.
 
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from spanloom.harmony.verify import DiskDocuments, RowsReader, check_documents, 
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.check import open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
-from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
+from spanloom.report.facts import dataset_facts
+from spanloom.report.views import REPORT_HTML, REPORT_JSON, write_card, write_report
 
 TOKENS_AT_ONCE = 1 << 20
 SPLIT_SAMPLE = 256
@@ -40,18 +41,24 @@ def validate_alignment(
     deep: int = 0,
     tokenizer: Path | None = None,
     report_file: Path | None = None,
+    html_file: Path | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
 
-    Writes the report to `report_file` either way. The other arguments are those of `validate_dataset`.
+    Writes the report to `report_file` (JSON) and `html_file` either way. Beside a pending manifest it writes the report
+    too, and the card before it promotes. The other arguments are those of `validate_dataset`.
     """
-    pending = root / manifest.PENDING_NAME
+    written = manifest.read_any(root)
+    began = monotonic()
     report = validate_dataset(root, source=source, deep=deep, tokenizer=tokenizer, on_progress=on_progress)
-    if report_file is not None:
-        write_atomically(report_file, readable_json(report.as_dict()))
-    if report.clean and pending.exists():
-        manifest.promote(root)
+    facts = dataset_facts(root, written, report, timings={"validate": round(monotonic() - began, 3)})
+    write_report(facts, json_file=report_file, html_file=html_file)
+    if (root / manifest.PENDING_NAME).exists():
+        write_report(facts, json_file=root / REPORT_JSON, html_file=root / REPORT_HTML)
+        if report.clean:
+            write_card(root, written["content"])
+            manifest.promote(root)
     return report
 
 

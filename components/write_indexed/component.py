@@ -1,0 +1,33 @@
+"""Step 4, once a shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
+
+In: one rendered shard, its ids, the split. Out: the shard's files, published create-only at `dataset_root` by the step
+itself (they are too large for an artifact), and their inventory.
+"""
+
+from kfp import dsl
+
+IMAGE = "ghcr.io/spanloom/spanloom-write-indexed:0.1.0"
+
+
+@dsl.container_component
+def write_indexed(
+    rendered: dsl.Input[dsl.Dataset],
+    ids: dsl.Input[dsl.Dataset],
+    split: dsl.Input[dsl.Dataset],
+    dataset_root: str,
+    inventory: dsl.Output[dsl.Artifact],
+    metrics: dsl.Output[dsl.Metrics],
+) -> dsl.ContainerSpec:
+    """Writes one shard's share of the dataset."""
+    return dsl.ContainerSpec(
+        image=IMAGE,
+        command=["spanloom", "step", "write-indexed"],
+        args=[
+            *("--rendered", rendered.path),
+            *("--ids", ids.path),
+            *("--split", split.path),
+            *("--root", dataset_root),
+            *("--inventory", inventory.path),
+            *("--executor-input", "{{$}}"),
+        ],
+    )

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The smoke run: every step in its own image, data through an object store, the result held against a build on this host.
+# `make smoke` calls it when the images are built.
+#
+# In: $1 the `spanloom` of the host, $2 a folder for what comes out; GIT_SHA as the images carry it. Out: exit 0 when
+# the dataset validates and equals the host's own, file by file and in the manifest's `content`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+spanloom=$1 out=$2
+compose() { docker compose -f docker/compose.yaml "$@"; }
+say() { printf 'smoke: %s\n' "$*" >&2; }
+
+down() { compose down --volumes --timeout 1 >/dev/null 2>&1 || true; }
+down
+trap down EXIT
+rm -rf "$out"
+mkdir -p "$(dirname "$out")"
+
+say "running the steps in their containers"
+# Up starts each service when those before it have ended well, and fails when one has not.
+if ! compose up --detach --no-build validate-alignment >"$out.log" 2>&1 ||
+  [ "$(docker wait "$(compose ps --all --quiet validate-alignment)")" != 0 ]; then
+  failed=$(compose ps --all --format '{{.Service}} {{.ExitCode}}' | awk '$2 != 0 {print $1}')
+  [ -n "$failed" ] || tail -n 20 "$out.log"
+  for service in $failed; do
+    compose logs --no-log-prefix --no-color "$service"
+    say "$service failed; what it said stands above"
+  done
+  exit 1
+fi
+
+say "fetching the dataset"
+STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023) "$spanloom" fetch gs://spanloom/dataset "$out/dataset"
+
+say "building the same on the host"
+"$spanloom" sample --out "$out/raw"
+"$spanloom" convert-synth --raw "$out/raw" --out "$out/source" --quiet
+SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" build --source "$out/source" --out "$out/built" --valid-fraction 0.1 --quiet
+
+"$spanloom" validate "$out/dataset" --source "$out/source" --quiet
+"$spanloom" manifest diff "$out/built" "$out/dataset"
+for split in train valid; do diff -r "$out/built/$split" "$out/dataset/$split"; done
+say "containers and host made the same $(find "$out/dataset" -type f | wc -l) files"

@@ -1,0 +1,101 @@
+"""An IndexedDataset read with numpy alone: for people and exporters, who should not wait for torch.
+
+In: the `.bin` and `.idx` files of one split of one shard. Out: lengths, and runs of documents as flat arrays.
+Validation never reads through this: it uses Megatron's own reader, against which a test holds this one. Memory does not
+follow the size of a file, and nothing is memory-mapped.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import ArtifactError
+from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
+from spanloom.supervision import Lengths
+
+_HEADER = struct.Struct("<9sQBQQ")
+_CHUNK = 1 << 13
+"""Sequences looked at together."""
+
+_REMEDY = "`spanloom validate` says what else is wrong; fetch or build the dataset again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardReader:
+    """Parallel arrays of one split of one shard: `arrays` maps a name to its prefix (no suffix) and dtype."""
+
+    arrays: Mapping[str, tuple[Path, np.dtype[Any]]]
+    sequences: int
+
+    def lengths(self, first: int, count: int) -> Lengths:
+        """Tokens of the sequences `first` … `first + count - 1`: int32 [count], fewer at the end of the shard."""
+        prefix, _ = next(iter(self.arrays.values()))
+        count = max(0, min(count, self.sequences - first))
+        return np.fromfile(_index(prefix), dtype=np.int32, count=count, offset=_HEADER.size + 4 * first)
+
+    def read(self, first: int, lengths: Lengths) -> dict[str, npt.NDArray[Any]]:
+        """The run of sequences that begins at `first` and has these `lengths`: name → flat array."""
+        items = int(lengths.sum(dtype=np.int64))
+        flat: dict[str, npt.NDArray[Any]] = {}
+        for name, (prefix, dtype) in self.arrays.items():
+            at = _HEADER.size + 4 * self.sequences + 8 * first
+            begins = int(np.fromfile(_index(prefix), dtype=np.int64, count=1, offset=at)[0])
+            flat[name] = np.fromfile(_data(prefix), dtype=dtype, count=items, offset=begins)
+            if flat[name].size != items:
+                raise ArtifactError(
+                    f"the file ends before sequence {first + lengths.size - 1}",
+                    where=str(_data(prefix)),
+                    remedy=_REMEDY,
+                )
+        return flat
+
+    def batches(self, tokens: int) -> Iterator[tuple[int, Lengths, dict[str, npt.NDArray[Any]]]]:
+        """`(first sequence, lengths, name → flat array)` over runs of whole sequences of about `tokens` tokens."""
+        first = 0
+        while (lengths := self.lengths(first, _CHUNK)).size:
+            fitting = int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), tokens, side="right"))
+            lengths = lengths[: max(1, fitting)]
+            yield first, lengths, self.read(first, lengths)
+            first += lengths.size
+
+
+def open_shard_reader(root: Path, split: str, shard: int, dtypes: Mapping[str, str]) -> ShardReader:
+    """Opens `ROOT/SPLIT/shard_NN_NAME.{bin,idx}` for each name of `dtypes` (the manifest's `arrays`).
+
+    Raises ArtifactError when a file is missing, is no such index, or when the lengths of the arrays differ in number.
+    """
+    arrays = {name: (root / split / f"shard_{shard:02d}_{name}", np.dtype(dtype)) for name, dtype in dtypes.items()}
+    counts = {name: _sequences(prefix, dtype) for name, (prefix, dtype) in arrays.items()}
+    if len(set(counts.values())) != 1:
+        raise ArtifactError(
+            f"the arrays hold different numbers of sequences: {counts}", where=str(root / split), remedy=_REMEDY
+        )
+    return ShardReader(arrays=arrays, sequences=next(iter(counts.values())))
+
+
+def _sequences(prefix: Path, dtype: np.dtype[Any]) -> int:
+    """The number of sequences that an index speaks of, after its header was checked."""
+    for path in (_index(prefix), _data(prefix)):
+        if not path.is_file():
+            raise ArtifactError("a file of the dataset is missing", where=str(path), remedy=_REMEDY)
+    with _index(prefix).open("rb") as stream:
+        raw = stream.read(_HEADER.size)
+    if len(raw) != _HEADER.size:
+        raise ArtifactError("the index has no whole header", where=str(_index(prefix)), remedy=_REMEDY)
+    magic, version, code, sequences, _ = _HEADER.unpack(raw)
+    if (magic, version, code) != (INDEX_MAGIC, 1, DTYPE_CODES[dtype]):
+        raise ArtifactError(f"not an IndexedDataset of {dtype}", where=str(_index(prefix)), remedy=_REMEDY)
+    return int(sequences)
+
+
+def _index(prefix: Path) -> Path:
+    return prefix.with_name(prefix.name + ".idx")
+
+
+def _data(prefix: Path) -> Path:
+    return prefix.with_name(prefix.name + ".bin")

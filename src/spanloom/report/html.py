@@ -1,0 +1,79 @@
+"""Pages of our own making: self-contained, no network, nothing of the content ever runs.
+
+In: a template of this folder and values. Out: HTML. Every value is escaped by Jinja and made `visible` before that, so
+no template has to remember it; what is markup already (our own SVG, style, script) says so by its type. The policy in
+the page's head lets the browser run one script, known by its hash, and fetch nothing.
+"""
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from spanloom.report.text import visible
+
+
+def page(template: str, *, style: str, script: str | None = None, inline_styles: bool = False, **values: Any) -> str:
+    """Renders a template with its style and script inlined.
+
+    `inline_styles` allows style attributes, as plotted SVG has them; they come from us, never from content.
+    """
+    css = _asset("page.css") + "\n" + _asset(style)
+    js = _asset(script) if script else ""
+    policy = [
+        "default-src 'none'",
+        f"style-src {_source(css)}",
+        f"script-src {_source(js)}" if js else "script-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    if inline_styles:
+        policy.insert(2, "style-src-attr 'unsafe-inline'")
+    return (
+        _environment().get_template(template).render(policy="; ".join(policy), css=Markup(css), js=Markup(js), **values)
+    )
+
+
+def _source(text: str) -> str:
+    """A style or script as a content security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("spanloom.report").joinpath("templates", name).read_text("utf-8").strip()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("spanloom.report"),
+        autoescape=True,
+        finalize=_visible,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["number"] = lambda value: "–" if value is None else f"{value:,}"
+    environment.filters["percent"] = percent
+    return environment
+
+
+def percent(value: float | None) -> str:
+    """0.1234 → `12.3 %`. Only what is all says 100 %, and only what is nothing says 0 %."""
+    if value is None:
+        return "–"
+    if value in (0, 1):
+        return f"{value:.0%}".replace("%", " %")
+    if value < 0.001:
+        return f"{100 * value:.2g} %"
+    return f"{min(100 * value, 99.9):.1f} %" if value < 1 else f"{100 * value:.1f} %"
+
+
+def _visible(value: Any) -> Any:
+    return visible(value) if type(value) is str else value  # not Markup, which is a str of another type

@@ -1,0 +1,53 @@
+"""Counts of a dataset as a table for people, as CSV, as JSON.
+
+In: counts by group. Out: lines of plain values, a rich table, CSV text.
+"""
+
+import csv
+import io
+from typing import Any
+
+from rich.table import Table
+
+from spanloom.report.facts import SEQUENCE_LENGTHS, as_values
+from spanloom.report.html import percent
+from spanloom.report.text import visible_line
+from spanloom.statistics import Counts, Key
+
+
+def stats_lines(by: tuple[str, ...], groups: dict[Key, Counts]) -> list[dict[str, Any]]:
+    """One plain dictionary a group: what it is grouped by, then its counts."""
+    return [{**dict(zip(by, key, strict=True)), **as_values(counts)} for key, counts in groups.items()]
+
+
+def stats_csv(lines: list[dict[str, Any]]) -> str:
+    """The lines as CSV with a header; nothing where a value is missing."""
+    text = io.StringIO()
+    if lines:
+        writer = csv.DictWriter(text, lines[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    return text.getvalue()
+
+
+def stats_table(by: tuple[str, ...], groups: dict[Key, Counts]) -> Table:
+    """The columns that fit a screen; `--json` and `--csv` have all."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in by:
+        table.add_column(name, overflow="fold")
+    spans = list(next(iter(groups.values())).span_tokens) if groups else []
+    for name in ("documents", "tokens", *spans, "trained", "median", "99 %", "longest", f"fit {SEQUENCE_LENGTHS[1]:,}"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for key, counts in groups.items():
+        table.add_row(
+            *("(none)" if part is None else visible_line(part, 60) for part in key),
+            f"{counts.sequences:,}",
+            f"{counts.tokens:,}",
+            *(f"{tokens:,}" for tokens in counts.span_tokens.values()),
+            percent(counts.trained / counts.tokens if counts.tokens else None),
+            f"{counts.quantile(0.5) or 0:,}",
+            f"{counts.quantile(0.99) or 0:,}",
+            f"{counts.longest:,}",
+            percent(counts.fitting(SEQUENCE_LENGTHS[1]) / counts.sequences if counts.sequences else None),
+        )
+    return table

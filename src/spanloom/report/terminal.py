@@ -1,0 +1,162 @@
+"""Documents on a terminal: spans by colour and by a mark at the margin, context dimmed, special tokens visible.
+
+In: `ShownDocument`s and what to show of them. Out: lines on a rich console. Without colours (NO_COLOR, a pipe) the
+margin still says which span a line belongs to.
+"""
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from spanloom.report.conversation import ShownDocument, ShownMessage, ShownToken, shown_parts
+from spanloom.report.text import hex_bytes, visible, visible_line
+
+MARGINS = ("·", "┊", "┃", "║", "╏", "▌")
+STYLES = ("dim", "magenta", "green", "cyan", "yellow", "blue")
+"""By span: context, then the trained ones. The margin alone is enough to tell them apart."""
+
+_SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What to show: token boundaries, ids, which label each position learns; at most so many tokens (0: all)."""
+
+    tokens: bool = False
+    ids: bool = False
+    labels: bool = False
+    most: int = 2000
+
+
+def print_documents(console: Console, documents: list[ShownDocument], shown: Shown) -> None:
+    """Prints each document, and what the marks mean above the first."""
+    if not documents:
+        return
+    names = documents[0].span_names
+    legend = Text("margin  ")
+    for span, name in enumerate(names):
+        legend.append(f"{_margin(span)} {name}{'' if span else ', masked'}   ", style=_style(span))
+    console.print(legend, soft_wrap=True)
+    for document in documents:
+        console.print()
+        _print_document(console, document, shown)
+
+
+def _print_document(console: Console, document: ShownDocument, shown: Shown) -> None:
+    counts = ", ".join(f"{n:,} {name}" for n, name in zip(document.span_tokens, document.span_names, strict=True))
+    about = [visible_line(document.synth_id, 200)]
+    about += [visible_line(value, 80) for value in (document.language, document.exercise) if value]
+    title = Text(document.address, style="bold")
+    title.append("  " + " · ".join(about), style="not bold")
+    console.print(title, soft_wrap=True)
+    console.print(Text(f"{len(document.tokens):,} tokens; labels: {counts}", style="dim"), soft_wrap=True)
+    if shown.labels:
+        _print_labels(console, document, shown.most)
+        return
+    for message in document.messages:
+        _print_title(console, document, message)
+        head, missing, tail = shown_parts(message.first, message.last, len(document.tokens), shown.most)
+        _print_tokens(console, document.tokens[head.start : head.stop], message, shown)
+        if missing:
+            _print_line(
+                console, message, Text(f"… {missing:,} tokens not shown; --max-tokens 0 shows all", "italic dim")
+            )
+        _print_tokens(console, document.tokens[tail.start : tail.stop], message, shown)
+
+
+def _print_title(console: Console, document: ShownDocument, message: ShownMessage) -> None:
+    if not message.role:  # the EOD
+        return
+    said = f"{message.role} {message.channel}".rstrip()
+    state = f"learned as {_name(document, message.span)}" if message.trained else "masked"
+    title = f"{_margin(message.span)} {visible_line(said, 80)} – {state}, {message.last - message.first:,} tokens"
+    console.print(Text(title, style=f"bold {_style(message.span)}"), soft_wrap=True)
+
+
+def _print_tokens(console: Console, tokens: tuple[ShownToken, ...], message: ShownMessage, shown: Shown) -> None:
+    """The text, a margin before each of its lines; on a terminal, long lines are wrapped inside the margin."""
+    if not tokens:
+        return
+    flow = Text(no_wrap=False, end="")
+    for token in tokens:
+        flow.append_text(_token(token, shown))
+    for line in flow.split("\n"):
+        wrapped = line.wrap(console, max(console.width - 2, 20), tab_size=4) if console.is_terminal else [line]
+        for piece in wrapped or [Text()]:
+            _print_line(console, message, piece)
+
+
+def _print_line(console: Console, message: ShownMessage, line: Text) -> None:
+    margin = Text(f"{_margin(message.span)} ", style=_style(message.span))
+    margin.append_text(line)
+    console.print(margin, soft_wrap=True)
+
+
+def _token(token: ShownToken, shown: Shown) -> Text:
+    style = _style(token.span)
+    text = visible(token.text)
+    if token.special:
+        flow = Text(text, style=f"italic {style}")
+    elif shown.tokens or shown.ids:
+        flow = Text(text.replace("\n", "↵\n"), style=style)
+        if token.partial:
+            flow = Text(hex_bytes(token.piece), style=f"italic {style}") + flow
+    else:
+        flow = Text(text, style=style)
+    if shown.ids:
+        flow.append(str(token.id).translate(_SUBSCRIPT), style="dim")
+    if shown.tokens or shown.ids:
+        flow.append("│", style="dim")
+    return flow
+
+
+def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
+    """Each position: its token, the label it learns, and what stands for it on disk."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (("position", "right"), ("token", "left"), ("label: the next token", "left")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_column("lossmask", justify="right")
+    table.add_column("span")
+    count = len(document.tokens)
+    head, missing, tail = shown_parts(0, count, count, most)
+    for position in (*head, *tail):
+        if missing and position == tail.start:
+            table.add_row("…", f"{missing:,} not shown", "", "", "")
+        token, label = document.tokens[position], document.label_of(position)
+        lossmask, span = token.disk
+        table.add_row(
+            str(position),
+            Text(plain_token(token), style="dim"),
+            Text(plain_token(label) if label else "–", style=_style(span) if lossmask else "dim"),
+            str(lossmask),
+            Text(f"{_margin(span)} {span} {_name(document, span)}", style=_style(span)),
+        )
+    print_whole(console, table)
+
+
+def print_whole(console: Console, table: Table) -> None:
+    """A table at its own width: a pipe has no width, and a number cut short is a wrong number."""
+    natural = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
+    console.width = max(console.width, natural)
+    console.print(table)
+
+
+def plain_token(token: ShownToken) -> str:
+    """One token on one line: its text, and its bytes where it is a part of a character."""
+    text = visible_line(token.text)
+    return f"{hex_bytes(token.piece)} {text}".rstrip() if token.partial else text.replace(" ", "␣")
+
+
+def _name(document: ShownDocument, span: int) -> str:
+    return document.span_names[span] if span < len(document.span_names) else "?"
+
+
+def _margin(span: int) -> str:
+    return MARGINS[min(span, len(MARGINS) - 1)]
+
+
+def _style(span: int) -> str:
+    return STYLES[min(span, len(STYLES) - 1)]

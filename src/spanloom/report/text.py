@@ -1,0 +1,42 @@
+"""Content made safe to look at: what would steer a terminal, a browser or the direction of text is shown, not obeyed.
+
+In: any text. Out: text of visible characters, line feeds and tabs. Escaping for HTML is the template's work, on top.
+"""
+
+import re
+
+_STEERING = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line feed, DEL, C1: ANSI escapes begin with these
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidi controls: text could be read in another order than it stands
+    "\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible, or breaking lines; not the joiners
+    "\ud800-\udfff"  # \udc80-\udcff stand for bytes that are not UTF-8, as Python's surrogateescape has them
+    "\U000e0000-\U000e0fff"  # tags and variation selectors that can hide text
+    "]"
+)
+
+
+def visible(text: str) -> str:
+    """`\\x1b[31m` → `␛[31m`, a right-to-left override → `⟨U+202E⟩`, a stray byte → `⟨ff⟩`. Keeps line feed and tab."""
+    return _STEERING.sub(lambda found: _picture(ord(found.group())), text)
+
+
+def visible_line(text: str, longest: int | None = None) -> str:
+    """`visible`, on one line, cut after `longest` characters."""
+    cut = text if longest is None or len(text) <= longest else text[:longest] + " …"
+    return visible(cut).replace("\n", "↵").replace("\t", "⇥")
+
+
+def hex_bytes(data: bytes) -> str:
+    """`⟨f0 9f⟩`: bytes that are no text by themselves."""
+    return f"⟨{data.hex(' ')}⟩"
+
+
+def _picture(point: int) -> str:
+    if point < 0x20:
+        return chr(0x2400 + point)
+    if point == 0x7F:
+        return "␡"
+    if 0xDC80 <= point <= 0xDCFF:
+        return f"⟨{point - 0xDC00:02x}⟩"
+    return f"⟨U+{point:04X}⟩"

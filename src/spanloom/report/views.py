@@ -1,0 +1,44 @@
+"""What lies beside a dataset for people to read: the report, as page and as JSON, and the card.
+
+In: facts and a root. Out: `report.html`, `report.json`, `README.md`. They are views: all they say follows from the
+manifest, the files that it lists and a validation. So the manifest does not list them, a report (which tells times) is
+replaced by a later one, and where files are published, one that stands there is no conflict, whatever its bytes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from spanloom.provenance import readable_json
+from spanloom.report.card import CARD_NAME, dataset_card, is_unchanged_card
+from spanloom.report.report_page import report_page
+from spanloom.storage import write_atomically
+
+REPORT_JSON, REPORT_HTML = "report.json", "report.html"
+VIEW_NAMES = (REPORT_JSON, REPORT_HTML, CARD_NAME)
+"""Files at a dataset's root that are neither data nor manifest; published before the manifest, if at all."""
+
+
+def write_report(facts: dict[str, Any], *, json_file: Path | None, html_file: Path | None) -> None:
+    """Writes the report where it is wanted, whole or not at all."""
+    if json_file is not None:
+        write_atomically(json_file, readable_json(facts))
+    if html_file is not None:
+        write_atomically(html_file, report_page(facts).encode())
+
+
+def write_card(root: Path, content: dict[str, Any]) -> bool:
+    """Writes the card of a clean dataset. Returns False where a README.md stands that is not ours, or was edited."""
+    path = root / CARD_NAME
+    if path.exists() and not is_unchanged_card(path.read_bytes()):
+        return False
+    write_atomically(path, dataset_card(root, content))
+    return True
+
+
+def remove_views(root: Path) -> None:
+    """Removes report and card; a README.md that is not ours, or was edited, stays."""
+    for name in (REPORT_JSON, REPORT_HTML):
+        (root / name).unlink(missing_ok=True)
+    card = root / CARD_NAME
+    if card.is_file() and is_unchanged_card(card.read_bytes()):
+        card.unlink()

@@ -1,0 +1,43 @@
+"""Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Rooms in the order of use:
+
+    local      files on this machine: hashed, written whole or not at all, published create-only
+    uri        `gs://bucket/key` taken apart and put together
+    objects    what a store says of an object, and what the two stores have in common
+    patience   going on after dropped connections and 503s, up to a deadline
+    gcs, s3    one store each: find, look below, read, create, delete, and its errors in plain words
+    transfer   many files at once, stopped together; which store a URI means
+    staging    objects → files on this machine, checked, going on where a transfer broke off
+    publishing files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
+    claim      one object that says whose a dataset root is
+    scratch    the folder of one command: local stand-ins for the places that it was given
+
+What is imported from `spanloom.storage` itself is `local`; the rest is imported by its own name, where URIs are taken.
+"""
+
+from spanloom.storage.local import (
+    TEMPORARY_MARK,
+    clear_temporaries,
+    free_bytes,
+    fsync_directory,
+    fsync_file,
+    publish,
+    publish_bytes,
+    sha256_file,
+    temporary_beside,
+    write_atomically,
+    written_atomically,
+)
+
+__all__ = [
+    "TEMPORARY_MARK",
+    "clear_temporaries",
+    "free_bytes",
+    "fsync_directory",
+    "fsync_file",
+    "publish",
+    "publish_bytes",
+    "sha256_file",
+    "temporary_beside",
+    "write_atomically",
+    "written_atomically",
+]

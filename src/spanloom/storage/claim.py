@@ -1,0 +1,62 @@
+"""One object that says whose a dataset root is: of two builds that publish into one root exactly one goes on.
+
+In: the root, and what the build is (all that decides its bytes). Out: the claim stands and is ours, or a ConflictError
+names who has it. All shards of one build, and its retries, share the claim.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from spanloom.errors import ConflictError, StorageError
+from spanloom.provenance import canonical_json, readable_json
+from spanloom.storage.objects import AlreadyThereError
+from spanloom.storage.patience import keep_trying
+from spanloom.storage.publishing import signature, signed_by
+from spanloom.storage.staging import read_object
+from spanloom.storage.transfer import open_store
+from spanloom.storage.uri import Uri
+
+CLAIM_NAME = "claim.json"
+
+
+def claim_root(root: Uri, build: dict[str, Any]) -> None:
+    """Creates `claim.json` below `root`, the first object of all. One of the same `build` that stands there is ours.
+
+    Raises ConflictError when another build has the root: it says whose it is and in what the two differ.
+    """
+    uri, store = root / CLAIM_NAME, open_store(root)
+    if (standing := read_object(uri)) is None:
+        with TemporaryDirectory(prefix="spanloom-claim-") as directory:
+            path = Path(directory) / CLAIM_NAME
+            path.write_bytes(readable_json({"build": build, **signature()}))
+            with suppress(AlreadyThereError):
+                keep_trying(
+                    lambda: store.create(path, uri, metadata={}, replace=False, moved=lambda _count: None),
+                    store=store,
+                    uri=uri,
+                )
+        standing = read_object(uri)
+    _check_ours(standing, build, uri)
+
+
+def _check_ours(standing: bytes | None, build: dict[str, Any], uri: Uri) -> None:
+    try:
+        claim = json.loads(standing or b"")
+        theirs = claim["build"]
+        differing = [
+            name for name in {**theirs, **build} if canonical_json(theirs.get(name)) != canonical_json(build.get(name))
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StorageError(
+            "this object is no claim of a build", where=str(uri), remedy="give another dataset root"
+        ) from None
+    if differing:
+        raise ConflictError(
+            f"the dataset root belongs to another build, begun {signed_by(claim)}: "
+            f"{', '.join(differing)} {'is' if len(differing) == 1 else 'are'} not the same",
+            where=str(uri),
+            remedy="give another dataset root; if that build is dead, remove all that it left below this one",
+        )

@@ -1,0 +1,123 @@
+"""Files → objects, created and never overwritten: the same bytes count as written, other bytes are a conflict.
+
+In: finished files. Out: objects whose checksum the store has confirmed, with their sha256 and who wrote them in their
+metadata, so that a conflict can name both sides.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.provenance import built_by, git_sha
+from spanloom.storage.local import sha256_file
+from spanloom.storage.objects import SHA256_KEY, AlreadyThereError, StoredObject
+from spanloom.storage.patience import keep_trying
+from spanloom.storage.staging import find, stage_file
+from spanloom.storage.transfer import OnProgress, Transfers, open_store
+from spanloom.storage.uri import Uri
+
+BY_KEY, AT_KEY, GIT_SHA_KEY = "spanloom-by", "spanloom-at", "spanloom-git-sha"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """A file and the object that it becomes. `replace` is for reports, which are of no dataset's bytes."""
+
+    path: Path
+    uri: Uri
+    sha256: str | None = None
+    replace: bool = False
+
+
+def signature() -> dict[str, str]:
+    """Who writes: user and host (in a pod, its name), the time, the code's git SHA."""
+    by = built_by().encode("ascii", "backslashreplace").decode()  # what HTTP headers can carry
+    return {BY_KEY: by, AT_KEY: datetime.now(UTC).isoformat(timespec="seconds"), GIT_SHA_KEY: git_sha()}
+
+
+def signed_by(metadata: Mapping[str, str], written_at: str = "") -> str:
+    """`by … at … with git SHA …`, as far as it is known."""
+    known = [
+        f"{word} {value}"
+        for word, value in (
+            ("by", metadata.get(BY_KEY)),
+            ("at", metadata.get(AT_KEY) or written_at),
+            ("with git SHA", metadata.get(GIT_SHA_KEY)),
+        )
+        if value
+    ]
+    return " ".join(known) or "by somebody unknown"
+
+
+def publish_file(path: Path, uri: Uri, *, sha256: str | None = None, replace: bool = False) -> None:
+    """Creates one object. Raises ConflictError when one of that name holds other bytes."""
+    publish_files([Upload(path=path, uri=uri, sha256=sha256, replace=replace)])
+
+
+def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
+    """Creates an object for each file below `directory`, the file named `last` when all others stand."""
+    names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+    uploads = [Upload(path=directory / name, uri=uri / name) for name in names if name != last]
+    publish_files(uploads)
+    publish_file(directory / last, uri / last)
+
+
+def publish_files(uploads: Sequence[Upload], *, on_progress: OnProgress | None = None) -> None:
+    """Creates the objects, several at once. Returns when all stand, with the checksum that the store confirmed.
+
+    An object that stands there with the same bytes counts as written, so a retry succeeds. Raises ConflictError naming
+    both sides for the first that holds other bytes; nothing is overwritten.
+    """
+    transfers = Transfers(sum(upload.path.stat().st_size for upload in uploads), on_progress)
+    transfers.run([lambda upload=upload: _publish(upload, transfers) for upload in uploads])  # type: ignore[misc]
+
+
+def _publish(upload: Upload, transfers: Transfers) -> None:
+    uri, store = upload.uri, open_store(upload.uri)
+    sha256 = upload.sha256 or sha256_file(upload.path)
+    # Looking first spares the upload of what is there already; the precondition is what keeps two builders apart.
+    if not upload.replace and (standing := find(uri)) is not None:
+        _check_same(standing, upload.path, sha256)
+        return
+    metadata = {SHA256_KEY: sha256, **signature()}
+
+    def attempt() -> None:
+        store.create(upload.path, uri, metadata=metadata, replace=upload.replace, moved=transfers.moved)
+
+    try:
+        keep_trying(attempt, store=store, uri=uri, stop=transfers.stop)
+    except AlreadyThereError:
+        # Somebody was faster; or it was this very upload, whose answer got lost.
+        if (standing := find(uri)) is None:
+            raise ConflictError("an object was there and is gone again", where=str(uri), remedy="run again") from None
+        _check_same(standing, upload.path, sha256)
+
+
+def _check_same(standing: StoredObject, path: Path, sha256: str) -> None:
+    said = standing.metadata.get(SHA256_KEY)
+    held = open_store(standing.uri).holds(standing, path)
+    if held is not False and said == sha256:
+        return
+    if held is not False and said is None:  # not ours: a checksum of 32 bits alone would be too little
+        with TemporaryDirectory(prefix="spanloom-compare-") as directory:
+            said = sha256_file(stage_file(standing.uri, Path(directory) / "object"))
+        if said == sha256:
+            return
+    raise ConflictError(
+        f"refusing to overwrite an object that holds other bytes (there: {standing.bytes} bytes, "
+        f"sha256 {said or 'unknown'}, written {signed_by(standing.metadata, standing.written_at)}; "
+        f"new: {path.stat().st_size} bytes, sha256 {sha256})",
+        where=str(standing.uri),
+        remedy="give another URI, or remove what that build left there first",
+    )
+
+
+def remove_if_allowed(uri: Uri) -> None:
+    """Deletes an object that has served its turn. An account that may only create leaves it there."""
+    store = open_store(uri)
+    with suppress(SpanloomError):
+        keep_trying(lambda: store.delete(uri), store=store, uri=uri)

@@ -1,0 +1,134 @@
+"""The scratch folder of one command: what is remote is staged into it, or made in it and published from it.
+
+In: places as the user gave them. Out: local paths for all of them. A local place is its own path and is not copied.
+Errors that name a path below the scratch folder are raised again with the URI that it stands for.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.storage.local import clear_temporaries, write_atomically
+from spanloom.storage.publishing import publish_file, publish_folder
+from spanloom.storage.staging import stage_file, stage_folder
+from spanloom.storage.uri import is_uri, parse_uri
+
+SCRATCH_VARIABLE = "SPANLOOM_SCRATCH"
+
+
+class Scratch:
+    """Local stand-ins for places. The folder is made when the first remote place needs it."""
+
+    def __init__(self, name: str, chosen: Path | None, stack: ExitStack) -> None:
+        self._name, self._chosen, self._stack = name, chosen, stack
+        self._directory: Path | None = None
+        self.stands_for: dict[Path, str] = {}
+
+    def path(self, place: str) -> Path:
+        """The local path of a place: itself, or below the scratch folder, where nothing is staged by this alone.
+
+        The same places in the same order get the same paths, so a killed command finds what it had staged.
+        """
+        if not is_uri(place):
+            return Path(place)
+        for known, stood_for in self.stands_for.items():
+            if stood_for == place:
+                return known
+        uri = parse_uri(place)
+        path = self._made() / f"{len(self.stands_for)}" / uri.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.stands_for[path] = place
+        return path
+
+    def file(self, place: str) -> Path:
+        """An input file, staged."""
+        path = self.path(place)
+        return stage_file(parse_uri(place), path) if is_uri(place) else path
+
+    def folder(self, place: str) -> Path:
+        """An input folder, staged whole."""
+        path = self.path(place)
+        return stage_folder(parse_uri(place), path) if is_uri(place) else path
+
+    def publish_file(self, place: str, *, replace: bool = False) -> None:
+        """Publishes the file that was made at `path(place)`; nothing to do for a local place."""
+        if is_uri(place):
+            publish_file(self.path(place), parse_uri(place), replace=replace)
+
+    def publish_folder(self, place: str, *, last: str) -> None:
+        """Publishes the folder that was made at `path(place)`, the file `last` last; nothing to do for a local one."""
+        if is_uri(place):
+            clear_temporaries(self.path(place))  # of a run before this one that was killed
+            publish_folder(self.path(place), parse_uri(place), last=last)
+
+    def bring_home(self, made: Path, place: str) -> None:
+        """Puts a small file that was made elsewhere in scratch at a place, local or remote."""
+        if is_uri(place):
+            publish_file(made, parse_uri(place))
+        else:
+            write_atomically(Path(place), made.read_bytes())
+
+    def _made(self) -> Path:
+        if self._directory is None:
+            if self._chosen is None:
+                self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="spanloom-")))
+            else:
+                self._directory = self._chosen / f"spanloom-{self._name}"
+                self._directory.mkdir(parents=True, exist_ok=True)
+                self._stack.enter_context(_locked(self._directory))
+        return self._directory
+
+    def discard(self) -> None:
+        """Removes the folder of a command that is done."""
+        if self._chosen is not None and self._directory is not None:
+            shutil.rmtree(self._directory)
+
+
+@contextmanager
+def scratch_for(command: str, places: Sequence[object], chosen: Path | None = None) -> Iterator[Scratch]:
+    """The scratch folder of one command over these places, removed at its end.
+
+    It lies below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). In one that was chosen, what
+    a failed or killed run has staged and made stays, and the same command goes on with it.
+    """
+    if chosen is None and (named := os.environ.get(SCRATCH_VARIABLE)):
+        chosen = Path(named)
+    name = f"{command}-{hashlib.sha256(repr([str(place) for place in places]).encode()).hexdigest()[:16]}"
+    with ExitStack() as stack:
+        scratch = Scratch(name, chosen, stack)
+        try:
+            yield scratch
+        except SpanloomError as error:
+            if not scratch.stands_for:
+                raise
+            raise _in_the_users_words(error, scratch) from error
+        scratch.discard()
+
+
+def _in_the_users_words(error: SpanloomError, scratch: Scratch) -> SpanloomError:
+    def named(text: str | None) -> str | None:
+        for path, uri in scratch.stands_for.items():
+            text = text and text.replace(str(path), uri)
+        return text
+
+    return type(error)(named(error.what) or "", where=named(error.where), remedy=named(error.remedy))
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    with (directory / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConflictError(
+                "the same command is running in this scratch folder",
+                where=str(directory),
+                remedy="wait for it, or give each its own --scratch",
+            ) from None
+        yield

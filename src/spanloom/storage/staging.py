@@ -1,0 +1,234 @@
+"""Objects → files on this machine, hashed on the way, checked against the store's checksum and what a manifest says.
+
+In: URIs. Out: files that stand whole under their names. What a broken transfer left is gone on with, in this run or
+in the next: it lies beside the file under a temporary name that holds the object's version.
+"""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from spanloom.errors import StorageError
+from spanloom.storage.local import TEMPORARY_MARK, free_bytes, fsync_directory, sha256_file
+from spanloom.storage.objects import DamagedTransferError, Store, StoredObject
+from spanloom.storage.patience import keep_trying
+from spanloom.storage.transfer import OnProgress, Transfers, open_store
+from spanloom.storage.uri import Uri
+
+DAMAGED_TRIES = 3
+"""A transfer may be damaged once in a blue moon; one that is damaged each time is no accident."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """An object and the file that it becomes; `bytes` and `sha256` are what a manifest says of it, where one does."""
+
+    uri: Uri
+    path: Path
+    bytes: int | None = None
+    sha256: str | None = None
+
+
+def find(uri: Uri) -> StoredObject | None:
+    """What the store says of an object, or None when there is none of that name."""
+    store = open_store(uri)
+    return keep_trying(lambda: store.find(uri), store=store, uri=uri)
+
+
+def require(uri: Uri, remedy: str = "mend the URI, or run the step that writes it") -> StoredObject:
+    """`find`, with an error when the object is not there, or its bucket is not."""
+    if (found := find(uri)) is None:
+        list_objects(uri)  # a bucket that does not exist says so here
+        raise StorageError("the object is not there", where=str(uri), remedy=remedy)
+    return found
+
+
+def list_objects(prefix: Uri) -> list[StoredObject]:
+    """All objects below `prefix/`, in the order of their keys; folder placeholders left out."""
+    store = open_store(prefix)
+    found = store.below(prefix)
+    return sorted((entry for entry in found if not entry.uri.key.endswith("/")), key=lambda entry: entry.uri.key)
+
+
+def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | None = None) -> Path:
+    """Downloads one object to `path`. Raises StorageError when it is not there, or not what was said of it."""
+    stage_files([Download(uri=uri, path=path, bytes=bytes, sha256=sha256)])
+    return path
+
+
+def stage_folder(uri: Uri, directory: Path, *, on_progress: OnProgress | None = None) -> Path:
+    """Downloads everything below `uri/` into `directory`. Raises StorageError when nothing is there."""
+    prefix = f"{uri.key}/" if uri.key else ""
+    found = list_objects(uri)
+    if not found:
+        raise StorageError(
+            "there is nothing below this URI", where=str(uri), remedy="mend the URI, or run the step that writes it"
+        )
+    names = [entry.uri.key.removeprefix(prefix) for entry in found]
+    stage_files(
+        [
+            Download(uri=entry.uri, path=directory / safe_name(name, uri), bytes=entry.bytes)
+            for entry, name in zip(found, names, strict=True)
+        ],
+        on_progress=on_progress,
+    )
+    return directory
+
+
+def safe_name(name: str, where: Uri) -> str:
+    """`name` when it is a relative path that stays below where it is put; else StorageError."""
+    parts = name.split("/")
+    if PurePosixPath(name).is_absolute() or not all(parts) or {".", ".."} & set(parts) or "\\" in name:
+        raise StorageError(f"{name!r} is no name for a file below a folder", where=str(where))
+    return name
+
+
+def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None = None) -> None:
+    """Downloads all of them, several at once. Raises StorageError naming the first that cannot be had or is wrong.
+
+    A file that stands already with the right size and sha256 is kept; without a sha256 to hold it against it is
+    replaced.
+    """
+    found: dict[Download, StoredObject] = {}
+
+    def look(download: Download) -> None:
+        if _stands(download):
+            return
+        entry = require(download.uri)
+        if download.bytes is not None and entry.bytes != download.bytes:
+            raise StorageError(
+                f"the object has {entry.bytes} bytes, {download.bytes} are expected"
+                + (": truncated?" if entry.bytes < download.bytes else ""),
+                where=str(download.uri),
+                remedy="it is not the object that the manifest was written for: upload it again",
+            )
+        found[download] = entry
+
+    Transfers().run([lambda download=download: look(download) for download in downloads])  # type: ignore[misc]
+    wanted = [download for download in downloads if download in found]
+    total = sum(entry.bytes for entry in found.values())
+    for directory in {download.path.parent for download in wanted}:
+        directory.mkdir(parents=True, exist_ok=True)
+    if wanted:
+        _check_room(wanted[0].path.parent, total - sum(_size(_partial(d.path, found[d])) for d in wanted))
+    transfers = Transfers(total, on_progress)
+    transfers.run(
+        [lambda download=download: _stage(download, found[download], transfers) for download in wanted]  # type: ignore[misc]
+    )
+
+
+def _stands(download: Download) -> bool:
+    return (
+        download.sha256 is not None
+        and download.path.is_file()
+        and download.bytes in (None, download.path.stat().st_size)
+        and sha256_file(download.path) == download.sha256
+    )
+
+
+def _check_room(directory: Path, needed: int) -> None:
+    if needed > (free := free_bytes(directory)):
+        raise StorageError(
+            f"not enough disk: {needed / 1e6:,.0f} MB are to be downloaded, {free / 1e6:,.0f} MB are free",
+            where=str(directory),
+            remedy="free some space, or name a larger place",
+        )
+
+
+def _partial(path: Path, found: StoredObject) -> Path:
+    version = hashlib.sha256(f"{found.uri} {found.version}".encode()).hexdigest()[:16]
+    return path.with_name(f".{path.name}{TEMPORARY_MARK}{version}")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _stage(download: Download, found: StoredObject, transfers: Transfers) -> None:
+    store = open_store(found.uri)
+    partial = _partial(download.path, found)
+    for left in reversed(range(DAMAGED_TRIES)):
+        sha256 = _receive(found, partial, store, transfers)
+        damaged = _damage(found, sha256, partial, store)
+        if damaged is None:
+            break
+        partial.unlink()
+        if not left:
+            raise StorageError(
+                f"{DAMAGED_TRIES} downloads were damaged on the way: {damaged}",
+                where=str(found.uri),
+                remedy="look for what changes data between here and the store (a proxy?)",
+            )
+    if download.sha256 is not None and sha256 != download.sha256:
+        partial.unlink()
+        raise StorageError(
+            f"the object has sha256 {sha256}, the manifest says {download.sha256}",
+            where=str(found.uri),
+            remedy="it was changed after the manifest was written: bring the right object back, or build again",
+        )
+    partial.replace(download.path)
+    fsync_directory(download.path.parent)
+
+
+def _receive(found: StoredObject, partial: Path, store: Store, transfers: Transfers) -> str:
+    """Fills `partial` up to the object's size, going on where it ends. Returns the sha256 of all of it."""
+    digest = hashlib.sha256()
+    with partial.open("a+b") as file:
+        file.seek(0)
+        have = 0
+        while block := file.read(1 << 20):
+            digest.update(block)
+            have += len(block)
+        transfers.moved(have)
+
+        def sink(data: bytes) -> None:
+            nonlocal have
+            transfers.moved(len(data))
+            if have + len(data) > found.bytes:
+                raise DamagedTransferError(f"more than the {found.bytes} bytes of the object came")
+            file.write(data)
+            digest.update(data)
+            have += len(data)
+
+        def attempt() -> None:
+            if have < found.bytes:
+                store.read(found, have, sink)
+            if have < found.bytes:
+                raise DamagedTransferError(f"the connection ended after {have} of {found.bytes} bytes")
+
+        if have > found.bytes:  # somebody else's file under our name
+            file.truncate(0)
+            raise StorageError("a partial download is longer than its object", where=str(partial), remedy="run again")
+        keep_trying(attempt, store=store, uri=found.uri, progress=lambda: have, stop=transfers.stop)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _damage(found: StoredObject, sha256: str, partial: Path, store: Store) -> str | None:
+    """What is wrong with a download by the store's own checksum, or None."""
+    if store.holds(found, partial) is False:
+        return f"the store's checksum is {found.crc32c or found.md5}, this is another (sha256 {sha256})"
+    return None
+
+
+def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
+    """The bytes of a small object, or None when it is not there."""
+    if (found := find(uri)) is None:
+        return None
+    if found.bytes > limit:
+        raise StorageError(f"the object has {found.bytes} bytes, which is no manifest", where=str(uri))
+    store = open_store(uri)
+    data = bytearray()
+
+    def attempt() -> None:
+        data.clear()
+        if found.bytes:
+            store.read(found, 0, data.extend)
+        if len(data) != found.bytes:
+            raise DamagedTransferError(f"{len(data)} of {found.bytes} bytes came")
+
+    keep_trying(attempt, store=store, uri=uri)
+    return bytes(data)

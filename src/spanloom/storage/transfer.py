@@ -1,0 +1,70 @@
+"""Many files at once, stopped together; and which store a URI means.
+
+In: pieces of work over objects. Out: all of them done, or the first fault and none of the others still running.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import cache
+
+from spanloom.storage.gcs import GcsStore
+from spanloom.storage.objects import Store
+from spanloom.storage.patience import StoppedError
+from spanloom.storage.s3 import S3Store
+from spanloom.storage.uri import Uri
+
+CONNECTIONS = 8
+"""Files under way at once. An upload holds one piece in memory: at most 16 MiB (gs://) or 32 MiB (s3://) each."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with the bytes moved so far, and the bytes there are."""
+
+
+def open_store(uri: Uri) -> Store:
+    """The bucket that a URI names; its client is made once in a process."""
+    return _open(uri.scheme, uri.bucket)
+
+
+@cache
+def _open(scheme: str, bucket: str) -> Store:
+    return GcsStore(bucket, CONNECTIONS) if scheme == "gs" else S3Store(bucket, CONNECTIONS)
+
+
+class Transfers:
+    """A set of transfers: how many bytes have moved in all, and whether they are to stop."""
+
+    def __init__(self, total: int = 0, on_progress: OnProgress | None = None) -> None:
+        self.stop = threading.Event()
+        self._total, self._on_progress = total, on_progress
+        self._lock = threading.Lock()
+        self._moved = 0
+
+    def moved(self, count: int) -> None:
+        """Counts bytes; they may come again after a dropped connection. Raises StoppedError when the set is to stop."""
+        if self.stop.is_set():
+            raise StoppedError
+        with self._lock:
+            self._moved = min(self._moved + count, self._total)
+            if self._on_progress is not None:
+                self._on_progress(self._moved, self._total)
+
+    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Runs all jobs, `CONNECTIONS` at once. The first fault stops the others and is raised."""
+        if not jobs:
+            return
+        with ThreadPoolExecutor(min(CONNECTIONS, len(jobs))) as threads:
+            futures = [threads.submit(job) for job in jobs]
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            except BaseException:  # Ctrl-C: leaving the block would wait for gigabytes
+                self._abort(threads)
+                raise
+            faults = [fault for future in futures if future in done and (fault := future.exception()) is not None]
+            if faults:
+                self._abort(threads)
+                raise next((fault for fault in faults if not isinstance(fault, StoppedError)), faults[0])
+
+    def _abort(self, threads: ThreadPoolExecutor) -> None:
+        self.stop.set()
+        threads.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,48 @@
+"""`gs://bucket/key` and `s3://bucket/key`, taken apart and put together.
+
+In: text as the user gave it. Out: `Uri`. A place without `://` is a local path.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from spanloom.errors import StorageError
+
+SCHEMES = ("gs", "s3")
+
+
+@dataclass(frozen=True)
+class Uri:
+    """A bucket and a key in it; the key "" is the bucket itself. Keys never begin or end in a slash here."""
+
+    scheme: str
+    bucket: str
+    key: str
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}" + (f"/{self.key}" if self.key else "")
+
+    def __truediv__(self, name: str) -> "Uri":
+        return Uri(self.scheme, self.bucket, f"{self.key}/{name}" if self.key else name)
+
+    @property
+    def name(self) -> str:
+        """The last part of the key, as a file of it would be called."""
+        return self.key.rsplit("/", 1)[-1] or self.bucket
+
+
+def is_uri(place: str | Path) -> bool:
+    """Whether `place` names a store; else it is a path on this machine."""
+    return "://" in str(place)
+
+
+def parse_uri(text: str) -> Uri:
+    """Takes a URI apart. Raises StorageError when it is none of `SCHEMES`, or names no bucket."""
+    scheme, _, rest = text.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme not in SCHEMES or not bucket:
+        raise StorageError(
+            f"{text!r} is neither a local path nor a URI of the form gs://bucket/key or s3://bucket/key",
+            remedy="download it by other means and give the local path" if scheme not in SCHEMES else None,
+        )
+    return Uri(scheme, bucket, key.strip("/"))

@@ -1,0 +1,67 @@
+"""Docker, and the images of this very commit. Without them these tests skip loudly; SPANLOOM_REQUIRE_DOCKER=1 fails."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sources
+from conftest import REPOSITORY
+
+BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
+STEPS = re.findall(r'"([a-z-]+)"', BAKE.split("step = [")[1].split("]")[0])
+BASE = re.findall(r'"BASE_IMAGE" { default = "(.*)" }', BAKE)[0]
+VERSION = re.findall(r'^version = "(.*)"', (REPOSITORY / "pyproject.toml").read_text(), flags=re.MULTILINE)[0]
+NARROW = ("--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
+
+
+def image(step: str) -> str:
+    return f"ghcr.io/spanloom/spanloom-{step}:{VERSION}"
+
+
+def docker(*arguments: object, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["docker", *map(str, arguments)], capture_output=True, text=True, check=check)
+
+
+def _absent(what: str) -> None:
+    if os.environ.get("SPANLOOM_REQUIRE_DOCKER") == "1":
+        pytest.fail(f"Docker and the images are required here, but {what}")
+    pytest.skip(f"{what}: start Docker and run `make images`")
+
+
+def checkout_sha() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "src", "pyproject.toml") else "")
+
+
+@pytest.fixture(scope="session")
+def images() -> dict[str, dict[str, Any]]:
+    """What `docker image inspect` says of the images of this commit, by step, `train` among them."""
+    try:
+        docker("info")
+    except (OSError, subprocess.CalledProcessError):
+        _absent("no Docker answers")
+    found = {}
+    for step in [*STEPS, "train"]:
+        inspected = docker("image", "inspect", image(step), check=False)
+        if inspected.returncode:
+            _absent(f"there is no image {image(step)}")
+        (found[step],) = json.loads(inspected.stdout)
+        made_of = found[step]["Config"]["Labels"]["org.opencontainers.image.revision"]
+        if made_of != checkout_sha():
+            _absent(f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
+    return found
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Four shards of six rows."""
+    return sources.write_source(tmp_path / "source", [sources.rows(6, prefix=f"s{shard}") for shard in range(4)])

@@ -1,0 +1,29 @@
+"""The component declarations as data, for the tests beside this file."""
+
+import importlib
+import re
+from pathlib import Path
+
+from kfp import dsl
+
+from conftest import REPOSITORY
+
+FOLDERS = sorted(path.parent for path in (REPOSITORY / "components").glob("*/component.py"))
+STEPS = [folder.name.replace("_", "-") for folder in FOLDERS]
+
+
+def component(folder: Path) -> dsl.base_component.BaseComponent:
+    declared: dsl.base_component.BaseComponent = getattr(
+        importlib.import_module(f"components.{folder.name}.component"), folder.name
+    )
+    return declared
+
+
+def words(folder: Path) -> tuple[list[str], list[str]]:
+    """Command and arguments; what Kubeflow fills in is a placeholder in braces."""
+    container = component(folder).component_spec.implementation.container
+    return list(container.command), [str(word) for word in container.args]
+
+
+def flags(line: list[str]) -> list[str]:
+    return [word for word in line if re.fullmatch("--[a-z-]+", word)]

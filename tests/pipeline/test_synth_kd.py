@@ -1,0 +1,140 @@
+"""The compiled pipeline: what is committed is what the source says, and the graph is the one of the design."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from pipelines.compile import PIPELINES, compile_pipelines
+from pipelines.placement import Placement
+
+PUBLISHING = {"write-indexed", "assemble-manifest", "validate-alignment"}
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, Any]:
+    spec, _ = yaml.safe_load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text())
+    return dict(spec)
+
+
+def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return dict(spec["root"]["dag"]["tasks"])
+
+
+def compiled(folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None) -> list[Any]:
+    files = compile_pipelines(folder, placement or Placement(), images or {})
+    return [list(yaml.safe_load_all(file.read_text())) for file in files]
+
+
+def test_what_is_committed_is_what_compiles(tmp_path: Path) -> None:
+    for file in compile_pipelines(tmp_path, Placement(), {}):
+        assert file.read_text() == (REPOSITORY / "pipelines" / file.name).read_text(), "run `make compile`"
+    assert {path.stem for path in (REPOSITORY / "pipelines").glob("*.yaml")} == set(PIPELINES)
+
+
+def test_the_graph_is_the_one_of_the_design(committed: dict[str, Any]) -> None:
+    names = {key: task["taskInfo"]["name"] for key, task in tasks(committed).items()}
+    renders, writes = ({f"{step} {n:02d}" for n in range(4)} for step in ("render-shard", "write-indexed"))
+    before = {
+        names[key]: {names[other] for other in task.get("dependentTasks", [])} for key, task in tasks(committed).items()
+    }
+    assert before == {
+        "verify-tokenizer": set(),
+        **{render: {"verify-tokenizer"} for render in renders},
+        "assemble-split": renders,
+        **{f"write-indexed {n:02d}": {"assemble-split", f"render-shard {n:02d}"} for n in range(4)},
+        "assemble-manifest": writes,
+        "validate-alignment": {"assemble-manifest", "verify-tokenizer"},
+    }
+
+
+def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
+    named = {task["taskInfo"]["name"]: task for task in tasks(committed).values()}
+    keys = {task["taskInfo"]["name"]: key for key, task in tasks(committed).items()}
+    for shard in range(4):
+        given = named[f"render-shard {shard:02d}"]["inputs"]["parameters"]["shard"]
+        assert given["runtimeValue"]["constant"] == shard
+        for task, artifact, source in (
+            ("assemble-split", f"ids_{shard:02d}", f"render-shard {shard:02d}"),
+            ("assemble-manifest", f"inventory_{shard:02d}", f"write-indexed {shard:02d}"),
+            (f"write-indexed {shard:02d}", "rendered", f"render-shard {shard:02d}"),
+        ):
+            wired = named[task]["inputs"]["artifacts"][artifact]["taskOutputArtifact"]["producerTask"]
+            assert wired == keys[source]
+
+
+def test_every_task_is_retried_and_what_publishes_is_never_cached(committed: dict[str, Any]) -> None:
+    assert len(tasks(committed)) == 12
+    for task in tasks(committed).values():
+        assert task["retryPolicy"]["maxRetryCount"] >= 1
+        assert float(task["retryPolicy"]["backoffFactor"]) > 1
+        step = task["taskInfo"]["name"].split()[0]
+        assert task.get("cachingOptions", {}).get("enableCache", False) is (step not in PUBLISHING)
+        assert "iterator" not in task, "Kubeflow ignores retries inside ParallelFor"
+
+
+def test_every_container_says_its_command_and_its_size(committed: dict[str, Any]) -> None:
+    for executor in committed["deploymentSpec"]["executors"].values():
+        container = executor["container"]
+        assert container["command"][0] == "spanloom"
+        assert container["args"][-2:] == ["--executor-input", "{{$}}"]
+        for size in ("resourceCpuRequest", "resourceCpuLimit", "resourceMemoryRequest", "resourceMemoryLimit"):
+            assert container["resources"][size]
+        tag = container["image"].rpartition(":")[2]
+        assert re.fullmatch(r"\d+\.\d+\.\d+", tag), "a cache key holds the image's name: no tag that moves"
+
+
+def test_every_task_ends_and_has_a_scratch_volume(committed: dict[str, Any]) -> None:
+    _, platform = yaml.safe_load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text())
+    placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert set(placed) == set(committed["deploymentSpec"]["executors"])
+    for settings in placed.values():
+        assert 0 < int(settings["activeDeadlineSeconds"]) <= 24 * 3600
+        assert [mount["mountPath"] for mount in settings["emptyDirMounts"]] == ["/scratch"]
+
+
+def test_volume_claim_and_node_pool_reach_every_task(tmp_path: Path) -> None:
+    placement = Placement(
+        pvc="datasets",
+        node_selector=(("cloud.google.com/gke-spot", "true"),),
+        tolerations=(("cloud.google.com/gke-spot", "true", "NoSchedule"),),
+    )
+    for _, platform in compiled(tmp_path, placement):
+        for settings in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+            (claim,) = settings["pvcMount"]
+            assert (claim["constant"], claim["mountPath"]) == ("datasets", "/mnt/spanloom")
+            assert settings["nodeSelector"]["labels"] == {"cloud.google.com/gke-spot": "true"}
+            assert settings["tolerations"][0]["effect"] == "NoSchedule"
+
+
+def images_of(spec: dict[str, Any]) -> set[str]:
+    return {executor["container"]["image"] for executor in spec["deploymentSpec"]["executors"].values()}
+
+
+def test_a_lock_pins_every_image(tmp_path: Path) -> None:
+    lock = {
+        image: f"registry.example/{image.split('/')[-1].split(':')[0]}@sha256:{n:064x}"
+        for n, image in enumerate(sorted(images_of(compiled(tmp_path / "a")[1][0])))
+    }
+    for spec, _ in compiled(tmp_path / "b", images=lock):
+        assert images_of(spec) <= set(lock.values())
+
+
+def test_a_lock_that_lacks_an_image_is_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="spanloom-assemble-manifest"):
+        compiled(tmp_path, images={"ghcr.io/spanloom/other:0.1.0": "x"})
+
+
+def test_raw_synth_goes_through_the_converter_first(tmp_path: Path) -> None:
+    spec = compiled(tmp_path)[1][0]
+    dag = tasks(spec)
+    assert dag["synth-kd"]["dependentTasks"] == ["convert-synth"]
+
+
+def test_no_secret_is_compiled_in() -> None:
+    for name in PIPELINES:
+        text = (REPOSITORY / f"pipelines/{name}.yaml").read_text()
+        assert not re.search(r"secret|password|access.?key|BEGIN .*KEY", text, flags=re.IGNORECASE)

@@ -1,0 +1,147 @@
+"""A store that drops connections, answers 503 and damages what it sends: what is asked for is done all the same, or the
+error says that it cannot be."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spanloom.errors import StorageError
+from spanloom.storage.publishing import publish_file, publish_folder
+from spanloom.storage.staging import find, stage_file, stage_folder
+from storage.conftest import Place
+from stores.gcs import CloudStorage
+from stores.proxy import Fault, Proxy, Request, every
+
+Enter = Callable[[dict[str, str]], None]
+BIG = 40 << 20
+
+
+@pytest.fixture
+def proxy(place: Place, enter: Enter) -> Iterator[Proxy]:
+    """Between this process and the store of `place`; fails nothing until it is told to."""
+    proxy = Proxy(place.address)
+    enter(place.through(proxy.address))
+    yield proxy
+    proxy.close()
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_every_kind_of_fault_again_and_again_and_all_arrives(tmp_path: Path, place: Place, proxy: Proxy) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for number in range(12):
+        (here / f"{number:02d}").write_bytes(os.urandom(1000 * number))
+    (here / "big").write_bytes(os.urandom(BIG))
+    faults = (Fault.UNAVAILABLE, Fault.HALF_REQUEST, Fault.LOST_ANSWER, Fault.HALF_ANSWER)
+    proxy.fault = every(3, *faults)
+    publish_folder(here, place.uri, last="00")
+    publish_folder(here, place.uri, last="00")
+    stage_folder(place.uri, tmp_path / "there")
+    assert files(tmp_path / "there") == files(here)
+    assert set(proxy.faults) == set(faults)
+
+
+@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.HALF_REQUEST, Fault.LOST_ANSWER])
+def test_each_piece_of_a_large_upload_may_fail_and_only_that_piece_is_sent_again(
+    tmp_path: Path, place: Place, proxy: Proxy, fault: Fault
+) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(BIG))
+    pieces: list[Request] = []
+
+    def every_other_piece(request: Request) -> Fault | None:
+        if request.bytes < 1 << 20:
+            return None
+        pieces.append(request)
+        return fault if len(pieces) % 2 else None
+
+    proxy.fault = every_other_piece
+    publish_file(path, place.uri / "big")
+    piece_bytes = {"gs": [16 << 20, 16 << 20, 8 << 20], "s3": [32 << 20, 8 << 20]}[place.uri.scheme]
+    assert [piece.bytes for piece in pieces] == [size for size in piece_bytes for _ in range(2)]
+    proxy.fault = lambda _request: None
+    assert stage_file(place.uri / "big", tmp_path / "back").read_bytes() == path.read_bytes()
+
+
+def test_an_answer_that_got_lost_does_not_make_an_upload_its_own_conflict(
+    tmp_path: Path, place: Place, proxy: Proxy
+) -> None:
+    """The object stands, the client does not know, tries again and finds the name taken: by itself."""
+    path = tmp_path / "file"
+    path.write_bytes(b"bytes")
+    proxy.fault = lambda request: Fault.LOST_ANSWER if request.method in ("PUT", "POST") and not proxy.faults else None
+    publish_file(path, place.uri / "file")
+    assert proxy.faults == [Fault.LOST_ANSWER]
+    assert stage_file(place.uri / "file", tmp_path / "back").read_bytes() == b"bytes"
+
+
+def test_a_broken_download_goes_on_where_it_stopped(
+    tmp_path: Path, gs_place: Place, cloud_storage: CloudStorage, enter: Enter
+) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(os.urandom(BIG))
+    publish_file(path, gs_place.uri / "big")
+    proxy = Proxy(
+        gs_place.address, lambda r: Fault.HALF_ANSWER if "alt=media" in r.path and len(proxy.faults) < 2 else None
+    )
+    enter(gs_place.through(proxy.address))
+    cloud_storage.log.clear()
+    stage_file(gs_place.uri / "big", tmp_path / "back")
+    proxy.close()
+    assert (tmp_path / "back").read_bytes() == path.read_bytes()
+    media = [asked or "bytes=0-" for _, path, asked in cloud_storage.log if path.startswith("/download")]
+    firsts = [int(asked.removeprefix("bytes=").partition("-")[0]) for asked in media]
+    assert firsts == [0, BIG // 2, BIG // 2 + BIG // 4]
+
+
+def test_a_download_that_is_damaged_once_is_made_again_and_one_that_always_is_is_said(
+    tmp_path: Path, gs_place: Place, enter: Enter
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(100_000))
+    publish_file(path, gs_place.uri / "file")
+    proxy = Proxy(gs_place.address)
+    enter(gs_place.through(proxy.address))
+    proxy.fault = lambda r: Fault.CHANGED_ANSWER if "alt=media" in r.path and not proxy.faults else None
+    assert stage_file(gs_place.uri / "file", tmp_path / "once").read_bytes() == path.read_bytes()
+    proxy.fault = lambda r: Fault.CHANGED_ANSWER if "alt=media" in r.path else None
+    with pytest.raises(StorageError, match="3 downloads were damaged on the way"):
+        stage_file(gs_place.uri / "file", tmp_path / "there" / "always")
+    assert list((tmp_path / "there").iterdir()) == []
+    proxy.close()
+
+
+def test_a_store_that_never_comes_back_is_given_up_after_the_deadline(
+    tmp_path: Path, place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.5")
+    proxy.fault = lambda _request: Fault.UNAVAILABLE
+    path = tmp_path / "file"
+    path.write_bytes(b"x")
+    for fails in (
+        lambda: publish_file(path, place.uri / "file"),
+        lambda: stage_file(place.uri / "file", tmp_path / "b"),
+    ):
+        proxy.requests.clear()
+        with pytest.raises(StorageError, match=r"no answer to go on with for 0.5 s.*503") as refusal:
+            fails()
+        assert "SPANLOOM_STORAGE_DEADLINE" in (refusal.value.remedy or "")
+        assert len(proxy.requests) > 1
+
+
+def test_a_store_that_is_not_there_is_given_up_too(place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.5")
+    proxy.close()
+    with pytest.raises(StorageError, match="no answer to go on with"):
+        find(place.uri / "file")
+
+
+def test_a_deadline_that_is_no_number_is_said(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "soon")
+    with pytest.raises(StorageError, match="'soon' is not a number of seconds"):
+        find(place.uri / "file")
