@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import Cli
 from megatron_options import TOKENIZER, config, open_dataset
 from spanloom.errors import DatasetError
 from spanloom.manifest import ManifestError
@@ -179,3 +180,25 @@ def test_a_shard_without_documents_has_no_prefix(tmp_path: Path) -> None:
         )
         == 2
     )
+
+
+def test_the_command_prints_and_writes_what_megatrons_flags_take(root: Path, tmp_path: Path, cli: Cli) -> None:
+    written = tmp_path / "blend.json"
+    done = cli("blend", root, "--mount", "/data", "--out", written)
+    assert done.returncode == 0, done.stderr
+    train = "41 /data/train/shard_00_tokens 30 /data/train/shard_01_tokens"
+    assert done.stdout.splitlines() == [
+        f"--data-path {train} --split 100,0,0",
+        f"--per-split-data-args-path {written}",
+    ]
+    expected = {"train": train.split(), "valid": ["3", "/data/valid/shard_00_tokens"], "test": None}
+    assert json.loads(written.read_text()) == expected
+    assert json.loads(cli("blend", root, "--mount", "/data", "--json").stdout) == expected
+    plain = cli("blend", root).stdout.splitlines()
+    assert plain[1:] == [
+        f"--train-data-path {train.replace('/data', str(root))}",
+        f"--valid-data-path 3 {root}/valid/shard_00_tokens",
+    ]
+    cut = cli("blend", root, "--sequence-length", 30)
+    assert cut.returncode == 1
+    assert "shard of valid" in cut.stderr

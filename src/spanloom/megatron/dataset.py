@@ -218,7 +218,7 @@ def _check_config(dataset_path: str | None, config: GPTDatasetConfig) -> None:
         raise DatasetError("no blend was given", remedy="`spanloom blend ROOT` prints one")
     if is_object_storage_path(dataset_path):
         raise DatasetError(
-            "training reads files", where=dataset_path, remedy="mount the bucket, or copy the dataset to a disk"
+            "training reads files", where=dataset_path, remedy="mount the bucket, or `spanloom fetch URI DIR`"
         )
     if config.sequence_length < 2:
         raise DatasetError(

@@ -51,7 +51,7 @@ def gpt(
         config = _config(layers, hidden, heads, dtype, tensor_parallel_size)
     layer = get_gpt_layer_local_spec()
     layer.submodules.self_attention.submodules.core_attention = CausalAttention
-    return GPTModel(
+    model = GPTModel(
         config,
         layer,
         vocab_size=vocab_size,
@@ -59,6 +59,7 @@ def gpt(
         position_embedding_type="learned_absolute",
         share_embeddings_and_output_weights=True,
     )
+    return model.to(dtype)  # Megatron leaves norms and positions in fp32
 
 
 def _config(layers: int, hidden: int, heads: int, dtype: torch.dtype, tensor_parallel_size: int) -> TransformerConfig:

@@ -103,7 +103,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
 
 def collate(samples: list[Sample]) -> dict[str, torch.Tensor]:
-    """Samples of any lengths → `[B, longest]`, padded behind with 0 and without loss; int64 `attention_mask` says where.
+    """Samples of any lengths → `[B, longest]`, padded behind without loss; int64 `attention_mask` says where.
 
     Padding is behind all tokens, so a causal model may do without the attention mask.
     """
