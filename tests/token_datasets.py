@@ -61,12 +61,15 @@ def write_dataset(root: Path, splits: Mapping[str, Sequence[Sequence[Document]]]
     return root
 
 
-def write_manifest(root: Path, shards: int, **changes: Any) -> None:
-    """A manifest of the files as they lie there now; `changes` replaces keys of `content`."""
+def write_manifest(root: Path, shards: int, *, hashed: bool = True, **changes: Any) -> None:
+    """A manifest of the files as they lie there now; `changes` replaces keys of `content`.
+
+    `hashed=False` leaves out the hashes of the `.bin` files, which training does not look at.
+    """
     splits = [split for split in ("train", "valid") if (root / split).is_dir()]
     entries = []
     for number in range(shards):
-        counts = {split: _counts(root, split, number) for split in splits}
+        counts = {split: _counts(root, split, number, hashed) for split in splits}
         rows = sum(entry["sequences"] for entry in counts.values())
         entries.append({"shard": number, "rows_read": rows, "rejected": {}, "rejects_file": None, "splits": counts})
     totals = {
@@ -105,22 +108,22 @@ def write_manifest(root: Path, shards: int, **changes: Any) -> None:
     (root / "manifest.json").write_text(json.dumps(manifest))
 
 
-def _counts(root: Path, split: str, number: int) -> dict[str, Any]:
+def _counts(root: Path, split: str, number: int, hashed: bool) -> dict[str, Any]:
     prefix = root / split / f"shard_{number:02d}_tokens"
-    lengths = [document.tokens.size for document in read_raw(prefix)] if prefix.with_suffix(".idx").is_file() else []
+    lengths = _lengths(prefix) if prefix.with_suffix(".idx").is_file() else np.zeros(0, dtype=np.int32)
     files = [
         {
             "path": path.relative_to(root).as_posix(),
             "bytes": path.stat().st_size,
-            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest() if hashed or path.suffix == ".idx" else "0" * 64,
         }
         for path in sorted((root / split).glob(f"shard_{number:02d}_*"))
     ]
     return {
-        "sequences": len(lengths),
-        "tokens": sum(lengths),
+        "sequences": lengths.size,
+        "tokens": int(lengths.sum(dtype=np.int64)),
         "span_tokens": {},
-        "longest": max(lengths, default=0),
+        "longest": int(lengths.max(initial=0)),
         "fitting": {},
         "files": files,
     }
@@ -129,9 +132,12 @@ def _counts(root: Path, split: str, number: int) -> dict[str, Any]:
 def read_raw(prefix: Path) -> list[Document]:
     """The documents of the shard whose tokens have this prefix, from the bytes alone."""
     stem = str(prefix).removesuffix("_tokens")
-    index = Path(f"{stem}_tokens.idx").read_bytes()
-    (count,) = struct.unpack_from("<Q", index, 18)
-    lengths = struct.unpack_from(f"<{count}i", index, 34)
-    ends = np.cumsum(lengths)[:-1]
+    ends = np.cumsum(_lengths(prefix))[:-1]
     arrays = [np.split(np.fromfile(f"{stem}_{name}.bin", dtype=dtype), ends) for name, dtype in DTYPES.items()]
     return [Document(*each) for each in zip(*arrays, strict=True)]
+
+
+def _lengths(prefix: Path) -> npt.NDArray[np.int32]:
+    index = prefix.with_suffix(".idx").read_bytes()
+    (count,) = struct.unpack_from("<Q", index, 18)
+    return np.frombuffer(index, dtype=np.int32, count=count, offset=34)

@@ -3,19 +3,15 @@
 In: a blend of token prefixes and a `GPTDatasetConfig`, through `BlendedMegatronDatasetBuilder`. Out: upstream's
 dictionary, `loss_mask` from the disk, and `span_id`.
 
-Sampling, shuffling, epochs, blending and caching stay upstream's. The low-level dataset hands out tokens, mask and span
-packed into one int64 a position; upstream cuts and shifts those as if they were tokens, and they are unpacked after:
-
-    bit    0 … 31   32 … 39    40 … 47
-           token    lossmask   span
-
-`tokens` and `labels` are the same stream cut one position apart. Supervision on disk is label-aligned (position t
-describes token t + 1), so it is read off the positions of `tokens`. The last position of a document is EOD with mask 0
-and span 0, so a packed EOD equals EOD, and upstream's resets of positions and attention at EOD work as they do.
+Sampling, shuffling, epochs, blending, cutting and caching stay upstream's: it asks the low-level dataset for the parts
+of a sample, and gets tokens. That dataset remembers which positions it gave, and hands out the lossmask and span of
+exactly those. Supervision on disk is label-aligned (position t describes token t + 1), so position t of a sample has
+the supervision of its label.
 """
 
 import hashlib
 import json
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +30,6 @@ from spanloom.megatron.batch import encode_wire
 from spanloom.megatron.check import open_parallel
 from spanloom.megatron.shard import ARRAYS, Shard, check_tokenizer, open_shard
 
-_MASK_SHIFT, _SPAN_SHIFT = 32, 40
-_TOKEN_BITS, _MASK_BITS = (1 << _MASK_SHIFT) - 1, 0xFF
 _NO_PAD = -1
 """Stock code rewrites pad ids to 0, which eats EOD where a tokenizer pads with it. Our documents hold no pads."""
 
@@ -61,8 +55,8 @@ def dataset_tokenizer(content: dict[str, Any]) -> DatasetTokenizer:
     return DatasetTokenizer(**{key: made[key] for key in ("name", "sha256", "vocab_size", "eod")})
 
 
-class PackedShard:
-    """The low-level dataset: tokens, lossmask and span of a shard as one int64 a position.
+class SupervisedShard:
+    """The low-level dataset: tokens for upstream, and the supervision of the tokens that it took last.
 
     Reads through Megatron's own readers; positions come from the tokens' index, which the other two share.
     """
@@ -72,6 +66,7 @@ class PackedShard:
         self.tokens, self.mask, self.span = (
             IndexedDataset(str(shard.prefixes[name]), multimodal=False, mmap=mmap) for name in ARRAYS
         )
+        self._taken = _Taken()
 
     @property
     def path_prefix(self) -> str:
@@ -79,26 +74,45 @@ class PackedShard:
 
     @property
     def sequence_lengths(self) -> npt.NDArray[np.int32]:
-        lengths: npt.NDArray[np.int32] = self.tokens.index.sequence_lengths
+        lengths: npt.NDArray[np.int32] = self.tokens.sequence_lengths
         return lengths
 
     @property
     def document_indices(self) -> npt.NDArray[np.int64]:
-        documents: npt.NDArray[np.int64] = self.tokens.index.document_indices
+        documents: npt.NDArray[np.int64] = self.tokens.document_indices
         return documents
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[np.int64]:
-        """Positions `offset` up to `offset + length`, or the end, of sequence `idx`: packed int64 [length]."""
-        index = self.tokens.index
-        begin = int(index.sequence_pointers[idx]) // 4 + offset
-        count = int(index.sequence_lengths[idx]) - offset if length is None else int(length)
-        packed: npt.NDArray[np.int64] = self.tokens.bin_reader.read(np.int32, count, begin * 4).astype(np.int64)
-        packed |= self.mask.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _MASK_SHIFT
-        packed |= self.span.bin_reader.read(np.uint8, count, begin).astype(np.int64) << _SPAN_SHIFT
-        return packed
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[np.int32]:
+        """Tokens `offset` up to `offset + length`, or the end, of sequence `idx`, remembered as taken."""
+        tokens: npt.NDArray[np.int32] = self.tokens.get(idx, offset, length)
+        self._taken.parts.append((int(self.tokens.index.sequence_pointers[idx]) // 4 + offset, tokens.size))
+        return tokens
+
+    def forget(self) -> None:
+        """Begins a sample."""
+        self._taken.parts.clear()
+
+    def supervision(self, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Loss mask float32 and span int64 of the first `length` positions taken since `forget`, 0 beyond the last."""
+        return self._read(self.mask, np.float32, length), self._read(self.span, np.int64, length)
+
+    def _read(self, dataset: IndexedDataset, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
+        read = dataset.bin_reader.read
+        values = np.concatenate([read(np.uint8, count, begin) for begin, count in self._taken.parts], dtype=dtype)
+        return values[:length] if values.size >= length else np.pad(values, (0, length - values.size))
+
+
+class _Taken(threading.local):
+    """Parts of the sample that a thread is reading, `(first position, count)`. Loaders may read in several threads."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int]] = []
+
+    def __reduce__(self) -> tuple[type["_Taken"], tuple[()]]:
+        return _Taken, ()  # on the way to a worker process nothing is being read
 
 
 class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no types
@@ -114,7 +128,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
     """
 
     @staticmethod
-    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> PackedShard:
+    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
         _check_config(dataset_path, config)
         shard = open_shard(Path(dataset_path))
         tokenizer = config.tokenizer
@@ -137,15 +151,15 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
                 where=dataset_path,
                 remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
             )
-        return PackedShard(shard, mmap=config.mmap_bin_files)
+        return SupervisedShard(shard, mmap=config.mmap_bin_files)
 
     @staticmethod
-    def numel_low_level_dataset(low_level_dataset: PackedShard) -> int:
+    def numel_low_level_dataset(low_level_dataset: SupervisedShard) -> int:
         return len(low_level_dataset)
 
     def __init__(
         self,
-        indexed_dataset: PackedShard,
+        indexed_dataset: SupervisedShard,
         dataset_path: str | None,
         indexed_indices: npt.NDArray[np.int32],
         num_samples: int | None,
@@ -184,19 +198,14 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
 
     def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
         """Sample `idx`; None gives one that carries no loss, as upstream's does."""
+        self.dataset.forget()
         item: dict[str, torch.Tensor] = super().__getitem__(idx)
-        packed = item["tokens"]
-        item["tokens"] = packed & _TOKEN_BITS
-        item["labels"] = item["labels"] & _TOKEN_BITS
-        supervision = packed >> _MASK_SHIFT
-        mask, span = supervision & _MASK_BITS, supervision >> (_SPAN_SHIFT - _MASK_SHIFT)
+        mask, span = self.dataset.supervision(item["tokens"].numel())
         if not self.config.add_extra_token_to_sequence:
             mask[-1] = span[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
         if idx is None:
-            mask.zero_()
-            span.zero_()
-        item["loss_mask"] = mask.to(torch.float32)
-        item["span_id"] = span
+            mask[:] = span[:] = 0
+        item["loss_mask"], item["span_id"] = torch.from_numpy(mask), torch.from_numpy(span)
         return item
 
 
