@@ -3,11 +3,12 @@
 samples   samples a second of `SpanGPTDataset` and of Megatron's own `GPTDataset`, over the same shard and index
 loss      `span_loss_func` against a plain masked mean, forward and backward, at a batch of real size
 index     opening a shard of very many documents and building its sample index: seconds, and memory at its peak
+
+All on one thread, in seconds of processor time: what else runs on the machine disturbs them little.
 """
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,7 @@ def main() -> None:
 
 def samples(work: Path, sequence_length: int, runs: int) -> tuple[list[float], list[float]]:
     """Seconds a sample of ours and of the stock class, run by run, over conversations of about 600 tokens."""
+    import torch
     from megatron.core.datasets.gpt_dataset import GPTDataset
 
     from spanloom.megatron.dataset import SpanGPTDataset
@@ -73,6 +75,7 @@ def samples(work: Path, sequence_length: int, runs: int) -> tuple[list[float], l
         lengths = np.random.default_rng(0).integers(200, 1000, 6000).tolist()
         write_dataset(root, {"train": random_shards(0, [lengths])})
     datasets = [_open(kind, root, work, sequence_length) for kind in (SpanGPTDataset, GPTDataset)]
+    torch.set_num_threads(1)
     indices = range(min(500, len(datasets[0])))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(runs):
@@ -158,7 +161,9 @@ def _seconds(run: Callable[[], Any]) -> float:
 
 
 def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Bytes resident at most. Not rusage's: that counts what the parent held when it forked."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
 
 
 if __name__ == "__main__":

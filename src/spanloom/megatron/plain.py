@@ -18,7 +18,8 @@ from torch.utils.data import Dataset
 
 from spanloom.errors import DatasetError
 from spanloom.megatron.blend import blend
-from spanloom.megatron.shard import ARRAYS, Shard, open_shard, read_content, read_lengths
+from spanloom.megatron.reader import ShardReader, open_shard_reader
+from spanloom.megatron.shard import open_shard, read_content
 
 Sample = dict[str, torch.Tensor]
 IGNORED = -100
@@ -30,13 +31,16 @@ class _Split:
 
     def __init__(self, root: Path, split: str) -> None:
         prefixes = blend(read_content(root), root, split).prefixes
-        self.shards = [_open(Path(prefix)) for prefix in prefixes]
-        lengths = [read_lengths(shard.prefixes["tokens"], np.int32) for shard in self.shards]
+        shards = [_open(Path(prefix)) for prefix in prefixes]
+        lengths = [shard.lengths(0, shard.sequences) for shard in shards]
         self.ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         self._begins = np.cumsum([0, *(int(each.sum(dtype=np.int64)) for each in lengths)])
         self._arrays = [
-            {name: np.memmap(_data(shard, name), dtype=dtype, mode="r") for name, dtype in ARRAYS.items()}
-            for shard in self.shards
+            {
+                name: np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=dtype, mode="r")
+                for name, (prefix, dtype) in shard.arrays.items()
+            }
+            for shard in shards
         ]
 
     def read(self, name: str, first: int, last: int) -> npt.NDArray[Any]:
@@ -128,18 +132,9 @@ def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"input_ids": batch["tokens"], "attention_mask": batch["attention_mask"], "labels": labels}
 
 
-def _open(prefix: Path) -> Shard:
+def _open(prefix: Path) -> ShardReader:
     shard = open_shard(prefix)
-    lengths = {name: read_lengths(shard.prefixes[name], dtype) for name, dtype in ARRAYS.items()}
-    for name, dtype in ARRAYS.items():
-        items, rest = divmod(_data(shard, name).stat().st_size, dtype.itemsize)
-        if rest or items != lengths[name].sum(dtype=np.int64) or not np.array_equal(lengths[name], lengths["tokens"]):
-            raise DatasetError("this array does not lie parallel to the tokens", where=str(shard.prefixes[name]))
-    return shard
-
-
-def _data(shard: Shard, name: str) -> Path:
-    return shard.prefixes[name].with_name(shard.prefixes[name].name + ".bin")
+    return open_shard_reader(prefix.parent.parent, shard.split, shard.number, shard.content["arrays"])
 
 
 def _in_range(index: int, length: int) -> int:

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from spanloom import manifest
 from spanloom.errors import DatasetError
 from spanloom.inventory import listed_files
-from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
 from spanloom.storage import sha256_file
 
 ARRAYS: dict[str, np.dtype[Any]] = {
@@ -117,12 +115,3 @@ def check_tokenizer(content: dict[str, Any], *, eod: int | None, sha256: str | N
             where=str(where),
             remedy=f"train with the tokenizer of the dataset ({made['name']})",
         )
-
-
-def read_lengths(prefix: Path, dtype: npt.DTypeLike) -> npt.NDArray[np.int32]:
-    """Length of each sequence, from the `.idx`: int32 [N]. Raises DatasetError when it is no index of this dtype."""
-    path = prefix.with_name(prefix.name + ".idx")
-    header = np.fromfile(path, dtype=np.uint8, count=34).tobytes()
-    if not header.startswith(INDEX_MAGIC) or header[17] != DTYPE_CODES[np.dtype(dtype)]:
-        raise DatasetError(f"this is not an IndexedDataset index of {np.dtype(dtype)}", where=str(path))
-    return np.fromfile(path, dtype=np.int32, count=int.from_bytes(header[18:26], "little"), offset=34)
