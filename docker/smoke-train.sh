@@ -16,6 +16,7 @@ RUN_AS=$(id -u):$(id -g)
 export DATASET OUTPUT RUN_AS
 train() { docker compose -f docker/train.yaml run --rm --no-TTY train; }
 losses() { sed 's/, "seconds".*/}/' "$out/log.jsonl"; }
+trap 'docker compose -f docker/train.yaml down >/dev/null 2>&1 || true' EXIT
 say() { printf 'smoke-train: %s\n' "$*" >&2; }
 
 say "6 steps on two processes"

@@ -66,6 +66,11 @@ def test_megatron_reads_in_the_images_that_need_it(images: Images) -> None:
         assert inside(step, "python", "-W", "ignore", "-c", said).endswith("False")
 
 
+def test_training_starts_in_its_image(images: Images) -> None:
+    assert "--index-cache" in inside("train", "python", "-m", "spanloom.megatron.training", "--help")
+    assert inside("train", "python", "-c", "import tensorboard; print(tensorboard.__name__)") == "tensorboard"
+
+
 def test_kfp_is_in_no_image(images: Images) -> None:
     for step in ALL:
         assert docker("run", *NARROW, image(step), "python", "-c", "import kfp", check=False).returncode != 0

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from spanloom.megatron import training
 from spanloom.megatron.stream import Layout
-from token_datasets import random_document, write_dataset, write_manifest
+from token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
 
 STEPS = 8
 OPTIONS = {
@@ -128,6 +128,27 @@ def test_bfloat16_stays_close_to_float32(root: Path, unbroken: Path, tmp_path: P
     for mine, exact in zip(log(tmp_path / "output"), log(unbroken), strict=True):
         assert mine["analysis_tokens"] == exact["analysis_tokens"]
         assert mine["loss"] == pytest.approx(exact["loss"], rel=1e-2)
+
+
+@pytest.mark.parametrize(("trained", "other"), [("analysis", "final"), ("final", "analysis")])
+def test_the_span_with_the_weight_is_learned_and_the_other_is_not(tmp_path: Path, trained: str, other: str) -> None:
+    """Reasoning counts up through 0 … 9, answers through 20 … 29: each is learned in a few steps, from its own loss."""
+    span = np.array([0] * 4 + [1] * 14 + [2] * 14 + [0], dtype=np.uint8)
+    tokens = np.concatenate([np.arange(4) + 40, np.arange(14) % 10, 20 + np.arange(14) % 10, [0, EOD]])[:-1]
+    tokens[-1] = EOD
+    # Label-aligned: position t holds the span of token t + 1.
+    labels = np.append(span[1:], 0).astype(np.uint8)
+    document = Document(tokens.astype(np.int32), (labels > 0).astype(np.uint8), labels)
+    root = write_dataset(tmp_path / "root", {"train": [[document] * 20]})
+    weights = {f"{trained}_weight": 1.0, f"{other}_weight": 0.0}
+    run = {"steps": 40, "warmup": 2, "learning_rate": 0.01, "sequence_length": 33, "save_interval": 40}
+    finish(start(root, tmp_path / "output", **run, **weights))
+    records = log(tmp_path / "output")
+    first, last = records[0], records[-1]
+    assert first[f"{trained}_loss"] == pytest.approx(np.log(VOCAB_SIZE), abs=0.2)
+    assert last[f"{trained}_loss"] < 0.5
+    assert last[f"{other}_loss"] > 3.0
+    assert last[f"{other}_weight"] == 0.0
 
 
 def refused(capsys: pytest.CaptureFixture[str], *given: Any, **changes: Any) -> str:
