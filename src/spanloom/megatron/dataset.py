@@ -12,7 +12,9 @@ the supervision of its label.
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,15 +60,17 @@ def dataset_tokenizer(content: dict[str, Any]) -> DatasetTokenizer:
 class SupervisedShard:
     """The low-level dataset: tokens for upstream, and the supervision of the tokens that it took last.
 
-    Reads through Megatron's own readers; positions come from the tokens' index, which the other two share.
+    Positions come from the tokens' index, whose lengths the other two share.
     """
 
     def __init__(self, shard: Shard, *, mmap: bool) -> None:
-        self.shard = shard
-        self.tokens, self.mask, self.span = (
-            IndexedDataset(str(shard.prefixes[name]), multimodal=False, mmap=mmap) for name in ARRAYS
-        )
+        self.shard, self._mmap = shard, mmap
+        self.tokens = IndexedDataset(str(shard.prefixes["tokens"]), multimodal=False, mmap=mmap)
+        self._mask, self._span = (_reader(shard.prefixes[name], mmap) for name in ("lossmask", "span"))
         self._taken = _Taken()
+
+    def __reduce__(self) -> Any:
+        return partial(SupervisedShard, mmap=self._mmap), (self.shard,)  # a worker process opens the files itself
 
     @property
     def path_prefix(self) -> str:
@@ -97,11 +101,10 @@ class SupervisedShard:
 
     def supervision(self, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Loss mask float32 and span int64 of the first `length` positions taken since `forget`, 0 beyond the last."""
-        return self._read(self.mask, np.float32, length), self._read(self.span, np.int64, length)
+        return self._read(self._mask, np.float32, length), self._read(self._span, np.int64, length)
 
-    def _read(self, dataset: IndexedDataset, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
-        read = dataset.bin_reader.read
-        values = np.concatenate([read(np.uint8, count, begin) for begin, count in self._taken.parts], dtype=dtype)
+    def _read(self, read: "_Read", dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
+        values = np.concatenate([read(begin, begin + count) for begin, count in self._taken.parts], dtype=dtype)
         return values[:length] if values.size >= length else np.pad(values, (0, length - values.size))
 
 
@@ -111,8 +114,18 @@ class _Taken(threading.local):
     def __init__(self) -> None:
         self.parts: list[tuple[int, int]] = []
 
-    def __reduce__(self) -> tuple[type["_Taken"], tuple[()]]:
-        return _Taken, ()  # on the way to a worker process nothing is being read
+
+_Read = Callable[[int, int], npt.NDArray[np.uint8]]
+
+
+def _reader(prefix: Path, mmap: bool) -> _Read:
+    """Positions `first` up to, not including, `last`; through Megatron's file reader where files are not mapped."""
+    if mmap:
+        # Megatron's mapped reader builds an array anew at each call; a slice takes a quarter of that.
+        whole = np.asarray(np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=np.uint8, mode="r"))
+        return lambda first, last: whole[first:last]
+    read = IndexedDataset(str(prefix), multimodal=False, mmap=False).bin_reader.read
+    return lambda first, last: read(np.uint8, last - first, first)
 
 
 class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no types
