@@ -28,6 +28,7 @@ from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_b
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
+from spanloom.report.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import REPORT_HTML, REPORT_JSON, remove_views
 from spanloom.split import valid_threshold
@@ -255,11 +256,12 @@ class _Validator:
 
 @contextmanager
 def _validator() -> Iterator[_Validator]:
-    """A process for validation alone. It loads torch and Megatron, which takes seconds, while others still render, and
-    keeps their memory out of this one."""
+    """A process for validation alone. It loads torch, Megatron and matplotlib, which takes seconds, while others still
+    render, and keeps their memory out of this one."""
     counters = Counters(1)
     with process_pool(1, counters) as pool:
         pool.submit(load_reader)
+        pool.submit(load_plotting)
         yield _Validator(pool, counters)
         pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
 
