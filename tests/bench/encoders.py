@@ -126,44 +126,52 @@ CANDIDATES = {
 }
 
 
-def measure(
-    source: Path, work: Path, tokenizer: Path, repeats: int, stride: int, say: Callable[[str], None]
-) -> dict[str, Any]:
-    """Every candidate over `source`, `repeats` times in turns. `stride` n: of the code points every n-th; 0: none."""
-    installed, skipped = {}, []
+def installed(say: Callable[[str], None]) -> dict[str, str]:
+    """Version of each candidate that is there; of the others, how to get them."""
+    found = {}
     for name, candidate in CANDIDATES.items():
         try:
-            installed[name] = version(candidate.package)
+            found[name] = version(candidate.package)
         except PackageNotFoundError:
-            skipped.append({"name": name, "install": f"pip install -c constraints.txt {candidate.package}"})
-            say(f"{name} is not installed: {skipped[-1]['install']}")
-    if "HF tokenizers" in installed:
+            say(f"{name} is skipped: pip install -c constraints.txt {candidate.package}")
+    return found
+
+
+def measure(
+    source: Path, work: Path, tokenizer: Path, repeats: range, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Every candidate that is installed over `source`, once a repeat, in turns."""
+    versions = installed(say)
+    if "HF tokenizers" in versions:
         write_tokenizer_json(tokenizer, work / "o200k_plain.json", specials=False)
     trials = []
-    for repeat in range(repeats):
-        for name in installed:
-            trial = {"encoder": name, "repeat": repeat, **json.loads(_child(name, source, work, tokenizer))}
-            say(f"run {repeat + 1}, {name}: {trial['tokens']:,} tokens in {trial['seconds']:.2f} s")
-            trials.append(trial)
-    points = {}
-    if stride:
-        for name in installed:
-            _child(name, source, work, tokenizer, "--points", str(work / f"points_{_slug(name)}.npz"), str(stride))
-            points[name] = different_points(
-                work / f"points_{_slug(RECORD)}.npz", work / f"points_{_slug(name)}.npz", stride
-            )
-            say(f"{name}: {points[name]:,} code points of {CODE_POINTS // stride:,} differ from openai-harmony")
-        for name in installed:
-            (work / f"points_{_slug(name)}.npz").unlink()
-    return {
-        "trials": trials,
-        "versions": installed,
-        "skipped": skipped,
-        "points": {"stride": stride, "contexts": list(CONTEXTS), "different": points},
-    }
+    for repeat in repeats:
+        for name, at in versions.items():
+            timed = json.loads(_child(name, source, work, tokenizer))
+            trials.append({"encoder": name, "version": at, "repeat": repeat, **timed})
+            say(f"run {repeat + 1}, {name}: {timed['tokens']:,} tokens in {timed['seconds']:.2f} s")
+    return trials
 
 
-def summary(trials: list[dict[str, Any]], versions: dict[str, str], points: dict[str, int]) -> list[dict[str, Any]]:
+def measure_points(work: Path, tokenizer: Path, stride: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """On how many code points (every `stride`-th) each candidate differs from openai-harmony in any context."""
+    versions = installed(say)
+    if "HF tokenizers" in versions:
+        write_tokenizer_json(tokenizer, work / "o200k_plain.json", specials=False)
+    record, other = work / "points_record.npz", work / "points_other.npz"
+    _child(RECORD, work, work, tokenizer, "--points", str(record), str(stride))
+    different = {RECORD: 0}
+    for name in versions:
+        if name != RECORD:
+            _child(name, work, work, tokenizer, "--points", str(other), str(stride))
+            different[name] = different_points(record, other)
+            say(f"{name}: {different[name]:,} of {len(range(0, CODE_POINTS, stride)):,} code points differ")
+    for file in (record, other):
+        file.unlink(missing_ok=True)
+    return {"stride": stride, "contexts": list(CONTEXTS), "versions": versions, "different": different}
+
+
+def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A line a candidate: medians over repeats; the ratio to tiktoken is taken within a repeat."""
     floor = {trial["repeat"]: trial for trial in trials if trial["encoder"] == FLOOR}
     record = {trial["digest"] for trial in trials if trial["encoder"] == RECORD}
@@ -178,22 +186,21 @@ def summary(trials: list[dict[str, Any]], versions: dict[str, str], points: dict
         lines.append(
             {
                 "encoder": name,
-                "version": versions.get(name),
+                "version": own[-1]["version"],
                 "tokens": own[0]["tokens"],
                 "rate": median(trial["tokens"] / trial["seconds"] for trial in own),
                 "ratio": median(ratios) if ratios else None,
                 "startup": median(trial["startup"] for trial in own),
                 "equal": {trial["digest"] for trial in own} == record if record else None,
-                "different_points": points.get(name),
             }
         )
     return lines
 
 
-def different_points(record: Path, other: Path, stride: int) -> int:
+def different_points(record: Path, other: Path) -> int:
     """How many code points give other ids than the record's in any of the contexts."""
     one, two = np.load(record), np.load(other)
-    wrong = np.zeros(len(range(0, CODE_POINTS, stride)), dtype=np.bool_)
+    wrong = np.zeros(one["lengths_0"].size, dtype=np.bool_)
     for context in range(len(CONTEXTS)):
         sides = [
             padded(side[f"tokens_{context}"], side[f"lengths_{context}"].astype(np.int64), width=24)
@@ -234,10 +241,6 @@ def _child(name: str, source: Path, work: Path, tokenizer: Path, *more: str) -> 
     return run([*command, "--tokenizer", str(tokenizer), *more], {**environment(), **one_thread}).stdout
 
 
-def _slug(name: str) -> str:
-    return name.replace(" ", "_").replace(",", "")
-
-
 def _contents(source: Path) -> Iterator[list[str]]:
     """The texts of user and assistant messages, batch by batch; system and developer messages repeat."""
     import pyarrow.parquet as pq
@@ -253,7 +256,7 @@ def _time_contents(name: str, source: Path, asset: Path, work: Path) -> dict[str
     batches = list(_contents(source))
     clock = time.perf_counter()
     encode = CANDIDATES[name].load(asset, work)
-    encode(["a"])
+    encode(["a", "é", "字"])  # whatever is made at first use, such as the guard's tables, is start-up
     startup, seconds, tokens, digest = time.perf_counter() - clock, 0.0, 0, hashlib.sha256()
     for batch in batches:
         clock = time.perf_counter()
