@@ -95,7 +95,10 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
     }
     steps["validate-alignment"] = _marginal(lines["validation"], "validate-alignment", "tokens")
     writing = [
-        {**same[0], **{name: median(line[name] for line in same) for name in same[0] if isinstance(same[0][name], float)}}
+        {
+            **same[0],
+            **{name: median(line[name] for line in same) for name in same[0] if isinstance(same[0][name], float)},
+        }
         for same in zip(*lines["writing"], strict=True)
     ]
     return {
@@ -110,11 +113,15 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
 
 
 def _marginal(runs: list[list[dict[str, Any]]], stage: str, amount: str) -> dict[str, float]:
-    """Of a stage that was measured at both sizes: the median of the rates between them, and of what it costs at none."""
+    """Of a stage that was measured at both sizes: medians of the rate between them and of what it costs at none."""
     pairs = [_sizes(run, stage) for run in runs]
     rates = [marginal(small[amount], small["seconds"], big[amount], big["seconds"]) for small, big in pairs]
     fixed = [small["seconds"] - small[amount] / rate for (small, _), rate in zip(pairs, rates, strict=True)]
-    return {"rate": median(rates), "fixed": median(fixed), "whole_rate": median(b[amount] / b["seconds"] for _, b in pairs)}
+    return {
+        "rate": median(rates),
+        "fixed": median(fixed),
+        "whole_rate": median(b[amount] / b["seconds"] for _, b in pairs),
+    }
 
 
 def _write_rates(runs: list[list[dict[str, Any]]]) -> dict[str, float]:
@@ -127,9 +134,7 @@ def _write_rates(runs: list[list[dict[str, Any]]]) -> dict[str, float]:
         found["step_of_raw_marginal"].append((big["raw"] - small["raw"]) / (net["big"] - net["small"]))
         found["rate"].append(marginal(small["bytes"], small["seconds"], big["bytes"], big["seconds"]))
         by_stage = {line["stage"]: line["seconds"] for line in lines}
-        found["writer_of_raw"].append(
-            by_stage["raw tofile and fsync"] / by_stage["writer alone, without hashing"]
-        )
+        found["writer_of_raw"].append(by_stage["raw tofile and fsync"] / by_stage["writer alone, without hashing"])
     return {name: median(values) for name, values in found.items()}
 
 

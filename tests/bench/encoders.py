@@ -179,7 +179,8 @@ def summary(trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for name in dict.fromkeys(trial["encoder"] for trial in trials):
         own = [trial for trial in trials if trial["encoder"] == name]
         ratios = [
-            (trial["tokens"] / trial["seconds"]) / (floor[trial["repeat"]]["tokens"] / floor[trial["repeat"]]["seconds"])
+            (trial["tokens"] / trial["seconds"])
+            / (floor[trial["repeat"]]["tokens"] / floor[trial["repeat"]]["seconds"])
             for trial in own
             if trial["repeat"] in floor
         ]

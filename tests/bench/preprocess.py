@@ -1,11 +1,12 @@
 """Megatron's own route: what its tools/preprocess_data.py does, in its shape, for one process.
 
-In: JSON lines with the conversations already rendered to text (that is not timed). Out: one `.bin` and `.idx` of tokens.
+In: JSON lines with conversations already rendered to text, which is not timed. Out: one `.bin` and `.idx` of tokens.
 `python -m bench.preprocess TEXT OUT --tokenizer FILE --kind tiktoken|hf` prints its tokens as JSON.
 
-The wheel does not carry the tool, so this is written after it: read a line, parse, tokenize, append EOD, `add_document`.
-What it lacks beside `spanloom build`: loss mask and spans, splits, checks, manifest, validation, row tables. And specials
-are read out of the text: content that spells `<|end|>` becomes a token, the injection that openai-harmony rules out.
+The wheel does not carry the tool, so this is written after it: read a line, parse, tokenize, append EOD,
+`add_document`. What it lacks beside `spanloom build`: loss mask and spans, splits, checks, manifest, validation, row
+tables. And specials are read out of the text: content that spells `<|end|>` becomes a token, the injection that
+openai-harmony rules out.
 """
 
 import argparse

@@ -99,7 +99,9 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
                     audited += auditor.audit(shard.index, places, conversations, rendered)
                     clock.lap("audit")
                     columns = {name: batch.columns[name] for name in METADATA_COLUMNS}
-                    writer.write(np.arange(len(batch)) + batch.first_row, columns | {"synth_id": ids}, rendered.documents)
+                    writer.write(
+                        np.arange(len(batch)) + batch.first_row, columns | {"synth_id": ids}, rendered.documents
+                    )
                     clock.lap("write rendered part")
                     rows, tokens = rows + len(batch), tokens + rendered.documents.tokens.size
                     size += sum(len(text or "") for text in batch.columns["messages_json"])
@@ -113,7 +115,10 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     amounts = {"rows": rows, "tokens": tokens}
     for stage in (*order, "write rendered part"):
         yield {"stage": stage, "seconds": clock.seconds[stage], **amounts}
-    yield {"stage": "sum of these", "seconds": sum(clock.seconds[stage] for stage in (*order, "write rendered part"))} | {
+    yield {
+        "stage": "sum of these",
+        "seconds": sum(clock.seconds[stage] for stage in (*order, "write rendered part")),
+    } | {
         **amounts,
         "json_characters": size,
         "rendered_bytes": written,

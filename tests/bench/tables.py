@@ -41,7 +41,7 @@ def terminal(sheet: Sheet) -> Table:
 def markdown(sheet: Sheet) -> str:
     lines = [f"| {' | '.join(sheet.columns)} |", f"|---{'|--:' * (len(sheet.columns) - 1)}|"]
     lines += [f"| {' | '.join(row)} |" for row in sheet.rows]
-    return "\n".join([f"{sheet.title}:", "", *lines, *([""] + [sheet.caption] if sheet.caption else [])])
+    return "\n".join([f"{sheet.title}:", "", *lines, *(["", sheet.caption] if sheet.caption else [])])
 
 
 def all_tables(results: Results) -> Iterator[Sheet]:
@@ -91,7 +91,10 @@ def processes(lines: list[dict[str, Any]]) -> Sheet:
         rows=[
             (
                 line["route"],
-                *(_number(line.get(f"{name}_seconds_per_million")) for name in ("render", "split", "write", "validate")),
+                *(
+                    _number(line.get(f"{name}_seconds_per_million"))
+                    for name in ("render", "split", "write", "validate")
+                ),
                 *(_mib(line[f"{name}_peak"]) for name in ("parent", "worker", "validator")),
                 {None: "–", True: "YES", False: "no"}[line["torch_in_worker"]],
             )
@@ -104,7 +107,7 @@ def peers_sheet(results: Results) -> Sheet:
     lines, equal = results["peers"]["summary"], results["peers"]["equal"]
     return Sheet(
         key="peers",
-        title=f"Other routes, one process, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']} runs",
+        title=f"Other routes, one process, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']}",
         columns=("route", "tokens/s", "of plain", "start-up", "equal to the record", "what it lacks"),
         rows=[
             (
@@ -168,9 +171,18 @@ def steps(results: Results) -> Sheet:
     plain = plain_rate(results)
     found = summary["steps"]
     rows = [
-        ("render-shard, 1 worker", _rate(found["render-shard"]["rate"]), _of(found["render-shard"]["rate"], plain))
-        + (_seconds(found["render-shard"]["fixed"]),),
-        ("assemble-split", f"{found['assemble-split']['rate']:,.0f} rows/s", "", _seconds(found["assemble-split"]["fixed"])),
+        (
+            "render-shard, 1 worker",
+            _rate(found["render-shard"]["rate"]),
+            _of(found["render-shard"]["rate"], plain),
+            _seconds(found["render-shard"]["fixed"]),
+        ),
+        (
+            "assemble-split",
+            f"{found['assemble-split']['rate']:,.0f} rows/s",
+            "",
+            _seconds(found["assemble-split"]["fixed"]),
+        ),
         ("write-indexed", f"{summary['write']['rate'] / 1e6:,.0f} MB/s", "", ""),
         (
             "validate-alignment",
@@ -193,7 +205,9 @@ def writing(summary: dict[str, Any]) -> Sheet:
     rows = []
     for line in summary["writing"]:
         name = line["stage"] + (f", {line['size']}" if "size" in line else "")
-        rows.append((name, f"{line['seconds']:.3f}", f"{line['bytes'] / 1e6:,.0f}", _mb(line["bytes"], line["seconds"])))
+        rows.append(
+            (name, f"{line['seconds']:.3f}", f"{line['bytes'] / 1e6:,.0f}", _mb(line["bytes"], line["seconds"]))
+        )
         if "hashing" in line:
             net = line["seconds"] - line["hashing"]
             rows += [
@@ -253,7 +267,9 @@ def memory(found: dict[str, Any]) -> Sheet:
 
 def plain_rate(results: Results) -> float | None:
     """The plain route's tokens a second, where it was measured."""
-    return next((line["whole"] for line in results.get("speed", {}).get("summary", []) if line["route"] == "plain"), None)
+    return next(
+        (line["whole"] for line in results.get("speed", {}).get("summary", []) if line["route"] == "plain"), None
+    )
 
 
 def _sizes(line: dict[str, Any]) -> str:
