@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import alone, encoders, memory, peers, speed, tables
+from bench import alone, bars, encoders, memory, peers, speed, tables
 from bench.corpus import conversations_source, tiny_source
 from bench.processes import METHOD
 from spanloom.harmony.tokenizer import load_encoding, locate_asset, verify_asset
@@ -66,7 +66,7 @@ def main() -> None:
         given.json.parent.mkdir(parents=True, exist_ok=True)
         given.json.write_text(json.dumps(results, indent=1) + "\n")
     console.print()
-    for table in tables.all_tables(results):
+    for table in [*tables.all_tables(results), bars.sheet(results)]:
         console.print(tables.terminal(table), "", sep="\n")
 
 

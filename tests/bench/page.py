@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from bench import tables
+from bench import bars, tables
 from bench.speed import PLAIN
 
 PLOT_NAME = "performance.svg"
@@ -22,7 +22,7 @@ def fill(page: str, sheets: dict[str, str]) -> str:
     return _PLACE.sub(lambda found: f"<!-- bench:{found[1]} -->\n{sheets[found[1]]}\n<!-- /bench -->", page)
 
 
-def bars(results: dict[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
+def plotted(results: dict[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
     """Groups of (name, tokens a second): routes with their peers; stages and steps; encoders."""
     routes = [(line["route"], line["whole"]) for line in results["speed"]["summary"]]
     routes += [(line["route"], line["whole"]) for line in results.get("peers", {}).get("summary", [])]
@@ -49,7 +49,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import FuncFormatter
 
-    groups = bars(results)
+    groups = plotted(results)
     plain = tables.plain_rate(results)
     floor = next((rate for name, rate in groups[-1][1] if name == "tiktoken"), None)
     figure, axes = pyplot.subplots(
@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, help="write into the marks of this page instead of printing")
     given = parser.parse_args()
     results = json.loads(given.json.read_bytes())
-    sheets = {sheet.key: tables.markdown(sheet) for sheet in tables.all_tables(results)}
+    sheets = {sheet.key: tables.markdown(sheet) for sheet in [*tables.all_tables(results), bars.sheet(results)]}
     if given.page is None:
         print("\n\n".join(sheets.values()))
         plot = given.json.with_suffix(".svg")

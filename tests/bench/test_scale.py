@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench import scale
+from bench import pipeline_model as scale
 
 RATES = scale.Rates(
     render_tokens=10.0,

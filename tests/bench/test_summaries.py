@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import alone, encoders, page, tables
+from bench import alone, bars, encoders, page, tables
 from bench.pieces import derive_merges
 from bench.speed import PLAIN, Trial, marginal, summary
 
@@ -118,3 +118,17 @@ def test_a_page_is_filled_between_its_marks_alone() -> None:
 def test_markdown_has_a_cell_for_each_column() -> None:
     sheet = tables.Sheet(key="k", title="T", columns=("a", "b"), rows=[("x", "1")], caption="C")
     assert tables.markdown(sheet) == "T:\n\n| a | b |\n|---|--:|\n| x | 1 |\n\nC"
+
+
+def test_a_bar_is_met_at_its_value_and_missed_beyond_it() -> None:
+    growth = [
+        {"process": "worker", "stage": "write", "bytes_per_row": 50.0},
+        {"process": "parent", "stage": "whole", "bytes_per_row": 50.1},
+    ]
+    points = {"different": {"gigatoken, guarded": 1}}
+    found = {what: met for what, _, _, met in bars.bars({"memory": {"growth": growth}, "points": points})}
+    assert found == {
+        "a worker grows by, a sequence written": True,
+        "the parent grows by, a row": False,
+        "code points on which the guarded encoder differs": False,
+    }
