@@ -16,12 +16,20 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Any
 
+from bench.speed import marginal
+from spanloom.harmony.audit import AUDIT_FRACTION
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """What was measured, of one core. Rates a second; bytes a token or row; seconds of start-up; bytes of a worker."""
+    """What was measured, of one core. Rates a second; bytes a token or row; seconds of start-up; bytes of a worker.
+
+    `audit_seconds`: for a row that is audited; the marginal rate of rendering has no audit in it, since the least
+    number of rows is audited at both sizes.
+    """
 
     render_tokens: float
+    audit_seconds: float
     split_rows: float
     write_bytes: float
     validate_tokens: float
@@ -84,9 +92,12 @@ def measured(results: dict[str, Any]) -> Rates:
     written = next(line for line in summary["writing"] if line.get("size") == "big")
     real = results.get("real", {}).get("trials", [big])[0]
     routes = {line["route"]: line for line in results["speed"]["summary"]}
+    audit = next(line for line in summary["worker"] if line["stage"] == "audit")
+    few, many = results["memory"]["sizes"]  # the most rows that were measured
     return Rates(
         render_tokens=summary["steps"]["render-shard"]["rate"],
-        split_rows=summary["steps"]["assemble-split"]["rate"],
+        audit_seconds=audit["seconds"] / summary["worker"][-1]["audited"],
+        split_rows=marginal(few["rows"], few["stages"]["split"], many["rows"], many["stages"]["split"]),
         write_bytes=summary["write"]["rate"],
         validate_tokens=summary["steps"]["validate-alignment"]["rate"],
         input_per_token=real["input"] / real["tokens"],
@@ -159,7 +170,7 @@ def scratch(corpus: Corpus, found: dict[str, float]) -> dict[str, float]:
 def core_seconds(corpus: Corpus, rates: Rates, found: dict[str, float]) -> dict[str, float]:
     """Step → seconds of one core."""
     return {
-        "render-shard": corpus.tokens / rates.render_tokens,
+        "render-shard": corpus.tokens / rates.render_tokens + corpus.rows * AUDIT_FRACTION * rates.audit_seconds,
         "assemble-split": corpus.rows / rates.split_rows,
         "write-indexed": dataset_bytes(found) / rates.write_bytes,
         "validate-alignment": corpus.tokens / rates.validate_tokens,

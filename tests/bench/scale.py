@@ -43,6 +43,7 @@ def sheets(given: argparse.Namespace, rates: Rates, machines: Machines) -> Itera
         columns=("what", "value"),
         rows=[
             ("render-shard", f"{rates.render_tokens / 1e6:.2f} M tokens/s"),
+            ("the audit, 1 row in 1,000", f"{rates.audit_seconds * 1e3:.2f} ms a row"),
             ("assemble-split", f"{rates.split_rows:,.0f} rows/s"),
             ("write-indexed, hashing included", f"{rates.write_bytes / 1e6:,.0f} MB/s"),
             ("validate-alignment", f"{rates.validate_tokens / 1e6:.2f} M tokens/s"),

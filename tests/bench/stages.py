@@ -81,7 +81,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     renderer.render([first])
     timed.seconds = 0.0
     clock = _Clock()
-    rows = tokens = size = audited = written = 0
+    rows = tokens = size = audited = 0
     for shard in open_source(source).shards:
         auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
         for number, part in enumerate(plan_parts(_group_rows(shard))):
@@ -108,7 +108,6 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
                     clock.lap(None)
                 writer.commit({})
                 clock.lap("write rendered part")
-            written += sum(file.stat().st_size for file in folder.glob("*.parquet"))
     clock.seconds["encode content"] = timed.seconds
     clock.seconds["lay out and gather"] = clock.seconds["render"] - timed.seconds
     order = ("read Parquet rows", "parse and check JSON", "lay out and gather", "encode content", "audit")
@@ -121,7 +120,6 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     } | {
         **amounts,
         "json_characters": size,
-        "rendered_bytes": written,
         "audited": audited,
     }
 

@@ -9,6 +9,7 @@ from bench import pipeline_model as scale
 
 RATES = scale.Rates(
     render_tokens=10.0,
+    audit_seconds=0.0,
     split_rows=5.0,
     write_bytes=60.0,
     validate_tokens=20.0,
@@ -63,6 +64,12 @@ def test_a_task_is_download_compute_and_upload() -> None:
     assert tasks["validate-alignment"].compute == 1000 / 20 + 4
     half = {task.name: task for task in scale.pipeline(CORPUS, RATES, replace(MACHINES, efficiency=0.5))}
     assert half["render-shard 01"].compute == 500 / (10 * 2.5) + 1
+
+
+def test_rendering_audits_one_row_in_a_thousand() -> None:
+    found = scale.volumes(CORPUS, RATES)
+    audited = scale.core_seconds(CORPUS, replace(RATES, audit_seconds=50.0), found)
+    assert audited["render-shard"] == pytest.approx(1000 / 10 + 80 / 1000 * 50)
 
 
 def test_the_simulation_keeps_the_order_and_the_number_of_pods() -> None:
