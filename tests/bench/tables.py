@@ -144,6 +144,7 @@ def encoders_sheet(results: Results) -> Sheet:
             )
             for line in sorted(lines, key=lambda line: -line["rate"])
         ],
+        caption=f"Code points: one in {points['stride']}." if points.get("stride", 1) > 1 else "",
     )
 
 

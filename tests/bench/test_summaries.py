@@ -125,10 +125,16 @@ def test_a_bar_is_met_at_its_value_and_missed_beyond_it() -> None:
         {"process": "worker", "stage": "write", "bytes_per_row": 50.0},
         {"process": "parent", "stage": "whole", "bytes_per_row": 50.1},
     ]
-    points = {"different": {"gigatoken, guarded": 1}}
+    points = {"stride": 1, "different": {"gigatoken, guarded": 1}}
     found = {what: met for what, _, _, met in bars.bars({"memory": {"growth": growth}, "points": points})}
     assert found == {
-        "a worker grows by, a sequence written": True,
-        "the parent grows by, a row": False,
-        "code points on which the guarded encoder differs": False,
+        "a worker grows by, a sequence written": "yes",
+        "the parent grows by, a row": "no",
+        "code points (all) on which the guarded encoder differs": "no",
     }
+
+
+def test_a_bar_that_only_some_runs_reach_is_open() -> None:
+    assert bars._at_least("b", [9.0, 11.0, 12.0], 10) == ("b", "≥ 10×", "11.00× (9.00–12.00)", "open")
+    assert bars._at_least("b", [10.0, 11.0], 10)[-1] == "yes"
+    assert bars._at_least("b", [1.0, 9.0], 10)[-1] == "no"
