@@ -12,11 +12,10 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Any
 
-from bench.speed import marginal
 from spanloom.harmony.audit import AUDIT_FRACTION
 
 
@@ -93,11 +92,11 @@ def measured(results: dict[str, Any]) -> Rates:
     real = results.get("real", {}).get("trials", [big])[0]
     routes = {line["route"]: line for line in results["speed"]["summary"]}
     audit = next(line for line in summary["worker"] if line["stage"] == "audit")
-    few, many = results["memory"]["sizes"]  # the most rows that were measured
-    return Rates(
+    many = results["memory"]["sizes"][-1]  # the most rows that were measured
+    rates = Rates(
         render_tokens=summary["steps"]["render-shard"]["rate"],
         audit_seconds=audit["seconds"] / summary["worker"][-1]["audited"],
-        split_rows=marginal(few["rows"], few["stages"]["split"], many["rows"], many["stages"]["split"]),
+        split_rows=many["rows"] / many["stages"]["split"],
         write_bytes=summary["write"]["rate"],
         validate_tokens=summary["steps"]["validate-alignment"]["rate"],
         input_per_token=real["input"] / real["tokens"],
@@ -109,6 +108,9 @@ def measured(results: dict[str, Any]) -> Rates:
         worker_memory=max(line["worker_peak"] for line in routes.values()),
         plain_tokens=routes["plain"]["whole"],
     )
+    if unknown := [name for name, value in asdict(rates).items() if not value > 0]:
+        raise ValueError(f"not measured, or lost in noise: {', '.join(unknown)}; measure again")
+    return rates
 
 
 def volumes(corpus: Corpus, rates: Rates) -> dict[str, float]:
@@ -209,7 +211,12 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
 
 
 def simulate(tasks: Sequence[Task], machines: Machines, chance: random.Random) -> dict[str, float]:
-    """When each task ends, in seconds. A pod does one task at a time; of those that are ready, the first given goes."""
+    """When each task ends, in seconds. A pod does one task at a time; of those that are ready, the first given goes.
+
+    Raises ValueError for tasks without a duration, which would go unnoticed, and for tasks that wait for one another.
+    """
+    if unknown := [task.name for task in tasks if not task.seconds >= 0]:
+        raise ValueError(f"these tasks have no duration: {unknown}")
     ended: dict[str, float] = {}
     waiting = list(tasks)
     running: list[tuple[float, str]] = []

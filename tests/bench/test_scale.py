@@ -101,3 +101,14 @@ def test_stragglers_cost_time_and_are_the_same_on_every_call() -> None:
 def test_tasks_that_wait_for_one_another_are_refused() -> None:
     with pytest.raises(ValueError, match="wait for one another"):
         scale.simulate([scale.Task(name="a", after=("a",))], MACHINES, random.Random(0))
+
+
+def test_a_task_without_a_duration_is_refused() -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        scale.simulate([scale.Task(name="a", compute=float("nan"))], MACHINES, random.Random(0))
+
+
+def test_nothing_ends_before_what_it_waits_for() -> None:
+    tasks = scale.pipeline(CORPUS, RATES, replace(MACHINES, spread=0.4))
+    ended = scale.simulate(tasks, MACHINES, random.Random(1))
+    assert all(ended[task.name] >= ended[before] + task.seconds for task in tasks for before in task.after)
