@@ -167,7 +167,7 @@ def _arguments() -> argparse.Namespace:
         help="folder of the real sample (default: $SPANLOOM_SAMPLE; without it that line is left out)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here, trial by trial, or add them")
-    parser.add_argument("--quick", action="store_true", help="try it out in under two minutes; numbers mean little")
+    parser.add_argument("--quick", action="store_true", help="try it out: small corpora, one run; numbers mean little")
     given = parser.parse_args()
     small = {"rows": 300, "runs": 1, "memory_rows": 5_000, "stride": 256}
     usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000, "stride": 1}
