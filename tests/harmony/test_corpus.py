@@ -25,4 +25,4 @@ def test_every_row_of_the_corpus_is_what_openai_harmony_renders(
     assert built.returncode == 0, built.stderr
     content = json.loads((tmp_path / "dataset" / "manifest.json").read_bytes())["content"]
     assert content["totals"]["rows_read"] == rows
-    assert content["renderer"]["audited_rows"] == rows - content["renderer"]["fallback_rows"]
+    assert content["renderer"]["audited_rows"] == rows
