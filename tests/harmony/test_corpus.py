@@ -1,12 +1,13 @@
-"""The benchmark's corpus, every row of it, through both renderers: 20,000 conversations of text found on the machine."""
+"""The benchmark's corpus, every row through both renderers: 20,000 conversations of text found on the machine."""
 
 import json
 from pathlib import Path
 
 import pytest
+from openai_harmony import HarmonyEncoding
+
 from bench.corpus import conversations_source
 from conftest import Cli
-from openai_harmony import HarmonyEncoding
 
 ROWS = 20_000
 
