@@ -10,6 +10,7 @@ BENCH_OUT ?= build/bench
 # For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS ?=
+LEARNING_ARGS ?= --sequence-length 256 --global-batch-size 4
 # Images: where they are named to live, what pip may need while they are built (a pip.conf, kept by no layer).
 REGISTRY ?= ghcr.io/spanloom
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check format bench wheel images smoke pipeline-local compile push submit clean
+.PHONY: help setup demo test lint types check format bench bench-train learning wheel images smoke smoke-train pipeline-local compile push submit clean
 
 # PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
@@ -94,6 +95,12 @@ bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_
 	PYTHONPATH=tests $(BIN)/python -m bench.page $(BENCH_OUT)/performance.json > $(BENCH_OUT)/performance.md
 	@echo "results, tables and plot: $(BENCH_OUT)/performance.{json,md,svg}"
 
+bench-train: setup ## Measure what training reads: our dataset against the stock one, the loss, index builds
+	PYTHONPATH=tests $(BIN)/python -m bench.training $(BENCH_ARGS)
+
+learning: setup ## Train on the demo dataset with each weight on and off, and plot the loss of each span
+	PYTHONPATH=tests $(BIN)/python -m bench.learning --root $(DEMO)/synth_kd --plot data/learning.svg $(LEARNING_ARGS)
+
 wheel: setup ## A wheel that carries its git SHA, in dist/
 	$(PIP) wheel -q --no-deps --wheel-dir dist .
 
@@ -103,6 +110,10 @@ images: $(ASSET) ## The container images: one a step, and one to train in
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke
 	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) docker/smoke.sh $(abspath $(BIN))/spanloom $(CURDIR)/data/smoke
+
+smoke-train: $(ASSET) ## The training image on the dataset that `make smoke` left: two processes, a resume
+	@$(bake) train
+	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) docker/smoke-train.sh data/smoke/dataset data/smoke-train
 
 pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each task in its image
 	@$(bake) step
@@ -126,4 +137,4 @@ submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/s
 	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(RUN_ARGS)
 
 clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
-	rm -rf $(VENV) $(DEMO) data/smoke data/smoke.log data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DEMO) data/smoke data/smoke.log data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

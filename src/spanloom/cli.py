@@ -541,6 +541,52 @@ def export(
     print(f"{documents:,} documents in {len(exported['files']):,} files under {out}")
 
 
+@app.command("blend")
+def print_blend(
+    root: Annotated[Path, typer.Argument(help="Root of a dataset.", show_default=False)],
+    mount: Annotated[
+        str | None, typer.Option(help="Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
+    ] = None,
+    sequence_length: Annotated[
+        int, typer.Option(help="Tokens in a sample: shards that give none are left out.", min=2)
+    ] = 2,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the file for Megatron's `--per-split-data-args-path` here.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what Megatron's data flags take: the shards of train and valid, weighted by their tokens.
+
+    Several prefixes without weights would stop after one epoch. `--data-path` takes one distribution for all splits,
+    so it gets train alone; `--per-split-data-args-path` takes both.
+
+    Example: `spanloom blend data/megatron/synth_kd_v1 --sequence-length 4096 --out blend.json`
+    """
+    from spanloom.megatron.blend import blend, per_split
+    from spanloom.megatron.shard import read_content
+    from spanloom.storage import write_atomically
+
+    content = read_content(root)
+    there = mount or root.resolve()
+    splits = [split for split, counts in content["totals"]["splits"].items() if counts["tokens"]]
+    blends = {split: blend(content, there, split, sequence_length=sequence_length) for split in splits}
+    for left_out in (prefix for each in blends.values() for prefix in each.left_out):
+        print(f"left out, too short for a sample: {left_out}", file=sys.stderr)
+    text = json.dumps(per_split(blends), indent=2) + "\n"
+    if out is not None:
+        write_atomically(out, text.encode())
+    if as_json:
+        print(text, end="")
+        return
+    if "train" in blends:
+        print(f"--data-path {' '.join(blends['train'].flat())} --split 100,0,0")
+    if out is not None:
+        print(f"--per-split-data-args-path {out}")
+    else:
+        for split, each in blends.items():
+            print(f"--{split}-data-path {' '.join(each.flat())}")
+
+
 @manifest_app.command("show")
 def manifest_show(
     place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],

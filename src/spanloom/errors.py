@@ -63,3 +63,7 @@ class StorageError(SpanloomError):
 
 class WorkerError(SpanloomError):
     """A worker process died."""
+
+
+class DatasetError(SpanloomError):
+    """A dataset cannot be trained on as it stands, or as it was asked for."""

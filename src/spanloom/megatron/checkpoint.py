@@ -1,0 +1,69 @@
+"""Checkpoints of a training run: whole or not at all, and only for the run that wrote them.
+
+In: the state of model and optimizer after a step. Out: `OUTPUT/checkpoints/step_00000100/`, one `rank_NN.pt` for each
+tensor-parallel rank, and `checkpoint.json`, which is written last: a folder without it is no checkpoint.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from spanloom.errors import ConflictError
+from spanloom.provenance import readable_json
+from spanloom.storage import write_atomically, written_atomically
+
+MARK = "checkpoint.json"
+
+
+def save(
+    output: Path, step: int, state: dict[str, Any], identity: dict[str, Any], *, rank: int, writes: bool, keep: int
+) -> None:
+    """Writes the state after `step` steps. Call on all ranks.
+
+    `rank`: tensor-parallel rank; `writes`: the first of its replicas; `keep`: how many checkpoints are kept.
+    """
+    folder = output / "checkpoints" / f"step_{step:08d}"
+    if writes:
+        with written_atomically(folder / f"rank_{rank:02d}.pt") as stream:
+            torch.save(state, stream)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        write_atomically(folder / MARK, readable_json({"step": step, "identity": identity}))
+        for _, older in _finished(output)[:-keep]:
+            (older / MARK).unlink()  # first, so that what is left when we are killed here is no checkpoint
+            shutil.rmtree(older)
+    dist.barrier()
+
+
+def latest(output: Path, identity: dict[str, Any]) -> tuple[int, Path] | None:
+    """Step and folder of the newest checkpoint. Raises ConflictError when another run wrote it."""
+    finished = _finished(output)
+    if not finished:
+        return None
+    step, folder = finished[-1]
+    written = json.loads((folder / MARK).read_bytes())["identity"]
+    different = [name for name in {**written, **identity} if written.get(name) != identity.get(name)]
+    if different:
+        raise ConflictError(
+            "a checkpoint stands here from a run with other options, which would not go on as it began: "
+            + ", ".join(f"{name} was {written.get(name)}, now {identity.get(name)}" for name in different),
+            where=str(folder),
+            remedy="give the options and the dataset of that run, or another --output",
+        )
+    return step, folder
+
+
+def load(folder: Path, *, rank: int) -> dict[str, Any]:
+    """The state that tensor-parallel rank `rank` wrote."""
+    state: dict[str, Any] = torch.load(folder / f"rank_{rank:02d}.pt", map_location="cpu", weights_only=True)
+    return state
+
+
+def _finished(output: Path) -> list[tuple[int, Path]]:
+    folders = (mark.parent for mark in (output / "checkpoints").glob(f"step_*/{MARK}"))
+    return sorted((int(match[1]), folder) for folder in folders if (match := re.fullmatch(r"step_(\d+)", folder.name)))
