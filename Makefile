@@ -5,6 +5,8 @@ VENV ?= .venv
 # PyTorch's CPU builds. Set it empty to take torch from your own index: make setup TORCH_INDEX=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 DEMO ?= data/demo
+# Where `make bench` leaves its results, tables (Markdown) and plot
+BENCH_OUT ?= build/bench
 # For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process
 PYTEST_ARGS ?= -n auto
 BENCH_ARGS ?=
@@ -86,8 +88,12 @@ format: setup ## Let ruff rewrite what it can
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
 	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
 
-bench: setup ## Measure the build against the plain route; BENCH_ARGS=--quick for a short try
-	PYTHONPATH=tests $(BIN)/python -m bench $(BENCH_ARGS)
+bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_ARGS=--quick for a short try
+	$(PIP) install -qq -c constraints.txt -e '.[bench]'
+	@rm -rf $(BENCH_OUT) && mkdir -p $(BENCH_OUT)
+	PYTHONPATH=tests $(BIN)/python -m bench --json $(BENCH_OUT)/performance.json $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m bench.page $(BENCH_OUT)/performance.json > $(BENCH_OUT)/performance.md
+	@echo "results, tables and plot: $(BENCH_OUT)/performance.{json,md,svg}"
 
 bench-train: setup ## Measure what training reads: our dataset against the stock one, the loss, index builds
 	PYTHONPATH=tests $(BIN)/python -m bench.training $(BENCH_ARGS)

@@ -28,6 +28,7 @@ from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_b
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
+from spanloom.report.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import REPORT_HTML, REPORT_JSON, remove_views
 from spanloom.split import valid_threshold
@@ -54,11 +55,14 @@ BYTES_PER_TOKEN = 6 + 4.5
 TEXT_BYTES_PER_TOKEN = 3.5
 BYTES_PER_ROW = 200
 
+ROWS_PER_WORKER = 5000
+"""A worker takes more than a second to load its libraries, in which another renders about so many rows of SYNTH."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
-    the URI that `source` was staged from, for the record."""
+    the URI that `source` was staged from, for the record; `workers` None is one for each core, fewer for few rows."""
 
     source: Path = DEFAULT_SOURCE
     source_as_given: str | None = None
@@ -71,7 +75,7 @@ class BuildOptions:
     on_duplicate: str = "error"
     renderer: str = DEFAULT_RENDERER
     audit_fraction: float = AUDIT_FRACTION
-    workers: int = field(default_factory=lambda: os.cpu_count() or 1)
+    workers: int | None = None
     deep: int = DEFAULT_DEEP
     resume: bool = True
     overwrite: bool = False
@@ -182,7 +186,7 @@ def _run_steps(
     rendered, ids = ([work / f"{name}_{shard:02d}" for shard in shards] for name in ("rendered", "ids"))
     inventories = [work / f"inventory_{shard:02d}.json" for shard in shards]
 
-    with process_pool(options.workers, counters) as pool:
+    with process_pool(options.workers or _useful_workers(sum(rows)), counters) as pool:
         with progress.stage("render"), progress.rendering(counters, rows):
 
             def render(shard: int) -> dict[str, Any]:
@@ -237,12 +241,17 @@ def _run_steps(
         environment={
             "source": options.source_as_given or str(options.source),
             "tokenizer": str(asset),
-            "workers": options.workers,
+            "workers": options.workers or _useful_workers(sum(rows)),
             "timings": dict(progress.timings),
         },
     )
     report = _validate(options, asset, root, written, validator, progress)
     return BuildResult(root=root, manifest=written, report=report)
+
+
+def _useful_workers(rows: int) -> int:
+    """One for each core, but none that would still be loading its libraries when the others have done the work."""
+    return max(1, min(os.cpu_count() or 1, rows // ROWS_PER_WORKER))
 
 
 @dataclass(frozen=True)
@@ -255,11 +264,12 @@ class _Validator:
 
 @contextmanager
 def _validator() -> Iterator[_Validator]:
-    """A process for validation alone. It loads torch and Megatron, which takes seconds, while others still render, and
-    keeps their memory out of this one."""
+    """A process for validation alone. It loads torch, Megatron and matplotlib, which takes seconds, while others still
+    render, and keeps their memory out of this one."""
     counters = Counters(1)
     with process_pool(1, counters) as pool:
         pool.submit(load_reader)
+        pool.submit(load_plotting)
         yield _Validator(pool, counters)
         pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
 
@@ -312,7 +322,7 @@ def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Po
 
 def _check_options(options: BuildOptions) -> None:
     """What can be refused before anything is read."""
-    if options.workers < 1:
+    if options.workers is not None and options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
     if options.shards < 1:
         raise SpanloomError(f"--shards must be at least 1, not {options.shards}")

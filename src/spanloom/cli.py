@@ -6,7 +6,6 @@ stdout carries results (a table, or JSON with `--json`), stderr everything else.
 
 import errno
 import json
-import os
 import sys
 import traceback
 from contextlib import ExitStack
@@ -70,7 +69,10 @@ TokenizerOption = Annotated[
     ),
 ]
 ShardsOption = Annotated[int, typer.Option(help="How many shards the source must have.", min=1)]
-WorkersOption = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(help="Worker processes. Default: one for each core; `build` takes fewer for few rows.", min=1),
+]
 MaxRowsOption = Annotated[
     int | None, typer.Option(help="Read at most so many rows, divided evenly over the shards.", min=0)
 ]
@@ -198,7 +200,7 @@ def build(
             on_duplicate=on_duplicate,
             renderer=renderer,
             audit_fraction=audit_fraction,
-            workers=workers or os.cpu_count() or 1,
+            workers=workers,
             deep=deep,
             resume=resume,
             overwrite=overwrite,

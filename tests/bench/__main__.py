@@ -2,127 +2,181 @@
 
 import argparse
 import json
-import sys
+import os
 import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from bench import memory, speed, tables
+from bench import alone, bars, encoders, memory, peers, speed, tables
 from bench.corpus import conversations_source, tiny_source
-from bench.processes import METHOD, run
+from bench.processes import METHOD
 from spanloom.harmony.tokenizer import load_encoding, locate_asset, verify_asset
 from spanloom.provenance import git_sha, library_versions, machine
 
 TIMES = 4
 """The big size is so many times the small one."""
 EQUAL_ROWS = 400
-PARTS = ("speed", "memory", "stages")
+PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "memory")
+ON_CORPUS = {"encoders", "speed", "peers", "stages"}
 
 TEACH = """
 what is measured
+  encoders Content text to tokens by every candidate that is installed, each in a process and on a core of its own.
+  points   On which code points each of them differs from openai-harmony.
   speed    The plain route (openai-harmony's wrapper message by message, lists, one add_item a row; bench/plain.py)
            and `spanloom build` with 1 and 2 workers, over conversations of about 900 tokens made of text from this
            machine, no paragraph of it twice. Before that both routes build a few hundred rows, and their files must be
            equal byte for byte. Rates are marginal between N and 4N rows, so start-up does not count; ratios are taken
            within one repeat. "Whole" includes validation, which the plain route does not have.
+  peers    The record route, Megatron's preprocess_data and Hugging Face's chat template, at N/4 and N rows.
+  stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
+  small    The whole build of the demo's rows; and of the real sample's, where SPANLOOM_SAMPLE names it.
   memory   `spanloom build --workers 2` over very many rows of 15 tokens, at two sizes: bytes that one more row costs.
-  stages   Reading, parsing, rendering and writing alone; writing against a plain tofile and fsync into --work.
 
 how to get numbers that mean something
   An idle machine; --runs 5; a --work folder on the disk that matters (or in memory, to see the code and not the disk).
   A corpus kept in --work is used again, which saves half a minute. Compare two checkouts on one machine, never a number
-  with a number from another machine.
+  with a number from another machine. With a --json FILE that is there already, trials are added to it, so that a long
+  measurement can be cut into short ones; remove the file to start anew.
 
 examples
   PYTHONPATH=tests python -m bench --quick
-  PYTHONPATH=tests python -m bench --work /data/bench --runs 5 --json bench.json
+  PYTHONPATH=tests python -m bench --work /dev/shm/bench --runs 5 --json bench.json
   PYTHONPATH=tests python -m bench --only memory --memory-rows 1000000
 """
+
+Results = dict[str, Any]
+Say = Callable[[str], None]
 
 
 def main() -> None:
     given = _arguments()
     console, errors = Console(), Console(stderr=True)
+    results: Results = json.loads(given.json.read_bytes()) if given.json and given.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="spanloom-bench-") as temporary:
         work = (given.work or Path(temporary)).resolve()
         work.mkdir(parents=True, exist_ok=True)
-        results = _measure(given, work, lambda line: errors.print(line, highlight=False, soft_wrap=True))
-    console.print()
-    if "speed" in results:
-        lines = results["speed"]["summary"]
-        console.print(tables.speed_table(lines, given.runs), "", tables.process_table(lines), "", sep="\n")
-    if "memory" in results:
-        rows = [size["rows"] for size in results["memory"]["sizes"]]
-        console.print(tables.memory_table(results["memory"]["growth"], rows, METHOD), "", sep="\n")
-    if "stages" in results:
-        console.print(tables.stage_table(results["stages"]))
+        _measure(given, results, work, lambda line: errors.print(line, highlight=False, soft_wrap=True))
     if given.json:
-        given.json.write_text(json.dumps(results, indent=2) + "\n")
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(results, indent=1) + "\n")
+    console.print()
+    for table in [*tables.all_tables(results), bars.sheet(results)]:
+        console.print(tables.terminal(table), "", sep="\n")
 
 
-def _measure(given: argparse.Namespace, work: Path, say: Any) -> dict[str, Any]:
+def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) -> None:
+    """Adds what is asked for to `results`."""
     asset = verify_asset(locate_asset(given.tokenizer)).resolve()
-    results: dict[str, Any] = {
+    results |= {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "git_sha": git_sha(),
         "machine": machine(),
         "libraries": library_versions(),
     }
     sources: list[tuple[Path, int]] = []
-    if {"speed", "stages"} & set(given.only):
+    if ON_CORPUS & set(given.only):
         say(f"corpus of {given.rows:,} and {TIMES * given.rows:,} rows …")
         encoding = load_encoding(asset)
         big, rows = conversations_source(work, TIMES * given.rows, encoding)
         if rows < TIMES * given.rows:
             say(f"this machine has text for {rows:,} rows without repeats, so that many are used")
-        sources = [conversations_source(work, rows // TIMES, encoding), (big, rows)]
-        if "speed" in given.only:
-            few, _ = conversations_source(work, min(EQUAL_ROWS, rows), encoding)
-            say(f"equal byte for byte: {speed.check_equal(few, work, asset)} files of both routes")
-            trials = speed.measure(sources, work, asset, given.runs, say)
-            results["speed"] = speed.as_json(trials)
-        if "stages" in given.only:
-            say("stages alone …")
-            command = [sys.executable, "-m", "bench.stages", str(big), str(work), "--tokenizer", str(asset)]
-            results["stages"] = json.loads(run(command, speed.environment()).stdout)
-    if "memory" in given.only:
-        sizes = memory.measure(
-            [(tiny_source(work, rows), rows) for rows in (given.memory_rows, TIMES * given.memory_rows)],
-            *(work, asset, say),
-        )
-        results["memory"] = {"method": METHOD, "sizes": sizes, "growth": memory.growth(sizes)}
-    return results
+        sources = [conversations_source(work, rows // TIMES // TIMES, encoding)]
+        sources += [conversations_source(work, rows // TIMES, encoding), (big, rows)]
+        results["corpus"] = {"rows": [count for _, count in sources]}
+        del encoding
+    for part in given.only:
+        say(f"— {part}")
+        match part:
+            case "encoders":
+                found = results.setdefault(part, {"trials": []})
+                found["trials"] += encoders.measure(sources[-1][0], work, asset, _repeats(found, given.runs), say)
+                found["summary"] = encoders.summary(found["trials"])
+            case "points":
+                results[part] = encoders.measure_points(work, asset, given.stride, say)
+            case "speed":
+                found = results.setdefault(part, {"trials": []})
+                if not found["trials"]:
+                    few, _ = conversations_source(work, min(EQUAL_ROWS, sources[-1][1]), load_encoding(asset))
+                    found["equal_files"] = speed.check_equal(few, work, asset)
+                    say(f"equal byte for byte: {found['equal_files']} files of both routes")
+                trials = speed.measure(sources[1:], work, asset, _repeats(found, given.runs), say)
+                found["trials"] += map(asdict, trials)
+                found["summary"] = speed.summary(_trials(results, "speed"))
+            case "peers":
+                found = results.setdefault(part, {"trials": []})
+                new = peers.measure(sources[:2], work, asset, _repeats(found, given.runs), say)
+                found["trials"] += map(asdict, new["trials"])
+                found |= {"equal": new["equal"], "skipped": new["skipped"]}
+            case "stages":
+                found = results.setdefault(part, {"trials": []})
+                two = [source for source, _ in sources[1:]]
+                found["trials"] += alone.measure(two, work, asset, _repeats(found, given.runs), say)
+                found["summary"] = alone.summary(found["trials"])
+            case "small":
+                found = results.setdefault(part, {"trials": []})
+                found["trials"] += alone.measure_small(work, asset, _repeats(found, given.runs), say)
+                if given.sample:
+                    results["real"] = alone.measure_real(given.sample, work, asset, range(given.runs), say)
+            case "memory":
+                counts = (given.memory_rows, TIMES * given.memory_rows)
+                sizes = memory.measure([(tiny_source(work, rows), rows) for rows in counts], work, asset, say)
+                results[part] = {"method": METHOD, "sizes": sizes, "growth": memory.growth(sizes)}
+    if results.get("peers"):
+        # Held against the plain route, wherever that was measured.
+        lines = speed.summary(_trials(results, "speed") + _trials(results, "peers"))
+        results["peers"]["summary"] = [line for line in lines if line["route"] in peers.PEERS]
+
+
+def _trials(results: Results, part: str) -> list[speed.Trial]:
+    return [speed.Trial(**trial) for trial in results.get(part, {}).get("trials", [])]
+
+
+def _repeats(found: dict[str, Any], runs: int) -> range:
+    """Numbers for the next runs, after those that are there."""
+    first = max((trial["repeat"] + 1 for trial in found["trials"]), default=0)
+    return range(first, first + runs)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measures how fast spanloom builds, against the plain route, and whether its memory follows the "
-        "rows.",
+        description="Measures how fast spanloom builds, against the plain route and its peers, and whether its memory "
+        "follows the rows.",
         epilog=TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--rows", type=int, help=f"rows of the small corpus; the big one has {TIMES}× (default 5000)")
-    parser.add_argument("--runs", type=int, help="how often the speed runs are repeated (default 3)")
+    parser.add_argument("--runs", type=int, help="how often the runs are repeated (default 3)")
     parser.add_argument(
         "--memory-rows", type=int, help=f"tiny rows of the small memory run; the big one has {TIMES}× (default 100000)"
     )
+    parser.add_argument("--stride", type=int, help="points: every so manieth code point (default 1: all)")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS), help="measure only these")
     parser.add_argument("--work", type=Path, help="folder for corpora and outputs (default: a temporary one)")
     parser.add_argument("--tokenizer", type=Path, help="o200k_base.tiktoken or its folder (default: as spanloom finds)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here, trial by trial")
-    parser.add_argument("--quick", action="store_true", help="try it out in under two minutes; numbers mean little")
+    parser.add_argument(
+        "--sample",
+        type=Path,
+        default=os.environ.get("SPANLOOM_SAMPLE"),
+        help="folder of the real sample (default: $SPANLOOM_SAMPLE; without it that line is left out)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here, trial by trial, or add them")
+    parser.add_argument("--quick", action="store_true", help="try it out: small corpora, one run; numbers mean little")
     given = parser.parse_args()
-    small = {"rows": 300, "runs": 1, "memory_rows": 5_000}
-    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000}
+    small = {"rows": 300, "runs": 1, "memory_rows": 5_000, "stride": 256}
+    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000, "stride": 1}
     for name, value in (small if given.quick else usual).items():
         if getattr(given, name) is None:
             setattr(given, name, value)
         if getattr(given, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
+    given.sample = Path(given.sample) if given.sample else None
     return given
 
 

@@ -39,6 +39,7 @@ def measure(
                 "stages": finished.stages,
                 "parent": _peaks(finished.parent),
                 "worker": _peaks(finished.worker),
+                "validator": _peaks(finished.validator),
             }
         )
     return sizes
@@ -60,7 +61,7 @@ def growth(sizes: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "bytes_per_row": (big[role][stage]["resident"] - small[role][stage]["resident"]) / rows,
             "anonymous_per_row": (big[role][stage]["anonymous"] - small[role][stage]["anonymous"]) / rows,
         }
-        for role in ("parent", "worker")
+        for role in ("parent", "worker", "validator")
         for stage in big[role]
         if stage in small[role]
     ]

@@ -44,12 +44,14 @@ class Memory:
 
 @dataclass(kw_only=True)
 class Run:
-    """A finished command. `torch_in_worker` is None where it cannot be seen, or there was no worker."""
+    """A finished command. `torch_in_worker`: whether a render worker mapped torch; None where that cannot be seen, or
+    there was no worker."""
 
     seconds: float
     stages: dict[str, float]
     parent: Memory
     worker: Memory
+    validator: Memory
     torch_in_worker: bool | None
     stdout: str
 
@@ -99,33 +101,38 @@ def run(command: list[str], environment: dict[str, str]) -> Run:
         stages=stages,
         parent=family.parent,
         worker=family.worker,
+        validator=family.validator,
         torch_in_worker=family.torch_in_worker,
         stdout=out[0],
     )
 
 
 class _Family:
-    """A process and its workers; what else it starts (the resource tracker, git) is left out."""
+    """A process, its render workers and its validator; what else it starts (the resource tracker, git) is left out.
+
+    Both kinds of children are spawned in the same way. `spanloom build` starts the validator before any worker, so the
+    oldest is it.
+    """
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
-        self._workers: list[psutil.Process] = []
+        self._spawned: list[psutil.Process] = []
         self._looked = 0.0
-        self.parent, self.worker = Memory(), Memory()
+        self.parent, self.worker, self.validator = Memory(), Memory(), Memory()
         self.torch_in_worker: bool | None = None
 
     def look(self, stage: str) -> None:
         if time.monotonic() - self._looked > LOOK_FOR_CHILDREN:
             self._looked = time.monotonic()
-            self._find_workers()
+            self._find_spawned()
         if sample := _memory(self._process):
             self.parent.take(stage, sample)
-        for worker in self._workers:
-            if sample := _memory(worker):
-                self.worker.take(stage, sample)
+        for age, child in enumerate(self._spawned):
+            if sample := _memory(child):
+                (self.worker if age else self.validator).take(stage, sample)
 
-    def _find_workers(self) -> None:
-        known = {worker.pid for worker in self._workers}
+    def _find_spawned(self) -> None:
+        known = {child.pid for child in self._spawned}
         try:
             children = self._process.children(recursive=True)
         except psutil.Error:
@@ -135,10 +142,11 @@ class _Family:
                 continue
             try:
                 if "--multiprocessing-fork" in child.cmdline():
-                    self._workers.append(child)
+                    self._spawned.append(child)
             except psutil.Error:
                 continue
-        for worker in self._workers if LINUX else ():
+        self._spawned.sort(key=lambda child: (child.create_time(), child.pid))  # psutil keeps it: gone or not
+        for worker in self._spawned[1:] if LINUX else ():
             try:
                 found = "libtorch" in Path(f"/proc/{worker.pid}/maps").read_text()
             except OSError:

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,6 +40,7 @@ class Trial:
     stages: dict[str, float]
     parent_peak: int
     worker_peak: int
+    validator_peak: int
     torch_in_worker: bool | None
 
     @property
@@ -94,11 +95,15 @@ def check_equal(source: Path, work: Path, tokenizer: Path) -> int:
 
 
 def measure(
-    sources: list[tuple[Path, int]], work: Path, tokenizer: Path, repeats: int, say: Callable[[str], None]
+    sources: list[tuple[Path, int]],
+    work: Path,
+    tokenizer: Path,
+    repeats: range,
+    say: Callable[[str], None],
 ) -> list[Trial]:
-    """Every route over both sources (folder, rows), `repeats` times, in turns: noise then falls on all alike."""
+    """Every route over both sources (folder, rows), once a repeat, in turns: noise then falls on all alike."""
     trials = []
-    for repeat in range(repeats):
+    for repeat in repeats:
         for route, workers in ROUTES.items():
             for source, rows in sources:
                 trial = _trial(route, workers, repeat, source, rows, work / "out", tokenizer)
@@ -116,6 +121,10 @@ def _trial(route: str, workers: int, repeat: int, source: Path, rows: int, out: 
     else:
         finished, totals = run_build(build_command(source, out, tokenizer, workers), out)
         tokens = sum(split["tokens"] for split in totals["splits"].values())
+    return trial_of(route, repeat, rows, tokens, finished)
+
+
+def trial_of(route: str, repeat: int, rows: int, tokens: int, finished: Run) -> Trial:
     return Trial(
         route=route,
         repeat=repeat,
@@ -125,6 +134,7 @@ def _trial(route: str, workers: int, repeat: int, source: Path, rows: int, out: 
         stages=finished.stages,
         parent_peak=finished.parent.peak,
         worker_peak=finished.worker.peak,
+        validator_peak=finished.validator.peak,
         torch_in_worker=finished.torch_in_worker,
     )
 
@@ -134,23 +144,35 @@ def _plain_command(source: Path, out: Path, tokenizer: Path, *more: str) -> list
 
 
 def summary(trials: list[Trial]) -> list[dict[str, Any]]:
-    """A line a route, medians over the repeats; ratios are taken within a repeat, then their median."""
-    by_repeat = {
-        route: [_rates(trials, route, repeat) for repeat in sorted({trial.repeat for trial in trials})]
-        for route in ROUTES
+    """A line a route, medians over the repeats; ratios to the plain route are taken within a repeat, then their median.
+
+    Routes that were measured apart from the plain one are held against its median.
+    """
+    by_route = {
+        route: {
+            repeat: _rates(trials, route, repeat)
+            for repeat in sorted({trial.repeat for trial in trials if trial.route == route})
+        }
+        for route in dict.fromkeys(trial.route for trial in trials)
     }
+    plain = by_route.get(PLAIN, {})
     lines = []
-    for route, repeats in by_repeat.items():
+    for route, repeats in by_route.items():
         line: dict[str, Any] = {"route": route}
-        for name in repeats[0]:
-            line[name] = median(rates[name] for rates in repeats)
-            if name in ("whole", "core"):
+        for name in next(iter(repeats.values())):
+            line[name] = median(rates[name] for rates in repeats.values())
+            if name in ("whole", "core") and plain:
+                base = median(rates[name] for rates in plain.values())
+                together = ROUTES.keys() >= {route}
                 line[f"{name}_ratio"] = median(
-                    rates[name] / plain[name] for rates, plain in zip(repeats, by_repeat[PLAIN], strict=True)
+                    rates[name] / (plain[repeat][name] if together and repeat in plain else base)
+                    for repeat, rates in repeats.items()
                 )
         own = [trial for trial in trials if trial.route == route]
-        line["parent_peak"] = max(trial.parent_peak for trial in own)
-        line["worker_peak"] = max(trial.worker_peak for trial in own)
+        line["rows"] = sorted({trial.rows for trial in own})
+        line["runs"] = len(repeats)
+        for name in ("parent_peak", "worker_peak", "validator_peak"):
+            line[name] = max(getattr(trial, name) for trial in own)
         seen = [trial.torch_in_worker for trial in own if trial.torch_in_worker is not None]
         line["torch_in_worker"] = any(seen) if seen else None
         lines.append(line)
@@ -161,14 +183,10 @@ def _rates(trials: list[Trial], route: str, repeat: int) -> dict[str, float]:
     own = [trial for trial in trials if trial.route == route and trial.repeat == repeat]
     small, big = sorted(own, key=lambda trial: trial.tokens)
     tokens = big.tokens - small.tokens
-
-    def rate(seconds: float) -> float:
-        return tokens / seconds if seconds > 0 else float("nan")  # noise was larger than the work
-
-    whole = rate(big.seconds - small.seconds)
+    whole = marginal(small.tokens, small.seconds, big.tokens, big.seconds)
     rates = {
         "whole": whole,
-        "core": rate(big.core_seconds - small.core_seconds),
+        "core": marginal(small.tokens, small.core_seconds, big.tokens, big.core_seconds),
         "startup": small.seconds - small.tokens / whole,
     }
     for stage in (*CORE, "validate"):
@@ -177,5 +195,9 @@ def _rates(trials: list[Trial], route: str, repeat: int) -> dict[str, float]:
     return rates
 
 
-def as_json(trials: list[Trial]) -> dict[str, Any]:
-    return {"summary": summary(trials), "trials": [asdict(trial) for trial in trials]}
+def marginal(few: float, seconds_few: float, many: float, seconds_many: float) -> float:
+    """What comes a second between two sizes; NaN when noise was larger than the work.
+
+    100 in 3 s, 400 in 5 s   →   300 in 2 s: 150 a second
+    """
+    return (many - few) / (seconds_many - seconds_few) if seconds_many > seconds_few else float("nan")

@@ -1,165 +1,287 @@
-"""The stages of a build, each alone in one process, and the writer against what the disk can do.
+"""The stages of a build, each alone: what a render worker does, batch by batch, and validation.
 
-In: a source. Out: seconds and amounts of each stage. `python -m bench.stages SOURCE WORK --tokenizer FILE` prints JSON.
-Nothing is rendered twice by one renderer, so no cache knows a text already.
+In: a source at two sizes. Out: seconds and amounts of each stage.
+`python -m bench.stages KIND SMALL BIG WORK --tokenizer FILE` measures one kind in a fresh process and prints JSON.
+
+Every result is dropped as a worker drops it: keeping all of it would measure the allocator, not the stage. No text is
+encoded twice in one process, so no cache knows it already.
 """
 
 import argparse
-import hashlib
 import json
-import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from spanloom.harmony.config import ARRAY_DTYPES
-from spanloom.harmony.conversations import parse_conversation, row_id
+from spanloom.harmony.audit import AUDIT_FRACTION, Auditor, audit_stride
+from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
+from spanloom.harmony.encoder import EncodedTexts, Encoder
+from spanloom.harmony.fast import FastRenderer
+from spanloom.harmony.part import render_rows
 from spanloom.harmony.render import load_renderer
-from spanloom.harmony.rendered import RENDERED_JSON, PartWriter, read_rendered, read_sidecar
-from spanloom.harmony.source import METADATA_COLUMNS, open_shard, open_source, plan_parts, read_rows
-from spanloom.megatron.indexed import ParallelWriter
+from spanloom.harmony.rendered import PartWriter
+from spanloom.harmony.source import (
+    METADATA_COLUMNS,
+    Shard,
+    SourceRows,
+    open_shard,
+    open_source,
+    plan_parts,
+    read_rows,
+)
+from spanloom.harmony.strict_json import count_quotes
+from spanloom.harmony.tokenizer import load_encoding
+from spanloom.steps.assemble_manifest import assemble_manifest
 from spanloom.steps.assemble_split import assemble_split
 from spanloom.steps.render_shard import render_shard
 from spanloom.steps.write_indexed import write_indexed
-from spanloom.supervision import shift_to_labels
 from spanloom.workers import process_pool
 
-WRITTEN_BYTES = 192 << 20
-"""What the writers are given to write: enough to see a rate, little enough to wait for."""
-
 Line = dict[str, Any]
-Flat = dict[str, npt.NDArray[Any]]
 
 
-def render_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
-    """Read, parse, render, write the rendered part: what a render worker does, one after the other."""
-    shards = open_source(source).shards
-    clock = time.perf_counter()
-    batches = []
-    for shard in shards:
-        with open_shard(shard) as file:
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-        batches += [batch for part in plan_parts(groups) for batch in read_rows(shard, part)]
-    rows = sum(map(len, batches))
-    size = sum(len(text or "") for batch in batches for text in batch.columns["messages_json"])
-    yield _line("read Parquet rows", clock, rows=rows, bytes=size)
+class _Clock:
+    """Seconds by stage: `lap("read")` gives the time since the last lap to `read`."""
 
-    clock = time.perf_counter()
-    parsed = []
-    for batch in batches:
-        for synth_id, metadata in zip(batch.columns["synth_id"], batch.columns["metadata_json"], strict=True):
-            row_id(synth_id, metadata)
-        parsed.append([parse_conversation(text) for text in batch.columns["messages_json"]])
-    yield _line("parse and check JSON", clock, rows=rows, bytes=size)
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._last = time.perf_counter()
 
-    # Fast first: openai-harmony keeps nothing between rows, so it cannot profit from coming second.
-    for name in ("fast", "harmony"):
-        renderer = load_renderer(name, tokenizer)
-        clock = time.perf_counter()
-        rendered = [renderer.render(conversations) for conversations in parsed]
-        tokens = sum(batch.documents.tokens.size for batch in rendered)
-        yield _line(f"render ({name})", clock, rows=rows, tokens=tokens)
-
-    clock = time.perf_counter()
-    with PartWriter(work / "part", work / "part_ids", 0) as writer:
-        for batch, result in zip(batches, rendered, strict=True):
-            columns = {name: batch.columns[name] for name in ("synth_id", *METADATA_COLUMNS)}
-            writer.write(np.arange(len(batch)) + batch.first_row, columns, result.documents)
-        writer.commit({})
-    written = sum(file.stat().st_size for file in (work / "part").iterdir())
-    yield _line("write rendered part", clock, rows=rows, tokens=tokens, bytes=written)
+    def lap(self, stage: str | None) -> None:
+        now = time.perf_counter()
+        if stage is not None:
+            self.seconds[stage] += now - self._last
+        self._last = time.perf_counter()
 
 
-def write_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
-    """The step `write_indexed`; its writer alone; the same bytes written and fsynced plainly; their sha256."""
-    shards = range(len(open_source(source).shards))
+class _TimedEncoder:
+    """Stands where the fast renderer has its encoder, so that encoding and laying out can be told apart."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self.seconds = encoder, 0.0
+
+    def encode(self, texts: Sequence[str]) -> EncodedTexts:
+        began = time.perf_counter()
+        encoded = self._encoder.encode(texts)
+        self.seconds += time.perf_counter() - began
+        return encoded
+
+
+def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
+    """Read, parse, lay out, encode, audit, write the part: one batch after the other, as `part.render_part` does."""
+    encoding = load_encoding(tokenizer)
+    renderer = FastRenderer(encoding, tokenizer)
+    timed = renderer._encoder = _TimedEncoder(renderer._encoder)  # type: ignore[assignment]
+    first = parse_conversation('{"messages": [{"role": "assistant", "channel": "final", "content": "é"}]}')
+    renderer.render([first])
+    timed.seconds = 0.0
+    clock = _Clock()
+    rows = tokens = size = audited = 0
+    for shard in open_source(source).shards:
+        auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
+        for number, part in enumerate(plan_parts(_group_rows(shard))):
+            folder = work / f"shard_{shard.index:02d}"
+            with PartWriter(folder, folder / "ids", number) as writer:
+                clock.lap(None)
+                for batch in read_rows(shard, part):
+                    clock.lap("read Parquet rows")
+                    conversations = _parse(batch)
+                    clock.lap("parse and check JSON")
+                    rendered = renderer.render(conversations)
+                    clock.lap("render")
+                    ids = [str(synth_id) for synth_id in batch.columns["synth_id"]]
+                    places = list(enumerate(ids, batch.first_row))
+                    audited += auditor.audit(shard.index, places, conversations, rendered)
+                    clock.lap("audit")
+                    columns = {name: batch.columns[name] for name in METADATA_COLUMNS}
+                    writer.write(
+                        np.arange(len(batch)) + batch.first_row, columns | {"synth_id": ids}, rendered.documents
+                    )
+                    clock.lap("write rendered part")
+                    rows, tokens = rows + len(batch), tokens + rendered.documents.tokens.size
+                    size += sum(len(text or "") for text in batch.columns["messages_json"])
+                    clock.lap(None)
+                writer.commit({})
+                clock.lap("write rendered part")
+    clock.seconds["encode content"] = timed.seconds
+    clock.seconds["lay out and gather"] = clock.seconds["render"] - timed.seconds
+    order = ("read Parquet rows", "parse and check JSON", "lay out and gather", "encode content", "audit")
+    amounts = {"rows": rows, "tokens": tokens}
+    for stage in (*order, "write rendered part"):
+        yield {"stage": stage, "seconds": clock.seconds[stage], **amounts}
+    yield {
+        "stage": "sum of these",
+        "seconds": sum(clock.seconds[stage] for stage in (*order, "write rendered part")),
+    } | {
+        **amounts,
+        "json_characters": size,
+        "audited": audited,
+    }
+
+
+def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
+    """`render-shard` whole with one worker, `assemble-split`, and what lies on disk after each, at both sizes."""
+    for source, size in zip(sources, ("small", "big"), strict=True):
+        opened = open_source(source)
+        rendered, ids = _folders(work, size)
+        with process_pool(1) as pool:
+            pool.submit(_first_row, tokenizer).result()
+            began = time.perf_counter()
+            summaries = [
+                render_shard(
+                    source=source,
+                    shard=shard.index,
+                    rendered=rendered[shard.index],
+                    ids=ids[shard.index],
+                    pool=pool,
+                    tokenizer=tokenizer,
+                )
+                for shard in opened.shards
+            ]
+            seconds = time.perf_counter() - began
+        amounts = {name: sum(summary[name] for summary in summaries) for name in ("rows", "tokens")}
+        yield {"stage": "render-shard", "size": size, "seconds": seconds, **amounts}
+        began = time.perf_counter()
+        assemble_split(ids=ids, split=work / size / "split")
+        yield {"stage": "assemble-split", "size": size, "seconds": time.perf_counter() - began, **amounts}
+        yield {
+            "stage": "bytes",
+            "size": size,
+            "input": sum(shard.bytes for shard in opened.shards),
+            "rendered": _bytes(rendered),
+            "ids": _bytes(ids),
+            "split": _bytes([work / size / "split"]),
+            **amounts,
+        }
+
+
+def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
+    """`validate-alignment` of finished files, without rows rendered again: importing Megatron apart."""
+    from spanloom.megatron.indexed import load_reader
+    from spanloom.steps.validate_alignment import validate_alignment
+
+    began = time.perf_counter()
+    load_reader()
+    yield {"stage": "import Megatron's reader", "seconds": time.perf_counter() - began}
+    # Loading the tokenizer and such is done by a first, smaller dataset before anything counts.
+    for size, source in [("small", sources[0]), ("small", sources[0]), ("big", sources[1])]:
+        root = work / size / "root"
+        if not root.exists():
+            inventories = list(_write(work, size, root))
+            assemble_manifest(inventories=inventories, root=root, allow_unknown_sha=True, environment={})
+        began = time.perf_counter()
+        report = validate_alignment(root=root, source=source, tokenizer=tokenizer)
+        seconds = time.perf_counter() - began
+        assert report.clean, report
+        checked = report.as_dict()["checked"]
+        yield {"stage": "validate-alignment", "size": size, "seconds": seconds, "tokens": checked["tokens"]}
+
+
+def worker_startup(tokenizer: Path) -> Iterator[Line]:
+    """From asking for a process to its first rendered row."""
+    began = time.perf_counter()
     with process_pool(1) as pool:
-        for shard in shards:
-            render_shard(
-                source=source,
-                shard=shard,
-                rendered=work / f"rendered_{shard:02d}",
-                ids=work / f"ids_{shard:02d}",
-                pool=pool,
-                tokenizer=tokenizer,
-            )
-    ids = [work / f"ids_{shard:02d}" for shard in shards]
-    assemble_split(ids=ids, split=work / "split")
-    root = work / "root"
-    clock = time.perf_counter()
-    for shard in shards:
+        tokens = pool.submit(_first_row, tokenizer).result()
+        yield {"stage": "worker start-up", "seconds": time.perf_counter() - began, "tokens": tokens}
+
+
+def one_pass(source: Path, tokenizer: Path) -> Iterator[Line]:
+    """Rows of a source read, checked and rendered once, in one process: more passes would flatter the caches."""
+    renderer = load_renderer("fast", tokenizer)
+    renderer.render([parse_conversation('{"messages": [{"role": "assistant", "channel": "final", "content": "é"}]}')])
+    began = time.perf_counter()
+    rows = tokens = fallbacks = 0
+    for shard in open_source(source).shards:
+        for part in plan_parts(_group_rows(shard)):
+            for batch in read_rows(shard, part):
+                result = render_rows(shard.index, batch, renderer)
+                rows, tokens = rows + len(batch), tokens + result.documents.tokens.size
+                fallbacks += result.fallbacks
+    seconds = time.perf_counter() - began
+    size = sum(shard.bytes for shard in open_source(source).shards)
+    yield {"stage": "one pass", "seconds": seconds, "rows": rows, "tokens": tokens} | {
+        "fallbacks": fallbacks,
+        "input": size,
+    }
+
+
+def _first_row(tokenizer: Path) -> int:
+    """In a worker: the renderer loaded, one row rendered. Returns its tokens."""
+    conversation = parse_conversation(
+        '{"messages": [{"role": "user", "content": "Größe?"}, '
+        '{"role": "assistant", "channel": "final", "content": "Zwölf."}]}'
+    )
+    from spanloom.harmony import part
+
+    return part._renderer("fast", tokenizer).render([conversation]).documents.tokens.size
+
+
+def _parse(batch: SourceRows) -> list[Conversation]:
+    texts = batch.columns["messages_json"]
+    for synth_id, metadata in zip(batch.columns["synth_id"], batch.columns["metadata_json"], strict=True):
+        row_id(synth_id, metadata)
+    return [parse_conversation(text, quotes) for text, quotes in zip(texts, count_quotes(texts), strict=True)]
+
+
+def _write(work: Path, size: str, root: Path) -> Iterator[Path]:
+    rendered, ids = _folders(work, size)
+    for shard in range(len(rendered)):
+        inventory = work / size / f"inventory_{shard:02d}.json"
         write_indexed(
-            rendered=work / f"rendered_{shard:02d}",
-            ids=ids[shard],
-            split=work / "split",
-            root=root,
-            inventory=work / f"inventory_{shard:02d}.json",
+            rendered=rendered[shard], ids=ids[shard], split=work / size / "split", root=root, inventory=inventory
         )
-    written = [path for folder in ("train", "valid") for path in (root / folder).glob("*.*")]
-    yield _line("step write_indexed", clock, bytes=sum(path.stat().st_size for path in written))
-
-    batches = [batch for shard in shards for batch in _arrays(work / f"rendered_{shard:02d}")]
-    once = sum(values.nbytes for _, flat in batches for values in flat.values())
-    batches *= max(1, WRITTEN_BYTES // once)
-    folder = work / "writer"
-    clock = time.perf_counter()
-    with ParallelWriter({name: (folder / name, dtype) for name, dtype in ARRAY_DTYPES.items()}) as writer:
-        for lengths, flat in batches:
-            writer.append(lengths, flat)
-        writer.publish()
-    whole = {name: np.concatenate([flat[name] for _, flat in batches]) for name in ARRAY_DTYPES}
-    size = sum(values.nbytes for values in whole.values())
-    yield _line("writer alone, with its sha256", clock, bytes=size)
-    shutil.rmtree(folder)
-
-    folder.mkdir()
-    clock = time.perf_counter()
-    for name, values in whole.items():
-        with (folder / name).open("wb") as stream:
-            values.tofile(stream)
-            os.fsync(stream.fileno())
-    yield _line("raw tofile and fsync", clock, bytes=size)
-    clock = time.perf_counter()
-    for values in whole.values():
-        hashlib.sha256(values.data).digest()
-    yield _line("sha256", clock, bytes=size)
+        yield inventory
 
 
-def _arrays(rendered: Path) -> Iterator[tuple[npt.NDArray[np.int32], Flat]]:
-    for batch in read_rendered(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"]):
-        documents = batch.documents
-        yield (
-            documents.lengths,
-            {
-                "tokens": documents.tokens,
-                "lossmask": shift_to_labels(documents.loss_mask, documents.lengths),
-                "span": shift_to_labels(documents.span_id, documents.lengths),
-            },
-        )
+def _folders(work: Path, size: str, shards: int = 4) -> tuple[list[Path], list[Path]]:
+    return tuple(  # type: ignore[return-value]
+        [work / size / f"{name}_{shard:02d}" for shard in range(shards)] for name in ("rendered", "ids")
+    )
 
 
-def _line(stage: str, since: float, **amounts: int) -> Line:
-    return {"stage": stage, "seconds": time.perf_counter() - since, **amounts}
+def _group_rows(shard: Shard) -> list[int]:
+    with open_shard(shard) as file:
+        return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+
+
+def _bytes(folders: list[Path]) -> int:
+    return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
+
+
+KINDS = ("worker", "steps", "validation", "startup", "one-pass")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("source", type=Path)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("small", type=Path)
+    parser.add_argument("big", type=Path)
     parser.add_argument("work", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
     given = parser.parse_args()
-    folder = given.work / "stages"
-    shutil.rmtree(folder, ignore_errors=True)
-    lines = [
-        *render_stages(given.source, folder, given.tokenizer),
-        *write_stages(given.source, folder, given.tokenizer),
-    ]
-    shutil.rmtree(folder)
+    sources = [given.small, given.big]
+    alone = given.work / "worker"
+    match given.kind:
+        case "worker":
+            shutil.rmtree(alone, ignore_errors=True)
+            lines = list(worker_stages(given.big, alone, given.tokenizer))
+            shutil.rmtree(alone)
+        case "steps":
+            shutil.rmtree(given.work, ignore_errors=True)
+            lines = list(step_stages(sources, given.work, given.tokenizer))
+        case "validation":
+            for size in ("small", "big"):
+                shutil.rmtree(given.work / size / "root", ignore_errors=True)
+            lines = list(validation(sources, given.work, given.tokenizer))
+        case "startup":
+            lines = list(worker_startup(given.tokenizer))
+        case _:
+            lines = list(one_pass(given.big, given.tokenizer))
     print(json.dumps(lines))
 
 

@@ -1,113 +1,305 @@
-"""What a person reads: the results as short tables.
+"""What a person reads: the results as short tables, for the terminal and for a page.
 
-In: the results of `speed`, `memory` and `stages`, as they also go to JSON. Out: tables for the terminal.
+In: the results as they go to JSON. Out: `Sheet`s, and each as a terminal table or as Markdown.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
 from rich.table import Table
 
 from bench.memory import BOUND, WORKER_BOUND
+from bench.peers import LACKS
 from bench.speed import MIB
 
-Results = list[dict[str, Any]]
+Results = dict[str, Any]
 
 
-def speed_table(lines: Results, repeats: int) -> Table:
-    table = _table(
-        f"Tokens a second, marginal between the two sizes (medians of {repeats})",
-        *("route", "whole build", "of plain", "render+split+write", "of plain", "start-up"),
-    )
-    for line in lines:
-        table.add_row(
-            line["route"],
-            _rate(line["whole"]),
-            _times(line["whole_ratio"]),
-            _rate(line["core"]),
-            _times(line["core_ratio"]),
-            "noise" if isnan(line["startup"]) else f"{line['startup']:.1f} s",
-        )
-    return table
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table: `key` names its place on the page; the first column is text, the others are numbers."""
+
+    key: str
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    caption: str = ""
 
 
-def process_table(lines: Results) -> Table:
-    table = _table(
-        "Seconds a million tokens, by stage, and the processes of these runs",
-        *("route", "render", "split", "write", "validate", "parent peak", "worker peak", "torch in a worker"),
-    )
-    for line in lines:
-        stages = (line.get(f"{stage}_seconds_per_million") for stage in ("render", "split", "write", "validate"))
-        torch = {None: "–", True: "YES", False: "no"}[line["torch_in_worker"]]
-        table.add_row(
-            line["route"],
-            *("–" if seconds is None else f"{seconds:.3f}" for seconds in stages),
-            _mib(line["parent_peak"]),
-            _mib(line["worker_peak"]) if line["worker_peak"] else "–",
-            torch,
-        )
-    return table
-
-
-def memory_table(lines: Results, rows: list[int], method: str) -> Table:
-    table = _table(
-        f"Peak memory by process and stage: {method}",
-        *("process", "stage", f"{rows[0]:,} rows", f"{rows[1]:,} rows", "bytes a row", "without mapped files"),
-    )
-    for line in lines:
-        table.add_row(
-            line["process"],
-            line["stage"],
-            _mib(line["small"]),
-            _mib(line["big"]),
-            f"{line['bytes_per_row']:.0f}",
-            f"{line['anonymous_per_row']:.0f}",
-        )
-    table.caption = f"allowed: about {BOUND} bytes a row in the parent; {_mib(WORKER_BOUND)} and flat in a worker"
-    return table
-
-
-def stage_table(lines: Results) -> Table:
-    table = _table(
-        "Stages alone, one process (MB of JSON, then of files; raw is tofile and fsync)",
-        "stage",
-        "seconds",
-        "rows/s",
-        "tokens/s",
-        "MB/s",
-        "of raw",
-    )
-    raw = next(line for line in lines if line["stage"].startswith("raw"))
-    reference = raw["bytes"] / raw["seconds"]
-    writing = False
-    for line in lines:
-        writing = writing or line["stage"].startswith("step write")
-        rates = {name: line[name] / line["seconds"] for name in ("rows", "tokens", "bytes") if name in line}
-        table.add_row(
-            line["stage"],
-            f"{line['seconds']:.2f}",
-            f"{rates['rows']:,.0f}" if "rows" in rates else "",
-            _rate(rates["tokens"]) if "tokens" in rates else "",
-            f"{rates['bytes'] / 1e6:,.0f}" if "bytes" in rates else "",
-            f"{rates['bytes'] / reference:.2f}" if writing else "",
-        )
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=None, pad_edge=False, title_justify="left", caption_justify="left")
-    for index, column in enumerate(columns):
+def terminal(sheet: Sheet) -> Table:
+    table = Table(title=sheet.title, caption=sheet.caption, box=None, pad_edge=False)
+    table.title_justify = table.caption_justify = "left"
+    for index, column in enumerate(sheet.columns):
         table.add_column(column, justify="right" if index else "left", no_wrap=not index)
+    for row in sheet.rows:
+        table.add_row(*row)
     return table
+
+
+def markdown(sheet: Sheet) -> str:
+    lines = [f"| {' | '.join(sheet.columns)} |", f"|---{'|--:' * (len(sheet.columns) - 1)}|"]
+    lines += [f"| {' | '.join(row)} |" for row in sheet.rows]
+    return "\n".join([f"{sheet.title}:", "", *lines, *(["", sheet.caption] if sheet.caption else [])])
+
+
+def all_tables(results: Results) -> Iterator[Sheet]:
+    """A sheet for each part that was measured."""
+    if "speed" in results:
+        yield routes(results)
+        yield processes(results["speed"]["summary"])
+    if "summary" in results.get("peers", {}):
+        yield peers_sheet(results)
+    if "encoders" in results:
+        yield encoders_sheet(results)
+    if "stages" in results:
+        yield worker(results["stages"]["summary"])
+        yield steps(results)
+        yield writing(results["stages"]["summary"])
+    if "small" in results:
+        yield small(results)
+    if "memory" in results:
+        yield memory(results["memory"])
+
+
+def routes(results: Results) -> Sheet:
+    lines = results["speed"]["summary"]
+    return Sheet(
+        key="routes",
+        title=f"Tokens a second, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']} runs",
+        columns=("route", "whole build", "of plain", "render + split + write", "of plain", "start-up"),
+        rows=[
+            (
+                f"{line['route']}",
+                _rate(line["whole"]),
+                _times(line.get("whole_ratio")),
+                _rate(line["core"]),
+                _times(line.get("core_ratio")),
+                _seconds(line["startup"]),
+            )
+            for line in lines
+        ],
+    )
+
+
+def processes(lines: list[dict[str, Any]]) -> Sheet:
+    return Sheet(
+        key="processes",
+        title="Seconds a million tokens by stage, and the processes of these runs (peaks)",
+        columns=("route", "render", "split", "write", "validate", "parent", "worker", "validator", "torch in a worker"),
+        rows=[
+            (
+                line["route"],
+                *(
+                    _number(line.get(f"{name}_seconds_per_million"))
+                    for name in ("render", "split", "write", "validate")
+                ),
+                *(_mib(line[f"{name}_peak"]) for name in ("parent", "worker", "validator")),
+                {None: "–", True: "YES", False: "no"}[line["torch_in_worker"]],
+            )
+            for line in lines
+        ],
+    )
+
+
+def peers_sheet(results: Results) -> Sheet:
+    lines, equal = results["peers"]["summary"], results["peers"]["equal"]
+    return Sheet(
+        key="peers",
+        title=f"Other routes, one process, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']}",
+        columns=("route", "tokens/s", "of plain", "start-up", "equal to the record", "what it lacks"),
+        rows=[
+            (
+                line["route"],
+                _rate(line["whole"]),
+                _times(line.get("whole_ratio")),
+                _seconds(line["startup"]),
+                ", ".join(f"{what}: {'yes' if same else 'NO'}" for what, same in equal.get(line["route"], {}).items())
+                or "it is the record",
+                LACKS[line["route"]],
+            )
+            for line in lines
+        ],
+    )
+
+
+def encoders_sheet(results: Results) -> Sheet:
+    lines = results["encoders"]["summary"]
+    points = results.get("points", {"different": {}})
+    runs = len({trial["repeat"] for trial in results["encoders"]["trials"]})
+    return Sheet(
+        key="encoders",
+        title=f"Content text to tokens on one core, {lines[0]['tokens']:,} tokens, medians of {runs} cold runs",
+        columns=("encoder", "version", "tokens/s", "of tiktoken", "start-up", "ids equal", "code points that differ"),
+        rows=[
+            (
+                line["encoder"],
+                line["version"],
+                _rate(line["rate"]),
+                _times(line["ratio"]),
+                _seconds(line["startup"]),
+                {None: "–", True: "yes", False: "NO"}[line["equal"]],
+                f"{points['different'][line['encoder']]:,}" if line["encoder"] in points["different"] else "–",
+            )
+            for line in sorted(lines, key=lambda line: -line["rate"])
+        ],
+        caption=f"Code points: one in {points['stride']}." if points.get("stride", 1) > 1 else "",
+    )
+
+
+def worker(summary: dict[str, Any]) -> Sheet:
+    whole = summary["worker"][-1]["seconds"]
+    return Sheet(
+        key="worker",
+        title=f"What a render worker does, one process, {summary['worker'][0]['rows']:,} rows, batch by batch",
+        columns=("stage", "seconds", "share", "rows/s", "tokens/s"),
+        rows=[
+            (
+                line["stage"],
+                f"{line['seconds']:.2f}",
+                f"{line['seconds'] / whole:.0%}",
+                f"{line['rows'] / line['seconds']:,.0f}",
+                _rate(line["rate"]),
+            )
+            for line in summary["worker"]
+        ],
+    )
+
+
+def steps(results: Results) -> Sheet:
+    summary = results["stages"]["summary"]
+    plain = plain_rate(results)
+    found = summary["steps"]
+    rows = [
+        (
+            "render-shard, 1 worker",
+            _rate(found["render-shard"]["rate"]),
+            _of(found["render-shard"]["rate"], plain),
+            _seconds(found["render-shard"]["fixed"]),
+        ),
+        (
+            "assemble-split, of the whole big size",
+            f"{found['assemble-split']['whole_rate']:,.0f} rows/s",
+            "",
+            "",
+        ),
+        ("write-indexed", f"{summary['write']['rate'] / 1e6:,.0f} MB/s", "", ""),
+        (
+            "validate-alignment",
+            _rate(found["validate-alignment"]["rate"]),
+            _of(found["validate-alignment"]["rate"], plain),
+            _seconds(found["validate-alignment"]["fixed"]),
+        ),
+        ("worker: spawn to first rendered row", "", "", _seconds(summary["worker_startup"])),
+        ("validator: import of Megatron's reader", "", "", _seconds(summary["reader_import"])),
+    ]
+    return Sheet(
+        key="steps",
+        title="Steps alone, marginal between the two sizes",
+        columns=("step", "a second", "of plain", "fixed"),
+        rows=rows,
+    )
+
+
+def writing(summary: dict[str, Any]) -> Sheet:
+    rows = []
+    for line in summary["writing"]:
+        name = line["stage"] + (f", {line['size']}" if "size" in line else "")
+        rows.append(
+            (name, f"{line['seconds']:.3f}", f"{line['bytes'] / 1e6:,.0f}", _mb(line["bytes"], line["seconds"]))
+        )
+        if "hashing" in line:
+            net = line["seconds"] - line["hashing"]
+            rows += [
+                ("… its hashing subtracted", f"{net:.3f}", "", _mb(line["bytes"], net)),
+                ("… the same files by tofile and fsync", f"{line['raw']:.3f}", "", _mb(line["bytes"], line["raw"])),
+            ]
+    write = summary["write"]
+    return Sheet(
+        key="writing",
+        title="Writing",
+        columns=("what", "seconds", "MB", "MB/s"),
+        rows=rows,
+        caption=f"Of tofile: the writer alone {write['writer_of_raw']:.2f}; the step without hashing "
+        f"{write['step_of_raw']:.2f} at the big size, {write['step_of_raw_marginal']:.2f} between the sizes.",
+    )
+
+
+def small(results: Results) -> Sheet:
+    trials = results["small"]["trials"]
+    seconds = sorted(trial["seconds"] for trial in trials)
+    rows = [(f"whole build of {trials[0]['rows']} rows", f"{seconds[len(seconds) // 2]:.2f} s", "")]
+    if "real" in results:
+        real = results["real"]
+        passes = sorted(real["trials"], key=lambda trial: trial["seconds"])
+        one = passes[len(passes) // 2]
+        rows.append(
+            (
+                f"{one['rows']} real rows, read, checked and rendered in one pass",
+                f"{one['seconds']:.3f} s",
+                f"{_rate(one['tokens'] / one['seconds'])} tokens/s; {one['fallbacks']} by the record route; "
+                f"{real['equal_files']} of {real['files']} files equal",
+            )
+        )
+    return Sheet(key="small", title=f"Small builds, medians of {len(trials)}", columns=("what", "time", ""), rows=rows)
+
+
+def memory(found: dict[str, Any]) -> Sheet:
+    sizes = [size["rows"] for size in found["sizes"]]
+    return Sheet(
+        key="memory",
+        title=f"Peak memory by process and stage: {found['method']}",
+        columns=("process", "stage", *(f"{rows:,} rows" for rows in sizes), "bytes a row", "without mapped files"),
+        rows=[
+            (
+                line["process"],
+                line["stage"],
+                _mib(line["small"]),
+                _mib(line["big"]),
+                f"{line['bytes_per_row']:.0f}",
+                f"{line['anonymous_per_row']:.0f}",
+            )
+            for line in found["growth"]
+        ],
+        caption=f"allowed: about {BOUND} bytes a row in the parent; {_mib(WORKER_BOUND)} and flat in a worker",
+    )
+
+
+def plain_rate(results: Results) -> float | None:
+    """The plain route's tokens a second, where it was measured."""
+    return next(
+        (line["whole"] for line in results.get("speed", {}).get("summary", []) if line["route"] == "plain"), None
+    )
+
+
+def _sizes(line: dict[str, Any]) -> str:
+    return " and ".join(f"{rows:,}" for rows in line["rows"])
 
 
 def _rate(value: float) -> str:
     return "noise" if isnan(value) else f"{value / 1e6:.2f} M"
 
 
-def _times(ratio: float) -> str:
-    return "noise" if isnan(ratio) else f"{ratio:.2f}×"
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else "noise" if isnan(ratio) else f"{ratio:.2f}×"
+
+
+def _of(rate: float, plain: float | None) -> str:
+    return _times(rate / plain if plain else None)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _seconds(value: float) -> str:
+    return "noise" if isnan(value) else f"{value:.1f} s" if value >= 0.95 or value < 0 else f"{value:.2f} s"
+
+
+def _mb(size: float, seconds: float) -> str:
+    return f"{size / seconds / 1e6:,.0f}"
 
 
 def _mib(value: float) -> str:
-    return f"{value / MIB:,.0f} MiB"
+    return f"{value / MIB:,.0f} MiB" if value else "–"

@@ -53,6 +53,12 @@ def can_plot() -> bool:
     return find_spec("matplotlib") is not None
 
 
+def load_plotting() -> None:
+    """Imports matplotlib ahead of its use, where it is there: that takes a second."""
+    if can_plot():
+        import matplotlib.backends.backend_svg  # noqa: F401
+
+
 def lengths_plot(statistics: dict[str, Any]) -> Markup:
     """Documents by length on a log axis, one outline a split, with what fits common sequence lengths."""
     lengths, total = statistics["lengths"], statistics["total"]

@@ -1,0 +1,103 @@
+"""What the build was meant to reach, held against what was measured.
+
+In: the results as they go to JSON. Out: a sheet with a line for each bar: wanted, measured, met or not.
+"""
+
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from bench.memory import BOUND, WORKER_BOUND
+from bench.speed import MIB, PLAIN, Trial, summary
+from bench.tables import Sheet, plain_rate
+
+Results = dict[str, Any]
+Bar = tuple[str, str, str, str]
+"""What, wanted, measured, met: `yes`, `no`, or `open` where some runs reach it and others do not."""
+
+
+def sheet(results: Results) -> Sheet:
+    return Sheet(
+        key="bars",
+        title="Bars",
+        columns=("bar", "wanted", "measured", "met"),
+        rows=[
+            (what, wanted, found, met if met == "yes" else f"**{met}**") for what, wanted, found, met in bars(results)
+        ],
+    )
+
+
+def bars(results: Results) -> Iterator[Bar]:
+    """The bars for which there are results."""
+    if "speed" in results:
+        yield from _speed([Trial(**trial) for trial in results["speed"]["trials"]])
+        yield _files("plain route and build give equal files", results["speed"]["equal_files"], 48)
+    if "small" in results:
+        yield _at_most("whole small build", median(t["seconds"] for t in results["small"]["trials"]), 6, "s")
+    if "stages" in results:
+        yield from _stages(results["stages"]["summary"], plain_rate(results))
+    if "memory" in results:
+        yield from _memory(results["memory"]["growth"])
+    if "real" in results:
+        yield _files("real rows give the files they must become", results["real"]["equal_files"], 48)
+    if "points" in results:
+        differ, stride = results["points"]["different"]["gigatoken, guarded"], results["points"]["stride"]
+        of = "all" if stride == 1 else f"one in {stride}"
+        yield (f"code points ({of}) on which the guarded encoder differs", "0", f"{differ:,}", _verdict([differ == 0]))
+
+
+def _speed(trials: list[Trial]) -> Iterator[Bar]:
+    """Ratios within each repeat, so that a bar which only some of them reach shows."""
+    repeats = [
+        {line["route"]: line for line in summary([trial for trial in trials if trial.repeat == repeat])}
+        for repeat in sorted({trial.repeat for trial in trials})
+    ]
+    one, two = "build --workers 1", "build --workers 2"
+    for name, what in (("whole", "whole build"), ("core", "render + split + write")):
+        yield _at_least(f"{what}, 1 worker, of plain", [run[one][name] / run[PLAIN][name] for run in repeats], 10)
+    for name, what in (("whole", "whole build"), ("core", "render + split + write")):
+        yield _at_least(f"2 workers of 1, {what}", [run[two][name] / run[one][name] for run in repeats], 1.8)
+    yield _at_most("start-up of a build, 1 worker", median(run[one]["startup"] for run in repeats), 6, "s")
+    peak = max(trial.worker_peak for trial in trials)
+    found = f"{peak / MIB:,.0f} MiB"
+    yield ("peak of a worker", f"≤ {WORKER_BOUND // MIB} MiB", found, _verdict([peak <= WORKER_BOUND]))
+    torch = any(trial.torch_in_worker for trial in trials)
+    yield ("a render worker imports torch", "no", "yes" if torch else "no", _verdict([not torch]))
+
+
+def _stages(summary: dict[str, Any], plain: float | None) -> Iterator[Bar]:
+    if plain:
+        yield _at_least("render-shard alone, of plain", [summary["steps"]["render-shard"]["rate"] / plain], 15)
+    yield _at_least("write-indexed without hashing, of tofile", [summary["write"]["step_of_raw"]], 0.7)
+    yield _at_least("the same between the sizes", [summary["write"]["step_of_raw_marginal"]], 0.7)
+    yield _at_least("its writer alone, of tofile", [summary["write"]["writer_of_raw"]], 0.7)
+    yield _at_most("worker: spawn to first rendered row", summary["worker_startup"], 2, "s")
+
+
+def _memory(growth: list[dict[str, Any]]) -> Iterator[Bar]:
+    by_place = {(line["process"], line["stage"]): line for line in growth}
+    for process, stage, what in (
+        ("worker", "render", "a worker grows by, a row rendered"),
+        ("worker", "write", "a worker grows by, a sequence written"),
+        ("parent", "whole", "the parent grows by, a row"),
+    ):
+        if (process, stage) in by_place:
+            yield _at_most(what, by_place[process, stage]["bytes_per_row"], BOUND, "bytes")
+
+
+def _at_least(what: str, runs: list[float], wanted: float) -> Bar:
+    spread = f" ({min(runs):.2f}–{max(runs):.2f})" if len(runs) > 1 else ""
+    return (what, f"≥ {wanted:g}×", f"{median(runs):.2f}×{spread}", _verdict([run >= wanted for run in runs]))
+
+
+def _at_most(what: str, found: float, wanted: float, unit: str) -> Bar:
+    measured = f"{found:.0f}" if unit == "bytes" else f"{found:.2f}"
+    return (what, f"≤ {wanted:g} {unit}", f"{measured} {unit}", _verdict([found <= wanted]))
+
+
+def _files(what: str, equal: int, of: int) -> Bar:
+    return (what, f"{of} of {of}", f"{equal} of {of}", _verdict([equal == of]))
+
+
+def _verdict(met: list[bool]) -> str:
+    return "yes" if all(met) else "open" if any(met) else "no"

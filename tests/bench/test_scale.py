@@ -1,0 +1,114 @@
+"""The model's arithmetic on numbers that can be checked in the head."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from bench import pipeline_model as scale
+
+RATES = scale.Rates(
+    render_tokens=10.0,
+    audit_seconds=0.0,
+    split_rows=5.0,
+    write_bytes=60.0,
+    validate_tokens=20.0,
+    input_per_token=2.0,
+    rendered_per_token=3.0,
+    ids_per_row=8.0,
+    table_per_row=10.0,
+    worker_startup=1.0,
+    reader_import=4.0,
+    worker_memory=7.0,
+    plain_tokens=1.0,
+)
+CORPUS = scale.Corpus(rows=80, tokens=1000, shards=2)
+MACHINES = scale.Machines(pods=2, cores=4, download=100.0, upload=50.0, start=0.0, efficiency=1.0, spread=0.0)
+
+
+def test_volumes_are_rates_times_rows_and_tokens() -> None:
+    found = scale.volumes(CORPUS, RATES)
+    assert found["input"] == 2000
+    assert found["rendered"] == 3000
+    assert found["ids"] == 640
+    assert found["split"] == 10
+    assert found["tokens.bin"] == 4 * found["span.bin"] == 4 * found["lossmask.bin"] == 4000
+    # Megatron's header is 34 bytes; lengths 4, pointers 8, documents 8 a sequence, and one document more.
+    assert found["idx"] == 3 * (2 * (34 + 8) + 80 * (4 + 8 + 8))
+    assert scale.dataset_bytes(found) == 6000 + found["idx"] + 800
+
+
+def test_every_artifact_goes_up_once_and_comes_down_once_for_each_reader() -> None:
+    found = scale.volumes(CORPUS, RATES)
+    moved = scale.traffic(CORPUS, found)
+    assert sum(up for _, up in moved.values()) == sum(found.values()) - found["input"]
+    assert moved["write-indexed"][0] == 3000 + 640 + 2 * 10
+    assert moved["validate-alignment"] == (scale.dataset_bytes(found) + 2000, 0)
+
+
+def test_memory_is_16_bytes_a_row_in_the_split_and_4_a_sequence_in_the_writer() -> None:
+    held = scale.memory(CORPUS, RATES, cores=4)
+    assert held["assemble-split"] == 16 * 80 + 40
+    assert held["write-indexed"] == (4 + 1) * 40
+    assert held["render-shard"] == 28
+    ten = scale.memory(CORPUS.times(10), RATES, cores=4)
+    assert ten["assemble-split"] == 10 * held["assemble-split"]
+    assert ten["render-shard"] == held["render-shard"], "a worker's memory does not follow the rows"
+
+
+def test_a_task_is_download_compute_and_upload() -> None:
+    tasks = {task.name: task for task in scale.pipeline(CORPUS, RATES, MACHINES)}
+    render = tasks["render-shard 01"]
+    assert (render.download, render.compute) == (1000 / 100, 500 / (10 * 4) + 1)
+    assert render.upload == (1500 + 320) / 50
+    assert tasks["validate-alignment"].compute == 1000 / 20 + 4
+    half = {task.name: task for task in scale.pipeline(CORPUS, RATES, replace(MACHINES, efficiency=0.5))}
+    assert half["render-shard 01"].compute == 500 / (10 * 2.5) + 1
+
+
+def test_rendering_audits_one_row_in_a_thousand() -> None:
+    found = scale.volumes(CORPUS, RATES)
+    audited = scale.core_seconds(CORPUS, replace(RATES, audit_seconds=50.0), found)
+    assert audited["render-shard"] == pytest.approx(1000 / 10 + 80 / 1000 * 50)
+
+
+def test_the_simulation_keeps_the_order_and_the_number_of_pods() -> None:
+    tasks = [
+        scale.Task(name="first", compute=1),
+        scale.Task(name="a", after=("first",), compute=5),
+        scale.Task(name="b", after=("first",), compute=3),
+        scale.Task(name="c", after=("first",), compute=4),
+        scale.Task(name="last", after=("a", "b", "c"), compute=2),
+    ]
+    two = scale.simulate(tasks, MACHINES, random.Random(0))
+    assert two == {"first": 1, "b": 4, "a": 6, "c": 8, "last": 10}  # c waits for the pod that b leaves
+    assert scale.simulate(tasks, replace(MACHINES, pods=3), random.Random(0))["last"] == 8
+    assert scale.simulate(tasks, replace(MACHINES, pods=1), random.Random(0))["last"] == 15
+    late = scale.simulate(tasks, replace(MACHINES, start=10.0), random.Random(0))
+    assert late["last"] == 10 + 4 * 10, "four pods one after the other on the longest way"
+
+
+def test_stragglers_cost_time_and_are_the_same_on_every_call() -> None:
+    tasks = scale.pipeline(CORPUS, RATES, MACHINES)
+    calm = max(scale.simulate(tasks, MACHINES, random.Random(0)).values())
+    spread = replace(MACHINES, spread=0.5)
+    middle, late = scale.makespans(tasks, spread, 200)
+    assert middle < late
+    assert late > calm, "the slowest of two shards is waited for"
+    assert scale.makespans(tasks, spread, 200) == (middle, late)
+
+
+def test_tasks_that_wait_for_one_another_are_refused() -> None:
+    with pytest.raises(ValueError, match="wait for one another"):
+        scale.simulate([scale.Task(name="a", after=("a",))], MACHINES, random.Random(0))
+
+
+def test_a_task_without_a_duration_is_refused() -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        scale.simulate([scale.Task(name="a", compute=float("nan"))], MACHINES, random.Random(0))
+
+
+def test_nothing_ends_before_what_it_waits_for() -> None:
+    tasks = scale.pipeline(CORPUS, RATES, replace(MACHINES, spread=0.4))
+    ended = scale.simulate(tasks, MACHINES, random.Random(1))
+    assert all(ended[task.name] >= ended[before] + task.seconds for task in tasks for before in task.after)

@@ -1,0 +1,140 @@
+"""The benchmark's arithmetic on tiny numbers made by hand: medians, marginal rates, ratios, tables, the vocabulary."""
+
+from math import isnan
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import alone, bars, encoders, page, tables
+from bench.pieces import derive_merges
+from bench.speed import PLAIN, Trial, marginal, summary
+
+
+def trial(route: str, repeat: int, tokens: int, seconds: float, **stages: float) -> Trial:
+    return Trial(
+        route=route,
+        repeat=repeat,
+        rows=tokens // 10,
+        tokens=tokens,
+        seconds=seconds,
+        stages=stages,
+        parent_peak=repeat,
+        worker_peak=2,
+        validator_peak=3,
+        torch_in_worker=None,
+    )
+
+
+def test_a_marginal_rate_leaves_start_up_out() -> None:
+    assert marginal(100, 3.0, 400, 5.0) == 150
+    assert isnan(marginal(100, 3.0, 400, 3.0)), "no time between the sizes is noise, not infinity"
+
+
+def test_a_route_is_held_against_the_plain_one_of_its_own_repeat() -> None:
+    trials = [
+        *(trial(PLAIN, 0, 100, 11.0), trial(PLAIN, 0, 400, 14.0)),  # 100 a second after 10 s
+        *(trial(PLAIN, 1, 100, 12.0), trial(PLAIN, 1, 400, 18.0)),  # 50 a second: the machine was busy
+    ]
+    for repeat, seconds in ((0, 0.3), (1, 0.6)):  # ten times as fast in either
+        for tokens in (100, 400):
+            took = tokens / 300 * seconds
+            trials.append(
+                trial("build --workers 1", repeat, tokens, 2 + took, render=took / 2, split=0.0, write=took / 2)
+            )
+    plain, built = summary(trials)
+    assert plain["whole"] == pytest.approx(75)
+    assert plain["whole_ratio"] == 1
+    assert plain["startup"] == pytest.approx((10 + 10) / 2)
+    assert built["whole_ratio"] == pytest.approx(10)
+    assert built["core_ratio"] == pytest.approx(10)
+    assert built["startup"] == pytest.approx(2)
+    assert built["render_seconds_per_million"] == pytest.approx((500 + 1000) / 2)
+    assert (built["rows"], built["runs"], built["parent_peak"], built["torch_in_worker"]) == ([10, 40], 2, 1, None)
+
+
+def test_a_route_measured_apart_is_held_against_the_median_of_the_plain_one() -> None:
+    trials = [trial(PLAIN, 0, 100, 1.0), trial(PLAIN, 0, 400, 4.0)]
+    trials += [trial("elsewhere", 7, 100, 1.0), trial("elsewhere", 7, 400, 2.0)]
+    assert summary(trials)[1]["whole_ratio"] == pytest.approx(3)
+
+
+def test_encoders_are_held_against_tiktoken_and_their_ids_against_openai_harmony() -> None:
+    def of(name: str, repeat: int, seconds: float, digest: str) -> dict[str, Any]:
+        same = {"tokens": 100, "startup": 1.0, "version": "1"}
+        return {"encoder": name, "repeat": repeat, "seconds": seconds, "digest": digest, **same}
+
+    lines = encoders.summary(
+        [
+            *(of(encoders.RECORD, 0, 4.0, "a"), of(encoders.FLOOR, 0, 2.0, "a"), of("fast", 0, 0.5, "a")),
+            *(of(encoders.RECORD, 1, 8.0, "a"), of(encoders.FLOOR, 1, 4.0, "a"), of("fast", 1, 1.0, "b")),
+        ]
+    )
+    by_name = {line["encoder"]: line for line in lines}
+    assert by_name["fast"]["ratio"] == 4
+    assert by_name["fast"]["rate"] == 150
+    assert by_name["fast"]["equal"] is False, "once is enough"
+    assert by_name[encoders.FLOOR]["equal"] is True
+
+
+def test_padded_rows_differ_where_tokens_or_lengths_do() -> None:
+    rows = encoders.padded(np.array([5, 6, 7], dtype=np.int32), np.array([1, 0, 2]), width=3)
+    assert rows.tolist() == [[5, -1, -1], [-1, -1, -1], [6, 7, -1]]
+    with pytest.raises(ValueError, match="more than 1"):
+        encoders.padded(np.array([6, 7], dtype=np.int32), np.array([2]), width=1)
+
+
+def test_the_rate_of_writing_subtracts_hashing() -> None:
+    def lines(small: float, big: float) -> list[dict[str, Any]]:
+        step = {"stage": "step write-indexed"}
+        return [
+            {**step, "size": "small", "seconds": small, "hashing": 0.1, "raw": 0.1, "bytes": 100},
+            {**step, "size": "big", "seconds": big, "hashing": 0.4, "raw": 0.4, "bytes": 400},
+            {"stage": "writer alone, without hashing", "seconds": 2.0, "bytes": 1},
+            {"stage": "raw tofile and fsync", "seconds": 1.5, "bytes": 1},
+        ]
+
+    found = alone._write_rates([lines(0.5, 1.4)])
+    assert found["step_of_raw"] == pytest.approx(0.4 / 1.0)
+    assert found["step_of_raw_marginal"] == pytest.approx(0.3 / 0.6)
+    assert found["writer_of_raw"] == 0.75
+    assert found["rate"] == pytest.approx(300 / 0.9)
+
+
+def test_merges_are_the_two_pieces_that_lower_ranks_leave() -> None:
+    ranks = {b"a": 0, b"b": 1, b"c": 2, b"bc": 3, b"ab": 4, b"abc": 5}
+    assert derive_merges(ranks) == [(b"b", b"c"), (b"a", b"b"), (b"a", b"bc")], "bc comes first, so abc is a + bc"
+
+
+def test_a_page_is_filled_between_its_marks_alone() -> None:
+    text = "before\n<!-- bench:one -->\nold\n<!-- /bench -->\nafter\n"
+    filled = page.fill(text, {"one": "new"})
+    assert filled == "before\n<!-- bench:one -->\nnew\n<!-- /bench -->\nafter\n"
+    assert page.fill(filled, {"one": "new"}) == filled
+    with pytest.raises(KeyError):
+        page.fill(text, {})
+
+
+def test_markdown_has_a_cell_for_each_column() -> None:
+    sheet = tables.Sheet(key="k", title="T", columns=("a", "b"), rows=[("x", "1")], caption="C")
+    assert tables.markdown(sheet) == "T:\n\n| a | b |\n|---|--:|\n| x | 1 |\n\nC"
+
+
+def test_a_bar_is_met_at_its_value_and_missed_beyond_it() -> None:
+    growth = [
+        {"process": "worker", "stage": "write", "bytes_per_row": 50.0},
+        {"process": "parent", "stage": "whole", "bytes_per_row": 50.1},
+    ]
+    points = {"stride": 1, "different": {"gigatoken, guarded": 1}}
+    found = {what: met for what, _, _, met in bars.bars({"memory": {"growth": growth}, "points": points})}
+    assert found == {
+        "a worker grows by, a sequence written": "yes",
+        "the parent grows by, a row": "no",
+        "code points (all) on which the guarded encoder differs": "no",
+    }
+
+
+def test_a_bar_that_only_some_runs_reach_is_open() -> None:
+    assert bars._at_least("b", [9.0, 11.0, 12.0], 10) == ("b", "≥ 10×", "11.00× (9.00–12.00)", "open")
+    assert bars._at_least("b", [10.0, 11.0], 10)[-1] == "yes"
+    assert bars._at_least("b", [1.0, 9.0], 10)[-1] == "no"

@@ -1,0 +1,89 @@
+"""When the files for people are written, where, and where not."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import sources
+from conftest import Cli
+from spanloom import manifest
+from spanloom.findings import Report
+from spanloom.report.facts import dataset_facts
+from spanloom.report.report_page import report_page
+from spanloom.steps.validate_alignment import validate_alignment
+
+
+@pytest.fixture
+def pending(hostile: Path, tmp_path: Path) -> Path:
+    """A dataset that was built and not validated yet."""
+    root = Path(shutil.copytree(hostile, tmp_path / "root"))
+    for name in ("README.md", "report.html", "report.json"):
+        (root / name).unlink()
+    (root / manifest.MANIFEST_NAME).rename(root / manifest.PENDING_NAME)
+    return root
+
+
+def stamps(root: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (root, *root.rglob("*"))}
+
+
+def test_validate_writes_where_it_is_told_and_nothing_into_the_dataset(demo: Path, tmp_path: Path, cli: Cli) -> None:
+    before = stamps(demo)
+    page, facts = tmp_path / "page.html", tmp_path / "facts.json"
+    done = cli("validate", demo, "--html", page, "--report", facts, "-q")
+    assert done.returncode == 0, done.stderr
+    assert stamps(demo) == before
+    assert "Clean" in page.read_text("utf-8")
+    assert json.loads(facts.read_bytes())["statistics"]["total"]["sequences"] == 231
+
+
+def test_the_step_leaves_report_and_card_beside_the_manifest_and_writes_its_artifacts(
+    pending: Path, tmp_path: Path, cli: Cli
+) -> None:
+    page, facts = tmp_path / "page.html", tmp_path / "facts.json"
+    done = cli("step", "validate-alignment", "--root", pending, "--html", page, "--report", facts, "-q")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in pending.iterdir() if path.is_file()) == sources.VIEWS
+    assert (pending / "report.html").read_bytes() == page.read_bytes()
+    assert (pending / "report.json").read_bytes() == facts.read_bytes()
+
+
+def test_what_is_not_clean_gets_a_report_and_no_card(pending: Path) -> None:
+    span = pending / "train/shard_00_span.bin"
+    span.write_bytes(bytes([2]) + span.read_bytes()[1:])
+    assert not validate_alignment(root=pending).clean
+    assert not (pending / "README.md").exists()
+    assert not (pending / manifest.MANIFEST_NAME).exists()
+    page = (pending / "report.html").read_text("utf-8")
+    assert page.index("This is no dataset to train on") < page.index("Splits and shards")
+
+
+def test_without_its_card_a_dataset_is_not_promoted(pending: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest comes last: whoever sees it sees the rest."""
+
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr("spanloom.steps.validate_alignment.write_card", full)
+    with pytest.raises(OSError, match="no space"):
+        validate_alignment(root=pending)
+    assert not (pending / manifest.MANIFEST_NAME).exists()
+    monkeypatch.undo()
+    assert validate_alignment(root=pending).clean
+    assert sorted(path.name for path in pending.iterdir() if path.is_file()) == sources.VIEWS
+
+
+def test_without_matplotlib_the_report_has_its_tables_and_says_what_is_missing(
+    demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = dataset_facts(demo, manifest.read(demo), Report())
+    whole = report_page(facts)
+    monkeypatch.setattr("spanloom.report.report_page.can_plot", lambda: False)
+    plain = report_page(facts)
+    assert "spanloom[report]" in plain
+    assert "spanloom[report]" not in whole
+    assert plain.count("<table>") == whole.count("<table>")
+    assert plain.count('class="plot"') == 0
+    assert whole.count('class="plot"') == 3
