@@ -1,0 +1,57 @@
+"""The command's frame: the typer apps that commands join, and what all commands do alike.
+
+In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kubeflow is told.
+"""
+
+import json
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from spanloom.errors import EXIT_FINDINGS
+from spanloom.kfp_io import Executor
+
+if TYPE_CHECKING:  # imported where they are used: `--help` should not wait for pyarrow and openai-harmony
+    from spanloom.findings import Report
+    from spanloom.report.progress import Progress
+
+app = typer.Typer(
+    name="spanloom",
+    help="Training-ready token datasets whose supervision is aligned token by token.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+step_app = typer.Typer(no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
+manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
+app.add_typer(step_app, name="step")
+app.add_typer(step_app, name="step")
+app.add_typer(manifest_app, name="manifest")
+
+executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)
+"""What Kubeflow said of the task that this process is; None outside a pipeline."""
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def make_progress(quiet: bool, verbose: bool) -> "Progress":
+    from spanloom.report.progress import Mode, Progress
+
+    return Progress(mode=Mode.SILENT if quiet else None, verbose=verbose)
+
+
+def exit_by(report: "Report") -> None:
+    if not report.clean:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def finish_step(result: dict[str, Any]) -> None:
+    """Prints what a step made, and tells Kubeflow where it runs there."""
+    print_json(result)
+    if executor := executor_here.get():
+        executor.write(result)
