@@ -146,7 +146,7 @@ def test_a_step_is_read_before_its_first_micro_batch_is_given_out() -> None:
 
 def test_a_stage_without_the_mask_counts_nothing() -> None:
     ahead = ReadAhead(lambda _: {"tokens": None, "loss_mask": None}, lambda: 3, lambda: None)
-    assert ahead(None) == ({"tokens": None, "loss_mask": None}, None)
+    assert ahead(None) == ({"tokens": None, "loss_mask": None, "span_id": None}, None)
 
 
 def test_a_plain_mask_is_not_taken_for_the_wire() -> None:

@@ -156,6 +156,11 @@ def test_an_index_cache_cut_short_is_said_to_be(root: Path, tmp_path: Path) -> N
             open_dataset(root / PREFIX, options)
 
 
+def test_an_index_cache_that_this_rank_does_not_see_is_said_to_be(root: Path, tmp_path: Path) -> None:
+    """`fast_cache_load` takes the cache for built, as every rank but the first does."""
+    refused(root, tmp_path / "cache", match="(?s)not here.*sample_index|not here.*document_index", fast_cache_load=True)
+
+
 def test_a_blend_weighs_shards_by_their_tokens_and_leaves_out_what_gives_no_sample(root: Path) -> None:
     content = read_content(root)
     whole = blend(content, "/data", "train")

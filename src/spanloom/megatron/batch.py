@@ -83,9 +83,9 @@ class ReadAhead:
     def _read_step(self, data_iterator: Iterator[Any] | None, waiting: deque[Batch]) -> SpanCounts | None:
         counts = None
         for _ in range(self._num_microbatches()):
-            batch = dict(self._get_batch(data_iterator))
+            batch = {"span_id": None, **self._get_batch(data_iterator)}
             if (wire := batch.get("loss_mask")) is not None:
-                if "span_id" in batch:
+                if batch["span_id"] is not None:
                     raise DatasetError(
                         "this batch holds span_id beside loss_mask",
                         remedy="read ahead over SpanWireGPTDataset, whose loss_mask carries the span",

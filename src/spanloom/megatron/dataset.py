@@ -202,6 +202,12 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         self.unique_description_hash = hashlib.md5(self.unique_description.encode(), usedforsecurity=False).hexdigest()
         try:
             return super()._build_document_sample_shuffle_indices()
+        except FileNotFoundError as fault:  # rank 0 makes an index, the others only read it
+            raise DatasetError(
+                "the sample index that rank 0 made is not here",
+                where=str(fault.filename),
+                remedy="name an index cache that all ranks see, such as a shared volume",
+            ) from fault
         except (ValueError, EOFError) as fault:  # numpy's words for a file that ends too early
             raise DatasetError(
                 f"a cached sample index cannot be read, as when its writer was killed: {fault}",
