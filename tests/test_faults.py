@@ -87,6 +87,8 @@ class Build:
                 [sys.executable, "-m", "spanloom", "build", "--source", source, "--out", root, *OPTIONS, *options],
                 env={**os.environ, MARK: self.mark},
                 start_new_session=True,
+                # Tests that run in the background of a shell are born with Ctrl-C ignored, and so would the build be.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
                 stdout=stream,
                 stderr=stream,
             )

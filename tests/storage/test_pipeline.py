@@ -69,11 +69,16 @@ def test_the_steps_over_a_bucket_give_what_the_build_gives(
     run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
     assert read_object(at / "root" / "manifest.json") is None
     validate = ("--root", at / "root", "--source", at / "source", "--deep", 8, "--report", at / "report.json")
+    card = tmp_path / "card.md"
+    card.write_text("# My own card\n")
+    publish_file(card, at / "root" / "README.md")
     for _ in range(2):
         report = json.loads(run("step", "validate-alignment", *validate))
         assert report["clean"] is True
         assert report["checked"]["rows rendered again"] == 8
-    assert json.loads(read_object(at / "report.json") or b"") == report
+    told = json.loads(read_object(at / "report.json") or b"")
+    assert {name: told[name] for name in report} == report
+    assert read_object(at / "root" / "README.md") == card.read_bytes(), "somebody's own card stays"
     assert read_object(at / "root" / "manifest.pending.json") is None
 
     run("fetch", at / "root", tmp_path / "dir")

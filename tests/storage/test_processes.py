@@ -172,8 +172,11 @@ def test_the_steps_that_publish_pass_through_a_store_that_fails(
     assert Built(source=built.source, root=tmp_path / "dir").files() == built.files()
     assert Built(source=built.source, root=tmp_path / "dir").content() == built.content()
     assert [entry.uri.name for entry in list_objects(root) if "shard_" not in entry.uri.name] == [
+        "README.md",
         "claim.json",
         "manifest.json",
+        "report.html",
+        "report.json",
     ]
 
 
