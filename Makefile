@@ -56,7 +56,7 @@ $(ASSET): | $(VENV)/.installed
 demo: setup ## From nothing to a validated dataset: sample → conversations → tokens, mask, spans → validation
 	@rm -rf $(DEMO)
 	$(BIN)/spanloom sample --out $(DEMO)/raw
-	$(BIN)/spanloom convert-synth --raw $(DEMO)/raw --out $(DEMO)/synth_harmony
+	$(BIN)/spanloom convert-synth --raw $(DEMO)/raw --out $(DEMO)/synth_harmony --dataset "Spanloom sample"
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
 	@printf '%s\n' "" \
 	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
@@ -119,7 +119,7 @@ pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each
 	@$(bake) step
 	@rm -rf data/pipeline-local/raw data/pipeline-local/source
 	$(BIN)/spanloom sample --out data/pipeline-local/raw
-	$(BIN)/spanloom convert-synth --raw data/pipeline-local/raw --out data/pipeline-local/source
+	$(BIN)/spanloom convert-synth --raw data/pipeline-local/raw --out data/pipeline-local/source --dataset "Spanloom sample"
 	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/work valid_fraction=0.1
 
 compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote

@@ -34,7 +34,7 @@ STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023) "$spanloom" fetch
 
 say "building the same on the host"
 "$spanloom" sample --out "$out/raw"
-"$spanloom" convert-synth --raw "$out/raw" --out "$out/source" --quiet
+"$spanloom" convert-synth --raw "$out/raw" --out "$out/source" --dataset "Spanloom sample" --quiet
 SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" build --source "$out/source" --out "$out/built" --valid-fraction 0.1 --quiet
 
 "$spanloom" validate "$out/dataset" --source "$out/source" --quiet

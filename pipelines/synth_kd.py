@@ -138,12 +138,17 @@ def synth_raw_to_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphC
         raw_uri: str,
         source_uri: str,
         dataset_root: str,
+        dataset_name: str = "PleIAs/SYNTH",
         valid_fraction: float = 0.001,
         max_rejects: str = "0",
         on_duplicate: str = "error",
     ) -> None:
         converted = placement.place(
-            convert_synth(raw_uri=raw_uri, source_uri=source_uri), cpu="2", memory="8Gi", hours=24, cache=False
+            convert_synth(raw_uri=raw_uri, source_uri=source_uri, dataset_name=dataset_name),
+            cpu="2",
+            memory="8Gi",
+            hours=24,
+            cache=False,
         ).set_display_name("convert-synth")
         synth_kd(
             source_uri=source_uri,

@@ -35,6 +35,12 @@ def schema() -> dict[str, Any]:
 
 def check(manifest: dict[str, Any], where: Path | Uri) -> dict[str, Any]:
     """Returns the manifest. Raises ManifestError naming the first place that does not follow the schema."""
+    if manifest.get("schema_version") == "synth_harmony_v1":
+        raise ManifestError(
+            "this is a source of conversations, not a dataset",
+            where=str(where),
+            remedy="`spanloom build --source` makes a dataset of it; give the root of that",
+        )
     errors = sorted(jsonschema.Draft202012Validator(schema()).iter_errors(manifest), key=lambda error: list(error.path))
     if errors:
         place = ".".join(map(str, errors[0].absolute_path)) or "(top)"

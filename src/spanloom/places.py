@@ -212,6 +212,7 @@ def validate_alignment(
     """Step 6. Of a remote root all is staged and checked; on a clean report `manifest.json` becomes its last object."""
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as here:
         local_root = staged_root(here, root)
+        standing = _staged_views(parse_uri(root), local_root) if is_uri(root) else {}
         result = validate_step.validate_alignment(
             root=local_root,
             source=None if source is None else staged_source(here, source),
@@ -226,7 +227,7 @@ def validate_alignment(
         if is_uri(root) and result.clean:
             uri = parse_uri(root)
             for name in VIEW_NAMES:
-                if (local_root / name).is_file():
+                if (local_root / name).is_file() and (local_root / name).read_bytes() != standing.get(name):
                     publish_file(local_root / name, uri / name, replace=True)
             publish_file(local_root / manifest.MANIFEST_NAME, uri / manifest.MANIFEST_NAME)
             if find(uri / manifest.PENDING_NAME) is not None:
@@ -344,6 +345,17 @@ def _staged_manifests(uri: Uri, directory: Path) -> bool:
             write_atomically(directory / name, data)
             there = True
     return there
+
+
+def _staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
+    """Brings report and card as they are at the root now: a card that somebody edited is not to be replaced."""
+    standing = {}
+    for name in VIEW_NAMES:
+        (directory / name).unlink(missing_ok=True)
+        if (data := read_object(uri / name)) is not None:
+            write_atomically(directory / name, data)
+            standing[name] = data
+    return standing
 
 
 def _staged_tokenizer(here: Scratch, place: str | None) -> Path | None:

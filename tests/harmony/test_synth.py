@@ -271,7 +271,11 @@ def test_files_of_a_directory_are_read_by_relative_path(tmp_path: Path) -> None:
 
 def test_the_manifest_says_what_was_done_and_no_more(tmp_path: Path) -> None:
     raw = numbered(tmp_path / "raw.parquet", 3)
-    returned = convert_synth(raw=raw, out=tmp_path / "out", conversion=Conversion(shards=2, license="CDLA-Permissive"))
+    returned = convert_synth(
+        raw=raw,
+        out=tmp_path / "out",
+        conversion=Conversion(shards=2, dataset="PleIAs/SYNTH", license="CDLA-Permissive"),
+    )
     text = (tmp_path / "out/manifest.json").read_text()
     manifest = json.loads(text)
     assert manifest == returned

@@ -247,7 +247,10 @@ def convert_synth(
     with_seed_text: Annotated[
         bool, typer.Option("--with-seed-text", help="Add query_seed_text to the prompt; by default it stays out.")
     ] = False,
-    dataset: Annotated[str, typer.Option(help="Name of the data, for the manifest.")] = "PleIAs/SYNTH",
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated."),
+    ] = None,
     license: Annotated[str | None, typer.Option(help="Its licence, for the manifest.")] = None,
     max_rows: Annotated[int | None, typer.Option(help="Read at most so many rows.", min=1)] = None,
     scratch: ScratchOption = None,
@@ -274,7 +277,7 @@ def convert_synth(
         with_seed_text=with_seed_text,
         shards=shards,
         assignment=assignment,
-        dataset=dataset,
+        dataset=dataset or None,
         license=license,
     )
     progress = make_progress(quiet, verbose)

@@ -84,7 +84,16 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: 
 RootArgument = Annotated[
     str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.", show_default=False)
 ]
+
+
+def _on_this_machine(place: str) -> Path:
+    if "://" in place:
+        raise typer.BadParameter(f"this reads a local folder; bring the dataset first: spanloom fetch {place} DIR")
+    return Path(place)
+
+
 LocalRootArgument = Annotated[
-    Path, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", show_default=False)
+    Path,
+    typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", show_default=False, parser=_on_this_machine),
 ]
 RootOption = Annotated[str, typer.Option(metavar="PLACE", help="Root of the dataset, a folder or a URI.")]

@@ -104,6 +104,8 @@ def stats(
     from spanloom.report.terminal import print_whole
     from spanloom.statistics import collect
 
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv: one of them")
     names = tuple(name.strip() for name in by.split(",") if name.strip())
     groups = collect(root, manifest.read(root)["content"], [names])[names]
     if as_json:

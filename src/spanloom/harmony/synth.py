@@ -94,7 +94,7 @@ class Conversion:
     with_seed_text: bool = False
     shards: int = 4
     assignment: Assignment = "round-robin"
-    dataset: str = "PleIAs/SYNTH"
+    dataset: str | None = None
     license: str | None = None
 
     def __post_init__(self) -> None:

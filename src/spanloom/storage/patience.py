@@ -3,6 +3,7 @@
 In: one try, who judges its faults, how far it got. Out: its result, or a StorageError with the last fault.
 """
 
+import logging
 import os
 import random
 import threading
@@ -19,6 +20,10 @@ T = TypeVar("T")
 DEADLINE_VARIABLE = "SPANLOOM_STORAGE_DEADLINE"
 DEADLINE_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+TOLD_AT_PAUSE = 1.0
+"""The third fault in a row is told: a dropped connection is nothing to speak of, a silent wait is."""
+
+_log = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
@@ -59,11 +64,14 @@ def keep_trying(
                 raise explained from fault
             if progress() > best:
                 best, since, pause = progress(), time.monotonic(), FIRST_PAUSE
+            if pause == TOLD_AT_PAUSE:
+                _log.warning("no answer from %s (%s); trying again for up to %g s", uri, _one_line(fault), patience)
             if time.monotonic() - since + pause > patience:
                 raise StorageError(
                     f"the store gave no answer to go on with for {patience:g} s; the last was: {_one_line(fault)}",
                     where=str(uri),
-                    remedy="run the same command again: what is there stays; give it longer with "
+                    remedy="look at the network and the address (AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST), then run "
+                    "the same command again: what is there stays; give it longer with "
                     f"{DEADLINE_VARIABLE}=seconds",
                 ) from fault
         if (stop or threading.Event()).wait(pause * random.uniform(0.5, 1)):
