@@ -78,7 +78,7 @@ lint: setup ## ruff, the import rules of the house, the Dockerfile
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test ## What CI runs
+check: lint types test ## Lint, types and tests: the part of CI that needs no Docker
 
 format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

@@ -25,6 +25,7 @@ def commands(text: str) -> list[list[str]]:
 
 def test_own_data_goes_through_as_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()  # `make setup` leaves it
     (snippet,) = blocks("python", "Your own data")
     exec(compile(snippet, "README.md", "exec"), {})
     (shown,) = blocks("console", "Your own data")
