@@ -1,5 +1,7 @@
 """Where the dataset comes from and who may write to it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,16 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
     assert flags["--root"].startswith(mounts["dataset"] + "/")
     assert flags["--index-cache"] == mounts["index-cache"]
     assert flags["--output"] == mounts["output"]
+
+
+@pytest.mark.parametrize("name", TRAIN_SETS)
+def test_the_training_entry_takes_the_flags_of_the_train_job(name: str) -> None:
+    (job,) = of_kind(render_set(name), "TrainJob")
+    parse = "import sys; from spanloom.megatron.training import parse; print(parse(sys.argv[1:]).root)"
+    command = [sys.executable, "-W", "ignore", "-c", parse, *job["spec"]["trainer"]["args"]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"--root={done.stdout.strip()}" in job["spec"]["trainer"]["args"]
 
 
 def test_the_index_cache_and_the_output_are_scratch_unless_a_claim_is_named() -> None:

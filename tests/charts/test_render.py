@@ -90,7 +90,7 @@ def test_equal_values_give_equal_names_and_other_values_give_others() -> None:
     other_fetch, same_train = names("--set", "fetch.uri=gs://my-bucket/other")
     assert other_fetch != fetch
     assert same_train == train
-    same_fetch, other_train = names("--set", "train.flags[0]=--seq-length=2048")
+    same_fetch, other_train = names("--set", "train.flags[0]=--sequence-length=2048")
     assert other_train != train
     assert same_fetch == fetch
     # `suspend` is the one field that Trainer lets change: it must not make another job.
