@@ -35,7 +35,7 @@ def schema() -> dict[str, Any]:
 
 def check(manifest: dict[str, Any], where: Path | Uri) -> dict[str, Any]:
     """Returns the manifest. Raises ManifestError naming the first place that does not follow the schema."""
-    if manifest.get("schema_version") == "synth_harmony_v1":
+    if isinstance(manifest, dict) and manifest.get("schema_version") == "synth_harmony_v1":
         raise ManifestError(
             "this is a source of conversations, not a dataset",
             where=str(where),

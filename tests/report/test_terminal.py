@@ -74,3 +74,35 @@ def test_filters_that_leave_nothing_say_so(demo: Path, cli: Cli) -> None:
     done = cli("inspect", demo, "--language", "tlh")
     assert done.returncode == 1
     assert done.stderr.startswith("error: no document passes these filters")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("inspect", "train/0/0", "--language", "de"), "leave out --language"),
+        (("inspect", "train/0/0", "--pick", "longest", "-n", "3"), "leave out --pick, --count"),
+        (("stats", "--json", "--csv"), "one of them"),
+    ],
+)
+def test_options_that_contradict_each_other_are_wrong_usage(
+    cli: Cli, demo: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    command, *rest = arguments
+    done = cli(command, demo, *rest, COLUMNS="200")
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("command", ["inspect", "stats", "export"])
+def test_commands_that_read_a_folder_say_how_to_bring_a_dataset_from_a_bucket(cli: Cli, command: str) -> None:
+    done = cli(command, "s3://bucket/kd", COLUMNS="200")
+    assert done.returncode == 2
+    assert "spanloom fetch s3://bucket/kd DIR" in done.stderr
+
+
+def test_a_source_of_conversations_is_not_taken_for_a_dataset(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"schema_version": "synth_harmony_v1", "storage": {"shards": []}}')
+    done = cli("stats", tmp_path)
+    assert done.returncode == 1
+    assert "a source of conversations, not a dataset" in done.stderr
+    assert "spanloom build --source" in done.stderr

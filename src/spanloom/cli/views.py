@@ -60,6 +60,14 @@ def inspect(
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
 
+    chosen = {
+        **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
+        **{"--language": language, "--exercise": exercise, "--no-reasoning": no_reasoning},
+        "--special-text": special_text,
+    }
+    if (document or synth_id) and any(chosen.values()):
+        given = ", ".join(name for name, value in chosen.items() if value)
+        raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {given}")
     content = manifest.read_any(root)["content"]
     selection = Selection(
         addresses=tuple(document or ()),
