@@ -160,7 +160,7 @@ def test_overwrite_keeps_what_somebody_else_put_beside_the_dataset(standing: Pat
 def test_overwrite_never_touches_a_folder_whose_manifest_is_not_ours(small: Path, other: Path, tmp_path: Path) -> None:
     foreign = Path(shutil.copytree(other, tmp_path / "foreign"))  # a source has a manifest.json too
     before = files_of(foreign)
-    with pytest.raises(ManifestError, match="does not follow spanloom_dataset_v1"):
+    with pytest.raises(ManifestError, match="a source of conversations, not a dataset"):
         build_it(small, foreign, overwrite=True)
     assert files_of(foreign) == before
     assert not foreign.with_name("foreign.replaced").exists()

@@ -16,6 +16,7 @@ longer than all of the tokens themselves to write and to read.
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,11 @@ class PartWriter:
 
     def __exit__(self, *_: object) -> None:
         """Removes what was not committed."""
+        for writer in (self._documents, self._rows):
+            # One that a full disk kept open would try again when it is collected, and complain on stderr.
+            with suppress(OSError):
+                writer.close()
+            writer.is_open = False
         for temporary in self._temporaries.values():
             temporary.unlink(missing_ok=True)
 
