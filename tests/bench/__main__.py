@@ -32,8 +32,9 @@ what is measured
   speed    The plain route (openai-harmony's wrapper message by message, lists, one add_item a row; bench/plain.py)
            and `spanloom build` with 1 and 2 workers, over conversations of about 900 tokens made of text from this
            machine, no paragraph of it twice. Before that both routes build a few hundred rows, and their files must be
-           equal byte for byte. Rates are marginal between N and 4N rows, so start-up does not count; ratios are taken
-           within one repeat. "Whole" includes validation, which the plain route does not have.
+           equal byte for byte. Rates are marginal, so start-up does not count: between N and 4N rows for the plain
+           route, between 4N and 16N for the build, which would be done with fewer too soon to be timed. Ratios are
+           taken within one repeat. "Whole" includes validation, which the plain route does not have.
   peers    The record route, Megatron's preprocess_data and Hugging Face's chat template, at N/4 and N rows.
   stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
   small    The whole build of the demo's rows; and of the real sample's, where SPANLOOM_SAMPLE names it.
@@ -89,6 +90,8 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
             say(f"this machine has text for {rows:,} rows without repeats, so that many are used")
         sources = [conversations_source(work, rows // TIMES // TIMES, encoding)]
         sources += [conversations_source(work, rows // TIMES, encoding), (big, rows)]
+        if "speed" in given.only:
+            sources.append(conversations_source(work, TIMES * rows, encoding))
         results["corpus"] = {"rows": [count for _, count in sources]}
         del encoding
     for part in given.only:
@@ -96,17 +99,17 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
         match part:
             case "encoders":
                 found = results.setdefault(part, {"trials": []})
-                found["trials"] += encoders.measure(sources[-1][0], work, asset, _repeats(found, given.runs), say)
+                found["trials"] += encoders.measure(sources[2][0], work, asset, _repeats(found, given.runs), say)
                 found["summary"] = encoders.summary(found["trials"])
             case "points":
                 results[part] = encoders.measure_points(work, asset, given.stride, say)
             case "speed":
                 found = results.setdefault(part, {"trials": []})
                 if not found["trials"]:
-                    few, _ = conversations_source(work, min(EQUAL_ROWS, sources[-1][1]), load_encoding(asset))
+                    few, _ = conversations_source(work, min(EQUAL_ROWS, sources[1][1]), load_encoding(asset))
                     found["equal_files"] = speed.check_equal(few, work, asset)
                     say(f"equal byte for byte: {found['equal_files']} files of both routes")
-                trials = speed.measure(sources[1:], work, asset, _repeats(found, given.runs), say)
+                trials = speed.measure(sources[1:3], sources[2:], work, asset, _repeats(found, given.runs), say)
                 found["trials"] += map(asdict, trials)
                 found["summary"] = speed.summary(_trials(results, "speed"))
             case "peers":
@@ -116,7 +119,7 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
                 found |= {"equal": new["equal"], "skipped": new["skipped"]}
             case "stages":
                 found = results.setdefault(part, {"trials": []})
-                two = [source for source, _ in sources[1:]]
+                two = [source for source, _ in sources[1:3]]
                 found["trials"] += alone.measure(two, work, asset, _repeats(found, given.runs), say)
                 found["summary"] = alone.summary(found["trials"])
             case "small":

@@ -95,17 +95,21 @@ def check_equal(source: Path, work: Path, tokenizer: Path) -> int:
 
 
 def measure(
-    sources: list[tuple[Path, int]],
+    plain: list[tuple[Path, int]],
+    built: list[tuple[Path, int]],
     work: Path,
     tokenizer: Path,
     repeats: range,
     say: Callable[[str], None],
 ) -> list[Trial]:
-    """Every route over both sources (folder, rows), once a repeat, in turns: noise then falls on all alike."""
+    """Every route over its two sources (folder, rows), once a repeat, in turns: noise then falls on all alike.
+
+    The builds have larger ones: what they take for a small one is lost in the noise of their start.
+    """
     trials = []
     for repeat in repeats:
         for route, workers in ROUTES.items():
-            for source, rows in sources:
+            for source, rows in plain if route == PLAIN else built:
                 trial = _trial(route, workers, repeat, source, rows, work / "out", tokenizer)
                 say(f"run {repeat + 1}, {route}, {rows:,} rows: {trial.tokens:,} tokens in {trial.seconds:.1f} s")
                 trials.append(trial)

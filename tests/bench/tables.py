@@ -67,11 +67,12 @@ def routes(results: Results) -> Sheet:
     lines = results["speed"]["summary"]
     return Sheet(
         key="routes",
-        title=f"Tokens a second, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']} runs",
-        columns=("route", "whole build", "of plain", "render + split + write", "of plain", "start-up"),
+        title=f"Tokens a second, marginal between two sizes, medians of {lines[0]['runs']} runs",
+        columns=("route", "rows", "whole build", "of plain", "render + split + write", "of plain", "start-up"),
         rows=[
             (
                 f"{line['route']}",
+                _sizes(line),
                 _rate(line["whole"]),
                 _times(line.get("whole_ratio")),
                 _rate(line["core"]),
