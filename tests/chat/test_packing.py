@@ -1,4 +1,4 @@
-"""Laws of packing: every token is accounted for, no soup of markers breaks a block, and no cut of the stream changes it.
+"""Laws of packing: every token is accounted for, no soup of markers breaks a block, no cut of the stream matters.
 
 `token_by_token` is the rules read aloud, one token at a time.
 """
