@@ -113,7 +113,7 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
         where = np.flatnonzero(here)
         positions.append(where + start)
         found.append(tokens[start : start + _CHUNK][where])
-    which = np.concatenate(found)
+    which: npt.NDArray[Any] = np.concatenate(found)
     rank = np.zeros(which.size, np.uint8)
     for token in reachable[1:]:
         rank += which >= token
