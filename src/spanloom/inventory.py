@@ -55,7 +55,7 @@ def _check_sums(content: dict[str, Any]) -> Iterator[Finding]:
                     check="manifest", message=f"{count} is {totals[count]}, the shards add up to {added}", split=split
                 )
     for shard in content["shards"]:
-        yield from _check_packing(shard, content["config"]) if "packing" in shard else _check_rows(shard)
+        yield from _check_packing(shard) if "packing" in shard else _check_rows(shard)
 
 
 def _check_rows(shard: dict[str, Any]) -> Iterator[Finding]:
@@ -70,16 +70,15 @@ def _check_rows(shard: dict[str, Any]) -> Iterator[Finding]:
         )
 
 
-def _check_packing(shard: dict[str, Any], config: dict[str, Any]) -> Iterator[Finding]:
-    """The tokens of the rows are in blocks, or were given up, and nothing else is."""
+def _check_packing(shard: dict[str, Any]) -> Iterator[Finding]:
+    """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
     packing = shard["packing"]
     written = sum(counts["tokens"] for counts in shard["splits"].values())
-    left_out = packing["blocks_left_out"] * config["block_size"]
     came = packing["tokens_in"] + packing["injected_tokens"] + packing["padding_tokens"]
-    went = written + left_out + packing["tokens_given_up"] + packing["tail_tokens"]
+    went = written + packing["dropped_tokens"] + packing["tokens_given_up"] + packing["tail_tokens"]
     if came != went:
         yield Finding(
             check="manifest",
-            message=f"{came} tokens came in, were injected or padded, but {went} were written, given up or left out",
+            message=f"{came} tokens came in, were injected or padded, but {went} were written, dropped or given up",
             shard=shard["shard"],
         )

@@ -33,6 +33,13 @@ TokenizerOption = Annotated[
         "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
     ),
 ]
+DatasetTokenizerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The tokenizer of the dataset. SYNTH KD: the asset o200k_base.tiktoken or its folder, by default where "
+        "--tokenizer of `build` looks; packed chat: the file that `chat pack` was given."
+    ),
+]
 ShardsOption = Annotated[int, typer.Option(help="How many shards the source must have.", min=1)]
 WorkersOption = Annotated[
     int | None,

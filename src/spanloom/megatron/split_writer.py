@@ -1,6 +1,6 @@
 """One split of one shard on disk: parallel IndexedDatasets, and a row for each of their sequences.
 
-In: batches of sequences as they are to stand on disk, supervision label-aligned. Out: `ROOT/SPLIT/shard_NN_NAME.{bin,idx}`
+In: batches of sequences as they are to stand on disk, supervision label-aligned. Out: `shard_NN_NAME.{bin,idx}` in ROOT/SPLIT
 for each array, `shard_NN_rows.parquet`, and the counts that a manifest records of them. Every family writes through it.
 """
 

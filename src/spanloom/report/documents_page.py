@@ -49,6 +49,7 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
         "language": document.language,
         "exercise": document.exercise,
         "row": document.row,
+        "notes": document.notes,
         "count": len(document.tokens),
         "spans": spans,
         "bar": bar,
