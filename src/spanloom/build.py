@@ -38,7 +38,7 @@ from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.steps.verify_tokenizer import verify_tokenizer
 from spanloom.steps.write_indexed import write_indexed
 from spanloom.storage import clear_temporaries, free_bytes, write_atomically
-from spanloom.storage.root_lock import LOCK_NAME, held_root, remove_work
+from spanloom.storage.root_lock import LOCK_NAME, check_apart, held_root, remove_work
 from spanloom.workers import Counters, Pool, process_pool
 
 DEFAULT_SOURCE = Path("data/synth_harmony")
@@ -107,7 +107,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     _check_options(options)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     require_megatron()
-    _check_apart(options.source, root)
+    check_apart(options.source, root)
     asset = verify_tokenizer(options.tokenizer).path
     source = open_source(options.source, shards=options.shards)
     for shard in source.shards:
@@ -338,17 +338,6 @@ def _check_options(options: BuildOptions) -> None:
             "a capped run must not write the canonical dataset",
             where=str(options.root),
             remedy=f"leave --out away (it then is {DEFAULT_CAPPED_ROOT}), or give another",
-        )
-
-
-def _check_apart(source: Path, root: Path) -> None:
-    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
-    one, other = source.resolve(), root.resolve()
-    if one == other or one in other.parents or other in one.parents:
-        raise ConflictError(
-            "the output root and the source lie in one another",
-            where=f"{root} and {source}",
-            remedy="give an --out of its own",
         )
 
 

@@ -1,9 +1,11 @@
-"""A dataset's files held against its manifest.
+"""A dataset's files held against its manifest, and what its shards add up to.
 
-In: the root and the manifest's `content`. Out: findings, for files that are missing, changed, or nobody's.
+In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
+nobody's; totals.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,25 @@ def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from counts["files"]
         if shard["rejects_file"]:
             yield shard["rejects_file"]
+
+
+def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by name, name by name."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def split_totals(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the shards of one split, as a manifest has them, add up to."""
+    return {
+        "sequences": sum(count["sequences"] for count in counts),
+        "tokens": sum(count["tokens"] for count in counts),
+        "span_tokens": added(count["span_tokens"] for count in counts),
+        "longest": max(count["longest"] for count in counts),
+        "fitting": added(count["fitting"] for count in counts),
+    }
 
 
 def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
+from spanloom.chat.transcripts import SUFFIXES as TRANSCRIPT_SUFFIXES
 from spanloom.errors import ConflictError, StorageError
 from spanloom.findings import Report
 from spanloom.harmony.caps import Caps
@@ -246,13 +247,7 @@ def convert_synth(
 ) -> dict[str, Any]:
     """Raw SYNTH (a Parquet file or a folder of them) → a `synth_harmony_v1` folder."""
     with scratch_for("convert-synth", [raw, out], scratch) as here:
-        local_raw = here.path(raw)
-        if is_uri(raw):
-            uri = parse_uri(raw)
-            found = [uri] if uri.key.endswith(".parquet") and find(uri) else _parquet_below(uri)
-            for entry in found:
-                name = entry.key.removeprefix(uri.key).strip("/")
-                stage_file(entry, local_raw / safe_name(name, uri) if name else local_raw)
+        local_raw = _staged_records(here, raw, (".parquet",))
         local_out = here.path(out)
         if is_uri(out):
             shutil.rmtree(local_out, ignore_errors=True)  # what a killed run left; the conversion wants it empty
@@ -263,11 +258,23 @@ def convert_synth(
     return result
 
 
-def _parquet_below(uri: Uri) -> list[Uri]:
-    found = [entry.uri for entry in list_objects(uri) if entry.uri.key.endswith(".parquet")]
+def _staged_records(here: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
+    """A file of one of these kinds, or all such files of a folder."""
+    path = here.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    if uri.key.endswith(suffixes) and find(uri):
+        found = [uri]
+    else:
+        found = [entry.uri for entry in list_objects(uri) if entry.uri.key.endswith(suffixes)]
     if not found:
-        raise StorageError("there is no *.parquet object below this URI", where=str(uri), remedy="mend the URI")
-    return found
+        kinds = " or ".join(f"*{suffix}" for suffix in suffixes)
+        raise StorageError(f"there is no {kinds} object below this URI", where=str(uri), remedy="mend the URI")
+    for entry in found:
+        name = entry.key.removeprefix(uri.key).strip("/")
+        stage_file(entry, path / safe_name(name, uri) if name else path)
+    return path
 
 
 @contextmanager
@@ -275,6 +282,13 @@ def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
     """The whole of a `synth_harmony_v1` folder on this machine, while the block runs."""
     with scratch_for("source", [source], scratch) as here:
         yield staged_source(here, source)
+
+
+@contextmanager
+def local_transcripts(source: str, scratch: Path | None = None) -> Iterator[Path]:
+    """Transcripts on this machine, a file or a folder, while the block runs."""
+    with scratch_for("transcripts", [source], scratch) as here:
+        yield _staged_records(here, source, TRANSCRIPT_SUFFIXES)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import platform
 import re
 import socket
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -114,3 +115,15 @@ def built_by() -> str:
 def machine() -> dict[str, Any]:
     """What the build ran on."""
     return {"system": platform.platform(), "architecture": platform.machine(), "cpus": os.cpu_count()}
+
+
+def environment_here(more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A manifest's `environment`: when, where and with what. It differs from run to run and decides nothing."""
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "libraries": library_versions(),
+        "image": os.environ.get(IMAGE_VARIABLE),
+        "machine": machine(),
+        "built_by": built_by(),
+        **(more or {}),
+    }

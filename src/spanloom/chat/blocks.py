@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.chat.markers import Markers
+from spanloom.chat.markers import CONTROL_STRINGS, Markers
 from spanloom.chat.packing import Blocks
 from spanloom.supervision import ALIGNMENT, Lengths, shift_to_labels
 
@@ -82,13 +82,10 @@ def packing_config(
     keep_lossless: bool,
     pad_tail: int | None,
     markers: Markers,
-    texts: dict[str, str],
     tokenizer_sha256: str,
 ) -> dict[str, Any]:
-    """The config of a packed chat dataset, as its manifest records and hashes it: all that decides the bytes.
-
-    `texts`: marker name → how it is written in a transcript.
-    """
+    """The config of a packed chat dataset, as its manifest records and hashes it: all that decides the bytes."""
+    ids = (markers.pad, *markers.ids)
     return {
         "input_schema": INPUT_SCHEMA,
         "shards": shards,
@@ -97,7 +94,11 @@ def packing_config(
         "strict_user": strict_user,
         "keep_lossless": keep_lossless,
         "pad_tail": pad_tail,
-        "markers": {name: {"text": text, "id": getattr(markers, name)} for name, text in texts.items()},
+        "markers": {
+            text.strip("<|>").lower(): {"text": text, "id": token}
+            for text, token in zip(CONTROL_STRINGS, ids, strict=True)
+            if token is not None
+        },
         "tokenizer_sha256": tokenizer_sha256,
         "alignment": ALIGNMENT,
         "arrays": ARRAY_DTYPES,

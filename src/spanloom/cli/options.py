@@ -85,6 +85,37 @@ ResumeOption = Annotated[
 AllowUnknownShaOption = Annotated[
     bool, typer.Option("--allow-unknown-sha", help="Build although the git SHA of this Spanloom is not known.")
 ]
+ChatTokenizerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="A `tokenizers` JSON file with the control strings as tokens. Default: the asset o200k_base.tiktoken, with "
+        "the control strings added."
+    ),
+]
+BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
+PostTrainingOption = Annotated[
+    bool,
+    typer.Option(
+        "--post-training/--no-post-training",
+        envvar="POST_TRAINING",
+        help="Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
+    ),
+]
+StrictUserOption = Annotated[
+    bool, typer.Option("--strict-user", help="No loss after a user span that a block's border cut.")
+]
+KeepLosslessOption = Annotated[
+    bool, typer.Option("--keep-lossless/--drop-lossless", help="Keep blocks in which no token carries loss.")
+]
+PadTailOption = Annotated[
+    bool, typer.Option("--pad-tail", help="Pad the last, shorter block of each shard instead of dropping it.")
+]
+ChatShardsOption = Annotated[
+    int, typer.Option(help="Shards of the dataset: record i goes to shard i modulo their number.", min=1)
+]
+OnErrorOption = Annotated[
+    Literal["raise", "skip"], typer.Option(help="A record that is null or cannot be read: stop, or skip and count it.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: options, versions, tracebacks.")]

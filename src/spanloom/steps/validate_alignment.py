@@ -21,8 +21,8 @@ import pyarrow as pa
 from spanloom import manifest
 from spanloom.chat import verify as packed
 from spanloom.chat.blocks import FAMILY as PACKED_CHAT
-from spanloom.chat.tokenizer import ChatTokenizer
-from spanloom.chat.transcripts import read_records, transcript_files
+from spanloom.chat.records import read_records, transcript_files
+from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.findings import Finding, Report
 from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
@@ -339,18 +339,17 @@ def _check_transcripts(
             if rows.num_rows != count:
                 continue
             arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
-            records = (
-                encode(record.text)
-                for record in islice(read_records(files), opened.shard, None, shards)
-                if record.text is not None
-            )
+            records = (encode(text) for text in islice(_texts(files), opened.shard, None, shards) if text is not None)
             report.ran("blocks packed again", count)
             report.add(packed.check_source(_blocks(opened, 0, arrays, rows, rules), records, rules))
 
 
+def _texts(files: list[Path]) -> Iterator[str | None]:
+    """All records of the stream; the faults that the build skipped are skipped here too."""
+    return (text for file in files for text in read_records(file, on_error="skip"))
+
+
 def _encoding_of(content: dict[str, Any], tokenizer: Path | None) -> Callable[[str], list[int]]:
     """One record → its tokens with EOS, by the tokenizer that made the dataset's."""
-    loaded = ChatTokenizer.load(tokenizer)
-    if loaded.sha256 != content["tokenizer"]["sha256"]:
-        raise ManifestError(...)
+    loaded = load_tokenizer(tokenizer, made=content["tokenizer"])
     return lambda text: loaded.encode([text])[0].tolist()

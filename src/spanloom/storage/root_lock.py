@@ -18,6 +18,17 @@ WORK_NAME = ".work"
 LOCK_NAME = "lock"
 
 
+def check_apart(source: Path, root: Path) -> None:
+    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
+    one, other = source.resolve(), root.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise ConflictError(
+            "the output root and the source lie in one another",
+            where=f"{root} and {source}",
+            remedy="give an --out of its own",
+        )
+
+
 @contextmanager
 def held_root(root: Path) -> Iterator[Path]:
     """The folder of intermediates, held by one build at a time."""
