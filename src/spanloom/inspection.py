@@ -23,9 +23,9 @@ from spanloom.chat.blocks import FAMILY as PACKED_CHAT
 from spanloom.chat.vocabulary import load_vocabulary as load_chat_vocabulary
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.harmony import tokenizer
-from spanloom.harmony.tokenizer import locate_asset
-from spanloom.harmony.vocabulary import load_vocabulary as load_harmony_vocabulary
 from spanloom.megatron.reader import ShardReader, open_shard_reader
+from spanloom.o200k.asset import ASSET_SHA256, locate_asset
+from spanloom.o200k.vocabulary import load_vocabulary as load_o200k
 from spanloom.report.conversation import ShownDocument, ShownMessage, ShownToken
 from spanloom.supervision import shift_to_tokens
 
@@ -90,11 +90,11 @@ def vocabulary_of(root: Path, content: dict[str, Any], asset: Path | None) -> Vo
     """The vocabulary of the dataset's tokens. Raises SpanloomError where `asset` is another tokenizer than made them."""
     if content["family"] == PACKED_CHAT:
         return load_chat_vocabulary(content["tokenizer"], asset)
-    if content["tokenizer"]["sha256"] != tokenizer.ASSET_SHA256:
+    if content["tokenizer"]["sha256"] != ASSET_SHA256:
         raise SpanloomError(
             f"the dataset's tokens are of another tokenizer ({content['tokenizer']['name']})", where=str(root)
         )
-    return load_harmony_vocabulary(locate_asset(asset))
+    return load_o200k(locate_asset(asset), tokenizer.SPECIAL_NAMES)
 
 
 def _by_address(root: Path, content: dict[str, Any], addresses: tuple[str, ...]) -> Iterator[_Place]:
