@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
-from spanloom.chat.records import OnError, transcript_files
+from spanloom.chat.records import OnError, text_bytes, transcript_files
 from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.findings import Report
@@ -103,7 +103,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
 
 
 def _pack(options: PackOptions, files: list[Path], progress: Progress) -> dict[str, Any]:
-    size = sum(file.stat().st_size for file in files)
+    size = sum(text_bytes(file) for file in files)
     workers = options.workers or max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
     (options.root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made anew
     with (

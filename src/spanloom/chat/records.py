@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from spanloom.chat.sources import find_files, stop
+import pyarrow.parquet as pq
+
+from spanloom.chat.sources import find_files, parquet_schema, stop
 from spanloom.chat.transcripts import SUFFIXES, read_transcripts
 from spanloom.errors import ChatError
 
@@ -18,6 +20,16 @@ OnError = Literal["raise", "skip"]
 def transcript_files(place: Path) -> list[Path]:
     """The transcript files at `place`, a file or a folder, in the order in which they are read."""
     return find_files(place, SUFFIXES)
+
+
+def text_bytes(file: Path) -> int:
+    """About how many bytes of text a file holds, without reading it: progress and disks are reckoned by it."""
+    if file.suffix != ".parquet":
+        return file.stat().st_size
+    parquet_schema(file)  # says what is wrong with a file that is none
+    with pq.ParquetFile(file, pre_buffer=False) as opened:
+        groups = (opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups))
+        return sum(group.total_byte_size for group in groups)
 
 
 def read_records(file: Path, *, on_error: OnError = "raise", first: int = 0) -> Iterator[str | None]:

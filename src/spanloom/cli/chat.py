@@ -23,7 +23,9 @@ from spanloom.cli.options import (
     VerboseOption,
 )
 
-chat_app = typer.Typer(no_args_is_help=True, help="Packed chat: transcripts, and blocks with loss on the answers alone.")
+chat_app = typer.Typer(
+    no_args_is_help=True, help="Packed chat: transcripts, and blocks with loss on the answers alone."
+)
 app.add_typer(chat_app, name="chat")
 
 
@@ -32,7 +34,9 @@ def pack(
     source: Annotated[
         str,
         typer.Option(
-            "--input", metavar="PLACE", help="Transcripts: a .parquet, .jsonl or .txt file, or a folder of them; or a URI."
+            "--input",
+            metavar="PLACE",
+            help="Transcripts: a .parquet, .jsonl or .txt file, or a folder of them; or a URI.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
@@ -45,9 +49,12 @@ def pack(
     shards: ChatShardsOption = 1,
     on_error: OnErrorOption = "raise",
     workers: Annotated[
-        int | None, typer.Option(help="Processes that tokenise. Default: one for each core, fewer for little text.", min=1)
+        int | None,
+        typer.Option(help="Processes that tokenise. Default: one for each core, fewer for little text.", min=1),
     ] = None,
-    deep: Annotated[int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)] = 64,
+    deep: Annotated[
+        int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)
+    ] = 64,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
     as_json: JsonOption = False,

@@ -64,8 +64,8 @@ def findings_text(report: Report) -> Text:
     if report.clean:
         checked = report.checked
         seen = ", ".join(f"{checked[name]:,} {name}" for name in ("documents", "tokens") if name in checked)
-        again = checked.get("rows rendered again")
-        return Text(f"clean: {seen} checked" + (f", {again:,} rows rendered again" if again else ""), style="green")
+        again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
+        return Text(f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again), style="green")
     total = sum(report.found.values())
     text = Text(f"{total:,} finding{'s' if total > 1 else ''}\n", style="bold red")
     for finding in report.findings[:FINDINGS_SHOWN]:

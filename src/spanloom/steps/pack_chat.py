@@ -32,7 +32,7 @@ from spanloom.chat.blocks import (
     packing_config,
 )
 from spanloom.chat.packing import Blocks, Packer
-from spanloom.chat.records import OnError, read_records, transcript_files
+from spanloom.chat.records import OnError, read_records, text_bytes, transcript_files
 from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.errors import ChatError
 from spanloom.inventory import added, split_totals
@@ -46,7 +46,7 @@ BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
 """A batch ends at whichever comes first: records may be of any length."""
 
 Progress = Callable[[int, int], None]
-"""Called with the bytes of transcripts that are packed, and the bytes there are; a file counts when it is done."""
+"""Called with the bytes of text that are packed, and those there are: what the files' sizes let expect."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +94,15 @@ def pack_chat(
         {"path": _name(file, transcripts), "rows": 0, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
         for file in files
     ]
-    size = sum(entry["bytes"] for entry in inputs)
+    sizes = [text_bytes(file) for file in files]
     with ExitStack() as stack:
         shards = [stack.enter_context(_Shard(root, number, config, loaded)) for number in range(rules.shards)]
-        records = _records(files, inputs, on_error)
+        records = _records(files, inputs, sizes, on_error)
         for batch in _tokenised(records, tokenizer, pool):
             for shard in shards:
                 shard.add(batch, len(shards))
             if on_progress:
-                on_progress(sum(entry["bytes"] for entry in inputs[: batch.file]), size)
+                on_progress(batch.done, sum(sizes))
         for shard in shards:
             shard.finish()
         _check_something(shards, rules, transcripts)
@@ -176,11 +176,11 @@ def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: P
 
 @dataclass(frozen=True, kw_only=True)
 class _Records:
-    """Consecutive records of the stream: `first` is the number of the first, `file` that of the file they are of."""
+    """Consecutive records of the stream: `first` is the number of the first, `done` says how far it is with them."""
 
-    file: int
     first: int
     texts: list[str | None]
+    done: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,29 +188,32 @@ class _Tokenised:
     """The same as tokens: `numbers` int64 [N] of the records that were text, `lengths` int32 [N], `tokens` flat.
     `skipped` are the numbers of the others."""
 
-    file: int
-    first: int
+    done: int
     numbers: np.ndarray[Any, np.dtype[np.int64]]
     skipped: np.ndarray[Any, np.dtype[np.int64]]
     lengths: Lengths
     tokens: Tokens
 
 
-def _records(files: list[Path], inputs: list[dict[str, Any]], on_error: OnError) -> Iterator[_Records]:
+def _records(
+    files: list[Path], inputs: list[dict[str, Any]], sizes: list[int], on_error: OnError
+) -> Iterator[_Records]:
     """All records in order, in batches that end where their file does; counts the rows of each file in `inputs`."""
     first = 0
     for number, file in enumerate(files):
         texts: list[str | None] = []
-        characters = 0
+        characters = read = 0
+        before, here = sum(sizes[:number]), sizes[number]
         for text in read_records(file, on_error=on_error, first=first):
             texts.append(text)
             inputs[number]["rows"] += 1
             characters += len(text or "")
             if characters >= BATCH_CHARACTERS or len(texts) >= BATCH_RECORDS:
-                yield _Records(file=number, first=first, texts=texts)
+                read += characters
+                yield _Records(first=first, texts=texts, done=before + min(read, here))
                 first, texts, characters = first + len(texts), [], 0
         if texts:
-            yield _Records(file=number, first=first, texts=texts)
+            yield _Records(first=first, texts=texts, done=before + here)
             first += len(texts)
 
 
@@ -237,8 +240,7 @@ def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
     is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
     tokens, lengths = _tokenizer(tokenizer).encode([text for text in batch.texts if text is not None])
     return _Tokenised(
-        file=batch.file,
-        first=batch.first,
+        done=batch.done,
         numbers=numbers[is_text],
         skipped=numbers[~is_text],
         lengths=lengths,
