@@ -1,4 +1,4 @@
-"""Packed chat on disk: the blocks of each shard's records, whatever the workers; nothing half-written looks finished."""
+"""Packed chat on disk: the blocks of each shard's records, whatever the workers; half-written looks not finished."""
 
 import json
 from pathlib import Path
