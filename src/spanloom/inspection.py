@@ -87,7 +87,7 @@ def pick_documents(
 
 
 def vocabulary_of(root: Path, content: dict[str, Any], asset: Path | None) -> Vocabulary:
-    """The vocabulary of the dataset's tokens. Raises SpanloomError where `asset` is another tokenizer than made them."""
+    """The vocabulary of the dataset's tokens. Raises SpanloomError where they are of another tokenizer than `asset`."""
     if content["family"] == PACKED_CHAT:
         return load_chat_vocabulary(content["tokenizer"], asset)
     if content["tokenizer"]["sha256"] != ASSET_SHA256:
@@ -240,8 +240,8 @@ def _document(root: Path, content: dict[str, Any], place: _Place, vocabulary: Vo
 
 
 def _notes_of_block(row: dict[str, Any]) -> Iterator[str]:
-    conversations = row["conversations"]
-    yield f"{conversations:,} conversation{'' if conversations == 1 else 's'} end{'s' if conversations == 1 else ''} here"
+    ends = row["conversations"]
+    yield "1 conversation ends here" if ends == 1 else f"{ends:,} conversations end here"
     for name, said in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
         if row[name]:
             yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {said}"

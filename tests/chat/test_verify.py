@@ -63,8 +63,13 @@ def test_the_mask_is_derived_as_in_every_case(packing_cases: list[dict[str, Any]
 
 
 @given(
-    stream=TOKENS, size=st.integers(2, 12), post=st.booleans(), strict=st.booleans(), keep=st.booleans(), pad=st.booleans()
-)  # fmt: skip
+    stream=TOKENS,
+    size=st.integers(2, 12),
+    post=st.booleans(),
+    strict=st.booleans(),
+    keep=st.booleans(),
+    pad=st.booleans(),
+)
 def test_any_packed_soup_is_clean(
     stream: list[int], size: int, post: bool, strict: bool, keep: bool, pad: bool
 ) -> None:
@@ -121,7 +126,8 @@ def test_the_source_says_what_was_injected_and_where_it_ends(wrong: str) -> None
     stream = [S, 1, E, U, 2, 3, 4, 5, 6, 7, E, A, 8, E, X]
     blocks, counts = pack(np.array(stream, dtype=np.int32), block_size=8, markers=MARKERS, pad_tail=14)
     padding = np.array([0, 0, counts.padding_tokens][: len(blocks)])
-    assert blocks.injected.tolist() == [0, 4, 0] and counts.padding_tokens == 5
+    assert blocks.injected.tolist() == [0, 4, 0]
+    assert counts.padding_tokens == 5
     disk = checked(blocks.input_ids, blocks.loss_mask, blocks.injected, padding)
     by = rules(8, pad_tail=14)
     assert list(check_source(disk, [stream], by)) == []

@@ -44,7 +44,7 @@ def test_each_shard_is_its_own_records_packed(tmp_path: Path, options: dict[str,
         opened = open_parallel(Report(), names, split="train", shard=shard["shard"])
         assert opened is not None
         tokens, lossmask = (np.stack(opened.datasets[name][:]) for name in ("tokens", "lossmask"))
-        stream, _ = tokenizer.encode(texts[shard["shard"] :: shards])
+        stream = tokenizer.encode(texts[shard["shard"] :: shards]).tokens
         blocks, counts = pack(
             stream,
             block_size=64,
@@ -155,7 +155,7 @@ def test_records_that_are_skipped_keep_their_number(tmp_path: Path) -> None:
     assert [shard["rejected"] for shard in content["shards"]] == [{"unreadable": 1}, {"unreadable": 1}]
     tokenizer = load_tokenizer(write_tokenizer(tmp_path / "tokenizer.json"))
     kept = [text for number, text in enumerate(texts) if number % 2 == 0 and text is not None]
-    assert content["shards"][0]["packing"]["tokens_in"] == tokenizer.encode(kept)[0].size
+    assert content["shards"][0]["packing"]["tokens_in"] == tokenizer.encode(kept).tokens.size
 
 
 def test_the_counts_of_the_manifest_add_up(tmp_path: Path) -> None:

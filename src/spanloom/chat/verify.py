@@ -1,8 +1,8 @@
 """What must hold in every block of a packed chat dataset, checked from the disk's arrays.
 
-In: a run of blocks as they stand on disk, the rows that describe them, and the rules of the manifest; for the deep check
-the tokens of the records. Out: findings with block and offset. The loss mask is derived here anew, marker by marker, and
-blocks are packed again token by token: nothing of `packing` is used, whose work is what is checked.
+In: a run of blocks as they stand on disk, the rows that describe them, and the rules of the manifest; for the deep
+check the tokens of the records. Out: findings with block and offset. The loss mask is derived here anew, marker by
+marker, and blocks are packed again token by token: nothing of `packing` is used, whose work is what is checked.
 """
 
 from collections.abc import Iterable, Iterator
@@ -147,7 +147,8 @@ def derived_mask(
     count, size = tokens.shape
     real = np.arange(size) < (size - padding)[:, None]
     if not rules.post_training:
-        return real.astype(np.uint8)
+        every: Flags = real.astype(np.uint8)
+        return every
     mask = np.zeros((count, size), dtype=np.uint8)
     rows, positions = np.nonzero(np.isin(tokens, rules.markers) & real)
     block, role, user_ok, start, copied = -1, "none", False, -1, False

@@ -88,8 +88,8 @@ AllowUnknownShaOption = Annotated[
 ChatTokenizerOption = Annotated[
     Path | None,
     typer.Option(
-        help="A `tokenizers` JSON file with the control strings as tokens. Default: the asset o200k_base.tiktoken, with "
-        "the control strings added."
+        help="A `tokenizers` JSON file with the control strings as tokens. Default: the asset o200k_base.tiktoken, "
+        "to which they are added."
     ),
 ]
 BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]

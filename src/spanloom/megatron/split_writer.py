@@ -1,7 +1,8 @@
 """One split of one shard on disk: parallel IndexedDatasets, and a row for each of their sequences.
 
-In: batches of sequences as they are to stand on disk, supervision label-aligned. Out: `shard_NN_NAME.{bin,idx}` in ROOT/SPLIT
-for each array, `shard_NN_rows.parquet`, and the counts that a manifest records of them. Every family writes through it.
+In: batches of sequences as they are to stand on disk, supervision label-aligned. Out: in ROOT/SPLIT,
+`shard_NN_NAME.{bin,idx}` for each array and `shard_NN_rows.parquet`; the counts that a manifest records of them. Every
+family writes through it.
 """
 
 from collections.abc import Mapping, Sequence

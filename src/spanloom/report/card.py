@@ -147,7 +147,7 @@ def _holdings(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> l
     files = (
         "Each shard of a split is two Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32) and"
         " `shard_NN_lossmask` (uint8, 1 = trained), and `shard_NN_rows.parquet` with the counts of each block:"
-        " labels that are context and assistant, tokens that were injected or are padding, conversations that end in it."
+        " labels that are context and assistant, tokens that are copies or padding, conversations that end in it."
         if "span" not in content["arrays"]
         else "Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
         " `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: "

@@ -29,6 +29,7 @@ def documents_page(title: str, documents: list[ShownDocument], *, sequences: int
         documents=[_document(document, shown.most) for document in documents],
         span_names=" ".join(names),
         trained=names[1:],
+        marker=next((token.text for document in documents for token in document.tokens if token.special), "<|start|>"),
         on={name: int(getattr(shown, name)) for name in ("tokens", "ids", "labels")},
     )
 

@@ -65,16 +65,14 @@ def _packing(counts: dict[str, int] | None) -> dict[str, Any] | None:
     if counts is None:
         return None
     lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
-    named = {
+    names = {
         "in blocks": counts["tokens_in"] - sum(counts[name] for name in lost),
         "in blocks without loss, dropped": counts["dropped_tokens"],
         "given up by the stop rule": counts["tokens_given_up"],
         "in the last, shorter block of each shard, dropped": counts["tail_tokens"],
     }
     came = counts["tokens_in"]
-    lines = [
-        {"name": name, "tokens": tokens, "share": tokens / came if came else None} for name, tokens in named.items()
-    ]
+    lines = [{"name": name, "tokens": tokens, "share": tokens / came} for name, tokens in names.items() if tokens]
     return {"lines": lines, "stops": counts.get("stops", 0), **counts}
 
 

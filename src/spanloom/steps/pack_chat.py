@@ -1,12 +1,12 @@
 """Packed chat in one step: transcripts → the files of a dataset, and its pending manifest.
 
 In: a file or folder of transcripts, a tokenizer, the rules of packing. Out: under the dataset root
-`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It is no dataset
-yet: only a clean validation promotes it.
+`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It is no
+dataset yet: only a clean validation promotes it.
 
-Record i of the stream goes to shard i mod T before packing. Records are read in order and tokenised a batch at a time by
-worker processes, whose results are taken in order, so bytes do not depend on the number of workers; packing, which is
-much faster, follows in this process. What is held are some batches, and the blocks that they finish.
+Record i of the stream goes to shard i mod T before packing. Records are read in order and tokenised a batch at a time
+by worker processes, whose results are taken in order, so bytes do not depend on the number of workers; packing, which
+is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
 """
 
 from collections import Counter, deque
@@ -238,13 +238,14 @@ def _result(pool: Pool, batch: _Records, future: "Future[_Tokenised]") -> _Token
 def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
     numbers = np.arange(batch.first, batch.first + len(batch.texts), dtype=np.int64)
     is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
-    tokens, lengths = _tokenizer(tokenizer).encode([text for text in batch.texts if text is not None])
+    texts = [text for text in batch.texts if text is not None]
+    encoded = _tokenizer(tokenizer).encode(texts, first=batch.first)
     return _Tokenised(
         done=batch.done,
         numbers=numbers[is_text],
         skipped=numbers[~is_text],
-        lengths=lengths,
-        tokens=tokens,
+        lengths=encoded.lengths,
+        tokens=encoded.tokens,
     )
 
 

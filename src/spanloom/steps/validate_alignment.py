@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 import pyarrow as pa
 
 from spanloom import manifest
 from spanloom.chat import verify as packed
 from spanloom.chat.blocks import FAMILY as PACKED_CHAT
 from spanloom.chat.records import read_records, transcript_files
-from spanloom.chat.tokenizer import load_tokenizer
+from spanloom.chat.vocabulary import tokenizer_of
 from spanloom.findings import Finding, Report
 from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
@@ -352,5 +351,10 @@ def _texts(files: list[Path]) -> Iterator[str | None]:
 
 def _encoding_of(content: dict[str, Any], tokenizer: Path | None) -> Callable[[str], list[int]]:
     """One record → its tokens with EOS, by the tokenizer that made the dataset's."""
-    loaded = load_tokenizer(tokenizer, made=content["tokenizer"])
-    return lambda text: loaded.encode([text])[0].tolist()
+    loaded = tokenizer_of(content["tokenizer"], tokenizer)
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = loaded.encode([text]).tokens.tolist()
+        return tokens
+
+    return encode
