@@ -34,14 +34,16 @@ BYTES_PER_WORKER = 8 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """What to pack. `source_as_given` is the URI that `transcripts` were staged from, for the record; `workers` None is
-    one for each core, fewer for little text; `deep` blocks of each shard are packed again by validation."""
+    """What to pack. `source_as_given` and `tokenizer_as_given` are what `transcripts` and `tokenizer` were staged from,
+    for the record; `workers` None is one for each core, fewer for little text; `deep` blocks of each shard are packed
+    again by validation."""
 
     transcripts: Path
     root: Path
     tokenizer: Path | None
     rules: PackingRules
     source_as_given: str | None = None
+    tokenizer_as_given: str | None = None
     workers: int | None = None
     deep: int = DEFAULT_DEEP
     on_error: OnError = "raise"
@@ -121,7 +123,7 @@ def _pack(options: PackOptions, files: list[Path], progress: Progress) -> dict[s
             allow_unknown_sha=options.allow_unknown_sha,
             environment={
                 "source": options.source_as_given or str(options.transcripts),
-                "tokenizer": str(options.tokenizer),
+                "tokenizer": options.tokenizer_as_given or str(options.tokenizer),
                 "workers": workers,
             },
             on_progress=on_progress,

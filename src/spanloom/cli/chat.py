@@ -11,13 +11,16 @@ from spanloom.cli.options import (
     AllowUnknownShaOption,
     BlockSizeOption,
     ChatShardsOption,
-    ChatTokenizerOption,
+    ChatTokenizerPlaceOption,
+    ContextLengthOption,
+    GeneratorOnErrorOption,
     JsonOption,
     KeepLosslessOption,
     OnErrorOption,
     PadTailOption,
     PostTrainingOption,
     QuietOption,
+    ReportOption,
     ScratchOption,
     StrictUserOption,
     VerboseOption,
@@ -27,6 +30,63 @@ chat_app = typer.Typer(
     no_args_is_help=True, help="Packed chat: transcripts, and blocks with loss on the answers alone."
 )
 app.add_typer(chat_app, name="chat")
+
+
+@chat_app.command("generate")
+def generate(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="PLACE",
+            help="Conversations: a .jsonl, .jsonl.gz or .parquet file, or a folder of them; or a URI.",
+        ),
+    ],
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt.",
+        ),
+    ],
+    tokenizer: ChatTokenizerPlaceOption = None,
+    context_len: ContextLengthOption = 1024,
+    on_error: GeneratorOnErrorOption = None,
+    report: ReportOption = None,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Turn conversations into transcripts, and leave out what does not fit.
+
+    A record is a list of messages, by itself or as messages, conversations, conversation or turns; a message has a role
+    (role, from, speaker) and a text (content, text, value). The first pair of user and assistant must fit into the
+    context together with the system text, each later pair by itself; a conversation ends before the first that does
+    not. What was left out, and why, is in the report.
+
+    Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
+    """
+    from spanloom.places import generate_chat
+    from spanloom.steps.generate_chat import GeneratorRules
+
+    progress = make_progress(quiet, verbose)
+    with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
+        done = generate_chat(
+            source=source,
+            out=out,
+            tokenizer=tokenizer,
+            rules=GeneratorRules(context_len=context_len, on_error=on_error),
+            report=report,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    if as_json:
+        print_json(done)
+        return
+    skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["conversations_skipped"].items()) or "none"
+    print(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
+    print(f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs)")
 
 
 @chat_app.command("pack")
@@ -40,7 +100,7 @@ def pack(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
-    tokenizer: ChatTokenizerOption = None,
+    tokenizer: ChatTokenizerPlaceOption = None,
     block_size: BlockSizeOption = 1024,
     post_training: PostTrainingOption = False,
     strict_user: StrictUserOption = False,
@@ -88,12 +148,13 @@ def pack(
         progress.say("post-training: loss on the assistant's complete spans alone")
     else:
         progress.say("post-training is off: plain packing, every token counts (--post-training or POST_TRAINING=1)")
-    with local_transcripts(source, scratch) as transcripts:
+    with local_transcripts(source, tokenizer, scratch) as (transcripts, tokenizer_file):
         result = build_chat(
             PackOptions(
                 transcripts=transcripts,
                 root=out,
-                tokenizer=tokenizer,
+                tokenizer=tokenizer_file,
+                tokenizer_as_given=tokenizer,
                 rules=rules,
                 source_as_given=source,
                 workers=workers,

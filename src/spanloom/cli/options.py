@@ -85,11 +85,22 @@ ResumeOption = Annotated[
 AllowUnknownShaOption = Annotated[
     bool, typer.Option("--allow-unknown-sha", help="Build although the git SHA of this Spanloom is not known.")
 ]
-ChatTokenizerOption = Annotated[
-    Path | None,
+ChatTokenizerPlaceOption = Annotated[
+    str | None,
     typer.Option(
-        help="A `tokenizers` JSON file with the control strings as tokens. Default: the asset o200k_base.tiktoken, "
-        "to which they are added."
+        metavar="PLACE",
+        help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
+        "o200k_base.tiktoken, to which they are added.",
+    ),
+]
+ContextLengthOption = Annotated[
+    int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
+]
+GeneratorOnErrorOption = Annotated[
+    Literal["raise", "skip"] | None,
+    typer.Option(
+        help="A record that cannot be read, a control string in a text: stop at both, or skip and count both. "
+        "Default: stop at the first, skip the second."
     ),
 ]
 BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
