@@ -5,6 +5,7 @@ made for a remote place is made in scratch and published create-only, data first
 `rendered.json`, `split.json`, the inventory, `manifest.json`. With local places alone nothing is copied.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Any
 from spanloom import manifest
 from spanloom.chat.blocks import FAMILY as PACKED_CHAT
 from spanloom.chat.conversations import SUFFIXES as CONVERSATION_SUFFIXES
+from spanloom.chat.records import transcript_files
+from spanloom.chat.sample import sample_conversations
 from spanloom.chat.tokenizer import load_tokenizer as load_chat_tokenizer
 from spanloom.chat.transcripts import SUFFIXES as TRANSCRIPT_SUFFIXES
 from spanloom.errors import ConflictError, StorageError
@@ -208,11 +211,12 @@ def validate_alignment(
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as here:
         local_root = staged_root(here, root)
         standing = _staged_views(parse_uri(root), local_root) if is_uri(root) else {}
+        family = manifest.read_any(local_root)["content"]["family"]
         result = validate_step.validate_alignment(
             root=local_root,
-            source=None if source is None else _staged_input(here, source, manifest.read_any(local_root)),
+            source=None if source is None else _staged_input(here, source, family),
             deep=deep,
-            tokenizer=_staged_chat_tokenizer(here, tokenizer),
+            tokenizer=(_staged_chat_tokenizer if family == PACKED_CHAT else _staged_tokenizer)(here, tokenizer),
             report_file=None if report is None else here.path(report),
             html_file=None if html is None else here.path(html),
             on_progress=on_progress,
@@ -250,6 +254,14 @@ def convert_synth(
         )
         here.publish_folder(out, last=SOURCE_MANIFEST)
     return result
+
+
+def chat_sample(*, out: str, conversations: int, scratch: Path | None = None) -> None:
+    """Conversations of our own as JSONL, create-only."""
+    with scratch_for("chat-sample", [out], scratch) as here:
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sample_conversations(conversations))
+        publish_bytes("".join(lines).encode(), here.path(out))
+        here.publish_file(out)
 
 
 def generate_chat(
@@ -317,7 +329,7 @@ def pack_chat(
         if not is_uri(root):
             return pack(Path(root))
         uri, local_root = parse_uri(root), here.path(root)
-        inputs = [sha256_file(file) for file in pack_step.transcript_files(source)]
+        inputs = [sha256_file(file) for file in transcript_files(source)]
         claim_root(uri, {"git_sha": git_sha(), "config": pack_step.config_of(rules, loaded), "inputs": inputs})
         shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of other transcripts
         standing = _staged_manifests(uri, local_root)
@@ -377,14 +389,14 @@ def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def local_input(source: str, built: dict[str, Any], scratch: Path | None = None) -> Iterator[Path]:
-    """What the dataset with the manifest `built` was made of on this machine, while the block runs."""
+def local_input(source: str, family: str, scratch: Path | None = None) -> Iterator[Path]:
+    """What a dataset of this family was built from on this machine, while the block runs."""
     with scratch_for("source", [source], scratch) as here:
-        yield _staged_input(here, source, built)
+        yield _staged_input(here, source, family)
 
 
-def _staged_input(here: Scratch, source: str, built: dict[str, Any]) -> Path:
-    if built["content"]["family"] == PACKED_CHAT:
+def _staged_input(here: Scratch, source: str, family: str) -> Path:
+    if family == PACKED_CHAT:
         return _staged_records(here, source, TRANSCRIPT_SUFFIXES)
     return staged_source(here, source)
 
@@ -480,8 +492,10 @@ def _staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
 
 
 def _staged_chat_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """A tokenizer's JSON file, or the asset."""
-    return here.file(place) if place and place.endswith(".json") else _staged_tokenizer(here, place)
+    """A tokenizer's JSON file, or the asset, whatever the object is called; it is told apart when it is loaded."""
+    if place and is_uri(place) and parse_uri(place).name != ASSET_NAME and find(parse_uri(place)) is not None:
+        return here.file(place)
+    return _staged_tokenizer(here, place)
 
 
 def _staged_tokenizer(here: Scratch, place: str | None) -> Path | None:

@@ -112,10 +112,18 @@ def load_tokenizer(place: Path | None = None) -> ChatTokenizer:
 
     Raises TokenizerError for a file that is neither, ChatError where the ids of markers are missing or the same.
     """
-    if place is not None and place.suffix == ".json":
+    if place is not None and _is_json(place):
         return _load_json(place)
     asset = verify_asset(locate_asset(place)).resolve()
     return ChatTokenizer(path=asset, name=O200K_NAME, sha256=ASSET_SHA256, engine=_O200k(asset))
+
+
+def _is_json(place: Path) -> bool:
+    """By its ending, or by its first byte: the artifacts of a pipeline have no endings."""
+    if place.suffix == ".json" or not place.is_file():
+        return place.suffix == ".json"
+    with place.open("rb") as stream:
+        return stream.read(1) == b"{"
 
 
 def _load_json(path: Path) -> ChatTokenizer:

@@ -32,6 +32,19 @@ chat_app = typer.Typer(
 app.add_typer(chat_app, name="chat")
 
 
+@chat_app.command("sample")
+def sample(
+    out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the conversations: JSONL.")],
+    conversations: Annotated[int, typer.Option(help="How many.", min=1)] = 240,
+    scratch: ScratchOption = None,
+) -> None:
+    """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
+    from spanloom.places import chat_sample
+
+    chat_sample(out=out, conversations=conversations, scratch=scratch)
+    print(out)
+
+
 @chat_app.command("generate")
 def generate(
     source: Annotated[

@@ -139,8 +139,8 @@ def validate(
     deep: Annotated[
         int | None,
         typer.Option(
-            help="Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack again. "
-            "Default: 64 with --source.",
+            help="Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
+            "again. Default: 64 with --source.",
             min=0,
         ),
     ] = None,
@@ -174,7 +174,8 @@ def validate(
     with ExitStack() as places:
         folder = places.enter_context(local_root(root, scratch))
         written = manifest.read_any(folder)
-        source_folder = None if source is None else places.enter_context(local_input(source, written, scratch))
+        family = written["content"]["family"]
+        source_folder = None if source is None else places.enter_context(local_input(source, family, scratch))
         load_reader()
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(
