@@ -7,6 +7,7 @@ The control strings are recognised in the text of a record: that is the format. 
 them by the generator.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -147,7 +148,8 @@ def _load_json(path: Path) -> ChatTokenizer:
         engine = _Json(loaded)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
-    name = path.stem if path.stem != "tokenizer" else path.resolve().parent.name
+    # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
+    name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
     return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
 
 
