@@ -92,7 +92,7 @@ def test_inspect_shows_the_turns_of_a_block_and_what_is_learned(folder: Path, tm
     html = page.read_text()
     assert "&lt;|ASSISTANT|&gt;" in html
     assert "learned as assistant" in html
-    assert "analysis" not in html
+    assert 'data-spans="context assistant"' in html
 
 
 def test_inspect_marks_what_was_injected(dataset: Path, folder: Path, cli: Cli) -> None:
