@@ -8,11 +8,13 @@ are cleared when it is done.
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from spanloom import manifest, workers
@@ -34,7 +36,7 @@ from spanloom.split import valid_threshold
 from spanloom.steps.assemble_manifest import assemble_manifest
 from spanloom.steps.assemble_split import ON_DUPLICATE, assemble_split
 from spanloom.steps.render_shard import render_shard
-from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.steps.validate_alignment import conclude, validate_dataset
 from spanloom.steps.verify_tokenizer import verify_tokenizer
 from spanloom.steps.write_indexed import write_indexed
 from spanloom.storage import clear_temporaries, free_bytes, write_atomically
@@ -263,12 +265,12 @@ class _Validator:
 
 @contextmanager
 def _validator() -> Iterator[_Validator]:
-    """A process for validation alone. It loads torch, Megatron and matplotlib, which takes seconds, while others still
-    render, and keeps their memory out of this one."""
+    """A process for validation alone. It loads torch and Megatron, which takes seconds, while others still render, and
+    keeps their memory out of this one, which loads matplotlib meanwhile."""
     counters = Counters(1)
     with process_pool(1, counters) as pool:
         pool.submit(load_reader)
-        pool.submit(load_plotting)
+        threading.Thread(target=load_plotting, daemon=True).start()
         yield _Validator(pool, counters)
         pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
 
@@ -278,20 +280,14 @@ def _validate(
 ) -> Report:
     documents = sum(split["sequences"] for split in written["content"]["totals"]["splits"].values())
     with progress.stage("validate"), progress.checking(validator.counters, documents):
-        future = validator.pool.submit(
-            _validate_here,
-            root=root,
-            source=options.source,
-            deep=options.deep,
-            tokenizer=asset,
-            report_file=root / REPORT_JSON,
-            html_file=root / REPORT_HTML,
-        )
-        return validator.pool.result(future, "validation")
+        future = validator.pool.submit(_validate_here, root, source=options.source, deep=options.deep, tokenizer=asset)
+        report, seconds = validator.pool.result(future, "validation")
+        conclude(root, report, seconds=seconds, report_file=root / REPORT_JSON, html_file=root / REPORT_HTML)
+    return report
 
 
-def _validate_here(**arguments: Any) -> Report:
-    """`validate_alignment` in a worker, which counts what it has checked."""
+def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:
+    """`validate_dataset` in a worker, which counts what it has checked; and how long it took."""
     counters, checked = workers.counters_here, 0
 
     def count(done: int, _: int) -> None:
@@ -300,7 +296,9 @@ def _validate_here(**arguments: Any) -> Report:
             counters.add(0, checked=done - checked)
         checked = done
 
-    return validate_alignment(**arguments, on_progress=count)
+    began = monotonic()
+    report = validate_dataset(root, **arguments, on_progress=count)
+    return report, monotonic() - began
 
 
 def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Pool) -> list[dict[str, Any]]:

@@ -6,12 +6,17 @@ nobody's; totals.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.storage import sha256_file
+
+HASHED_AT_ONCE = 4
+"""Files. More cores than that wait for the disk."""
 
 
 def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -45,14 +50,10 @@ def split_totals(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
     """Sizes and hashes of the listed files, files that are not listed, sums that do not add up."""
     listed = {file["path"]: file for file in listed_files(content)}
-    for name, file in listed.items():
-        path = root / name
-        if not path.is_file():
-            yield Finding(check="inventory", message="the file is missing", file=name)
-        elif (size := path.stat().st_size) != file["bytes"]:
-            yield Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
-        elif (found := sha256_file(path)) != file["sha256"]:
-            yield Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
+    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # hashing holds no GIL
+        for fault in threads.map(partial(_fault, root), listed.values()):
+            if fault is not None:
+                yield fault
     for folder in (*content["totals"]["splits"], "rejects"):
         for path in sorted((root / folder).glob("*")):
             # Folders are let be: Megatron keeps its index cache in one beside the data when not told otherwise.
@@ -65,6 +66,17 @@ def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
     yield from _check_sums(content)
 
 
+def _fault(root: Path, file: dict[str, Any]) -> Finding | None:
+    path, name = root / file["path"], file["path"]
+    if not path.is_file():
+        return Finding(check="inventory", message="the file is missing", file=name)
+    if (size := path.stat().st_size) != file["bytes"]:
+        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
+    if (found := sha256_file(path)) != file["sha256"]:
+        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
+    return None
+
+
 def _check_sums(content: dict[str, Any]) -> Iterator[Finding]:
     if sha256_json(content["config"]) != content["config_sha256"]:
         yield Finding(check="manifest", message="config_sha256 is not the hash of config")
@@ -75,6 +87,9 @@ def _check_sums(content: dict[str, Any]) -> Iterator[Finding]:
                 yield Finding(
                     check="manifest", message=f"{count} is {totals[count]}, the shards add up to {added}", split=split
                 )
+    for name, total in content["totals"].get("packing", {}).items():
+        if (summed := sum(shard["packing"].get(name, 0) for shard in content["shards"])) != total:
+            yield Finding(check="manifest", message=f"{name} is {total}, the shards add up to {summed}")
     for shard in content["shards"]:
         yield from _check_packing(shard) if "packing" in shard else _check_rows(shard)
 

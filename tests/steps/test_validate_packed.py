@@ -176,8 +176,17 @@ def test_counts_that_do_not_fit_are_found(dataset: Path, name: str) -> None:
         content["shards"][1]["packing"][name] += 1
 
     relisted(dataset / "dataset", change)
-    report = revalidated(dataset)
-    assert found(report) == {("manifest", 1, None, None)}
+    places = {("manifest", 1, None, None), ("manifest", None, None, None)}  # the shard, and the totals of all
+    assert found(revalidated(dataset)) == places
+
+
+def test_totals_that_are_no_sums_are_found(dataset: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        content["totals"]["packing"]["stops"] += 1
+
+    relisted(dataset / "dataset", change)
+    (finding,) = revalidated(dataset).findings
+    assert finding.message.startswith("stops is")
 
 
 def test_another_source_is_told_apart(dataset: Path) -> None:

@@ -98,8 +98,9 @@ def check_rows(documents: DiskDocuments, rows: pa.Table, valid_fraction: float) 
             yield documents.finding("rows", f"{name} is {column[name][at]}, the files say {values[at]}", at)
     for at in np.flatnonzero(np.diff(column["row"]) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
+    threshold = _threshold(valid_fraction)
     for at, synth_id in enumerate(rows.column("synth_id").to_pylist()):
-        if (wanted := split_of(synth_id, valid_fraction)) != documents.split:
+        if (wanted := _split(synth_id, threshold)) != documents.split:
             yield documents.finding("split", f"{synth_id!r} belongs to {wanted}", at)
 
 
@@ -108,8 +109,16 @@ _TEXT = ("synth_id", "language", "exercise")
 
 def split_of(synth_id: str, valid_fraction: float) -> str:
     """The split rule as the contract words it, one id at a time."""
+    return _split(synth_id, _threshold(valid_fraction))
+
+
+def _threshold(valid_fraction: float) -> int:
+    return int(Decimal(str(valid_fraction)) * 2**64)
+
+
+def _split(synth_id: str, threshold: int) -> str:
     digest = int.from_bytes(blake2b(synth_id.encode("utf-8"), digest_size=8).digest(), "big")
-    return "valid" if digest < int(Decimal(str(valid_fraction)) * 2**64) else "train"
+    return "valid" if digest < threshold else "train"
 
 
 def id_fingerprints(rows: pa.Table) -> npt.NDArray[Any]:

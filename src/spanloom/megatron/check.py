@@ -33,11 +33,21 @@ class ParallelDatasets:
         while first < self.lengths.size:
             ends = np.cumsum(self.lengths[first : first + _CHUNK], dtype=np.int64)
             count = max(1, int(np.searchsorted(ends, tokens, side="right")))
-            chunk = slice(first, first + count)
+            lengths = self.lengths[first : first + count]
+            items = int(ends[lengths.size - 1])
+            # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same and
+            # then cuts it into an array a sequence, which took longer than all checks.
             yield (
                 first,
-                self.lengths[chunk],
-                {name: np.concatenate(dataset[chunk]) for name, dataset in self.datasets.items()},
+                lengths,
+                {
+                    name: dataset.bin_reader.read(
+                        dtype=dataset.index.dtype,
+                        count=items,
+                        offset=int(dataset.index.sequence_pointers[first]),
+                    )
+                    for name, dataset in self.datasets.items()
+                },
             )
             first += count
 

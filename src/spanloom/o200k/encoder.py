@@ -64,11 +64,11 @@ def _load(asset: Path, future: "Future[Any]") -> None:
         import fastokens
 
         tokenizer = fastokens.Tokenizer.from_tiktoken(str(asset), encoding="o200k_base", special_tokens={})
-        # It would start a thread for each core that it sees at its first batch, in each worker. Work is divided among
-        # processes here, one a core, so let it see one. Only this thread is held to it, and it ends here.
+        # At its first batch of several texts it would start a thread for each core that it sees, in each worker. Work
+        # is divided among processes here, so let it see one core. Only this thread is held to it, and it ends here.
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        tokenizer.encode_batch_flat([""])
+        tokenizer.encode_batch_flat(["two", "texts"])
     except BaseException as fault:
         future.set_exception(fault)
     else:

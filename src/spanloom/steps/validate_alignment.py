@@ -57,20 +57,33 @@ def validate_alignment(
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
 
-    Writes the report to `report_file` (JSON) and `html_file` either way. Beside a pending manifest it writes the report
-    too, and the card before it promotes. The other arguments are those of `validate_dataset`.
+    The arguments are those of `validate_dataset` and `conclude`.
     """
-    written = manifest.read_any(root)
     began = monotonic()
     report = validate_dataset(root, source=source, deep=deep, tokenizer=tokenizer, on_progress=on_progress)
-    facts = dataset_facts(root, written, report, timings={"validate": round(monotonic() - began, 3)})
-    write_report(facts, json_file=report_file, html_file=html_file)
-    if (root / manifest.PENDING_NAME).exists():
-        write_report(facts, json_file=root / REPORT_JSON, html_file=root / REPORT_HTML)
+    conclude(root, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
+    return report
+
+
+def conclude(
+    root: Path, report: Report, *, seconds: float, report_file: Path | None = None, html_file: Path | None = None
+) -> None:
+    """Writes down what validation found in `seconds`, and promotes a pending manifest when it found nothing.
+
+    Writes the report to `report_file` (JSON) and `html_file` either way. Beside a pending manifest it writes the report
+    too, and the card before it promotes.
+    """
+    written = manifest.read_any(root)
+    facts = dataset_facts(root, written, report, timings={"validate": round(seconds, 3)})
+    pending = (root / manifest.PENDING_NAME).exists()
+    at_root = (root / REPORT_JSON, root / REPORT_HTML)
+    if (report_file, html_file) != at_root or not pending:
+        write_report(facts, json_file=report_file, html_file=html_file)
+    if pending:
+        write_report(facts, json_file=at_root[0], html_file=at_root[1])
         if report.clean:
             write_card(root, written["content"])
             manifest.promote(root)
-    return report
 
 
 def validate_dataset(
