@@ -92,10 +92,10 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-def library_versions() -> dict[str, str | None]:
-    """Versions of the libraries that touch the bytes or check them; null where one is not installed."""
+def library_versions(*more: str) -> dict[str, str | None]:
+    """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("spanloom", "openai-harmony", "fastokens", "pyarrow", "numpy", "megatron-core", "torch"):
+    for name in ("spanloom", "openai-harmony", "fastokens", "pyarrow", "numpy", "megatron-core", "torch", *more):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -37,7 +37,7 @@ from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.errors import ChatError
 from spanloom.inventory import added, split_totals
 from spanloom.megatron.split_writer import SplitWriter
-from spanloom.provenance import environment_here, require_git_sha, sha256_json
+from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.storage import sha256_file
 from spanloom.supervision import ALIGNMENT, Lengths, Tokens
 from spanloom.workers import Pool
@@ -132,7 +132,7 @@ def pack_chat(
             },
             "shards": entries,
         },
-        "environment": environment_here(environment),
+        "environment": environment_here({"libraries": library_versions("tokenizers"), **(environment or {})}),
     }
     manifest.write_pending(root, whole)
     return whole
