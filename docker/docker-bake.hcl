@@ -44,6 +44,8 @@ target "step" {
       "write-indexed",
       "assemble-manifest",
       "validate-alignment",
+      "generate-chat",
+      "pack-chat",
     ]
   }
   target = step

@@ -6,7 +6,7 @@ committed=ghcr.io/spanloom
 mkdir -p "$(dirname "$lock")"
 entries=()
 for image in convert-synth verify-tokenizer render-shard assemble-split write-indexed assemble-manifest \
-  validate-alignment train; do
+  validate-alignment generate-chat pack-chat train; do
   name=spanloom-$image
   docker push --quiet "$REGISTRY/$name:$VERSION" >&2
   digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' "$REGISTRY/$name:$VERSION" |

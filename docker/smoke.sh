@@ -3,7 +3,7 @@
 # `make smoke` calls it when the images are built.
 #
 # In: $1 the `spanloom` of the host, $2 a folder for what comes out; GIT_SHA as the images carry it. Out: exit 0 when
-# the dataset validates and equals the host's own, file by file and in the manifest's `content`.
+# both datasets validate and equal the host's own, file by file and in the manifest's `content`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 spanloom=$1 out=$2
@@ -18,8 +18,9 @@ mkdir -p "$(dirname "$out")"
 
 say "running the steps in their containers"
 # Up starts each service when those before it have ended well, and fails when one has not.
-if ! compose up --detach --no-build validate-alignment >"$out.log" 2>&1 ||
-  [ "$(docker wait "$(compose ps --all --quiet validate-alignment)")" != 0 ]; then
+validated() { [ "$(docker wait "$(compose ps --all --quiet "$1")")" = 0 ]; }
+if ! compose up --detach --no-build validate-alignment validate-alignment-chat >"$out.log" 2>&1 ||
+  ! validated validate-alignment || ! validated validate-alignment-chat; then
   failed=$(compose ps --all --format '{{.Service}} {{.ExitCode}}' | awk '$2 != 0 {print $1}')
   [ -n "$failed" ] || tail -n 20 "$out.log"
   for service in $failed; do
@@ -29,15 +30,27 @@ if ! compose up --detach --no-build validate-alignment >"$out.log" 2>&1 ||
   exit 1
 fi
 
-say "fetching the dataset"
-STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023) "$spanloom" fetch gs://spanloom/dataset "$out/dataset"
+say "fetching the datasets"
+export STORAGE_EMULATOR_HOST
+STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023)
+"$spanloom" fetch gs://spanloom/dataset "$out/dataset"
+"$spanloom" fetch gs://spanloom/packed "$out/packed"
 
 say "building the same on the host"
 "$spanloom" sample --out "$out/raw"
 "$spanloom" convert-synth --raw "$out/raw" --out "$out/source" --dataset "Spanloom sample" --quiet
 SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" build --source "$out/source" --out "$out/built" --valid-fraction 0.1 --quiet
 
+"$spanloom" chat sample --out "$out/chat/conversations.jsonl"
+"$spanloom" chat generate --input "$out/chat/conversations.jsonl" --out "$out/chat/transcripts.parquet" \
+  --context-len 256 --quiet
+SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" chat pack --input "$out/chat/transcripts.parquet" --out "$out/chat/packed" \
+  --block-size 256 --post-training --shards 2 --quiet
+
 "$spanloom" validate "$out/dataset" --source "$out/source" --quiet
 "$spanloom" manifest diff "$out/built" "$out/dataset"
 for split in train valid; do diff -r "$out/built/$split" "$out/dataset/$split"; done
-say "containers and host made the same $(find "$out/dataset" -type f | wc -l) files"
+"$spanloom" validate "$out/packed" --source "$out/chat/transcripts.parquet" --quiet
+"$spanloom" manifest diff "$out/chat/packed" "$out/packed"
+diff -r "$out/chat/packed/train" "$out/packed/train"
+say "containers and host made the same $(find "$out/dataset" "$out/packed" -type f | wc -l) files"

@@ -10,10 +10,15 @@ from pathlib import Path
 
 from kfp import compiler
 
+from pipelines.packed_chat import packed_chat_pipeline
 from pipelines.placement import Placement
 from pipelines.synth_kd import synth_kd_pipeline, synth_raw_to_kd_pipeline
 
-PIPELINES = {"synth_kd": synth_kd_pipeline, "synth_raw_to_kd": synth_raw_to_kd_pipeline}
+PIPELINES = {
+    "synth_kd": synth_kd_pipeline,
+    "synth_raw_to_kd": synth_raw_to_kd_pipeline,
+    "packed_chat": packed_chat_pipeline,
+}
 
 
 def compile_pipelines(out: Path, placement: Placement, images: dict[str, str]) -> list[Path]:

@@ -5,7 +5,6 @@ Intermediates lie under `out/.work`, are kept when a build stops, so that the sa
 are cleared when it is done.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -16,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import IO, Any
+from typing import Any
 
 from spanloom import manifest, workers
 from spanloom.errors import ConflictError, SpanloomError, StorageError
@@ -40,14 +39,13 @@ from spanloom.steps.render_shard import render_shard
 from spanloom.steps.validate_alignment import conclude, validate_dataset
 from spanloom.steps.verify_tokenizer import verify_tokenizer
 from spanloom.steps.write_indexed import write_indexed
-from spanloom.storage import TEMPORARY_MARK, clear_temporaries, free_bytes, write_atomically
+from spanloom.storage import clear_temporaries, free_bytes, write_atomically
+from spanloom.storage.root_lock import LOCK_NAME, check_apart, held_root, remove_work
 from spanloom.workers import Counters, Pool, process_pool
 
 DEFAULT_SOURCE = Path("data/synth_harmony")
 DEFAULT_ROOT = Path("data/megatron/synth_kd_v1")
 DEFAULT_CAPPED_ROOT = Path("data/megatron/synth_kd_v1_smoke")
-WORK_NAME = ".work"
-LOCK_NAME = "lock"
 DEFAULT_DEEP = 64
 
 # What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes
@@ -111,7 +109,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     _check_options(options)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     require_megatron()
-    _check_apart(options.source, root)
+    check_apart(options.source, root)
     asset = verify_tokenizer(options.tokenizer).path
     source = open_source(options.source, shards=options.shards)
     for shard in source.shards:
@@ -122,7 +120,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         "manifest_sha256": source.manifest_sha256,
         "renderer": options.renderer,
     }
-    with _locked(root) as work:
+    with held_root(root) as work:
         finished = (root / manifest.MANIFEST_NAME).exists()
         if finished and not options.overwrite:
             result = _validate_standing(options, identity, asset, root, progress)
@@ -141,7 +139,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
                 raise
         if result.report.clean:
             if not options.keep_work:
-                _remove_work(root)
+                remove_work(root)
             if options.overwrite and _aside(root).exists():
                 _remove_aside(_aside(root), progress)
             _warn_of_empty_splits(result, options, progress)
@@ -343,17 +341,6 @@ def _check_options(options: BuildOptions) -> None:
         )
 
 
-def _check_apart(source: Path, root: Path) -> None:
-    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
-    one, other = source.resolve(), root.resolve()
-    if one == other or one in other.parents or other in one.parents:
-        raise ConflictError(
-            "the output root and the source lie in one another",
-            where=f"{root} and {source}",
-            remedy="give an --out of its own",
-        )
-
-
 def _differs(root: Path, content: dict[str, Any], identity: dict[str, Any], options: BuildOptions) -> str | None:
     """Why the dataset at `root` is not the one that is asked for, or None when it is and its files stand."""
     if (
@@ -416,55 +403,6 @@ def _warn_of_empty_splits(result: BuildResult, options: BuildOptions, progress: 
         progress.say(f"warning: no id fell into valid at --valid-fraction {options.valid_fraction}")
 
 
-@contextmanager
-def _locked(root: Path) -> Iterator[Path]:
-    """The folder of intermediates, held by one build at a time."""
-    work = root / WORK_NAME
-    while True:
-        try:
-            work.mkdir(parents=True, exist_ok=True)
-            lock = (work / LOCK_NAME).open("w")
-        except FileNotFoundError as refusal:
-            if root.is_dir():
-                continue  # a build that has just ended took the folder away in between
-            raise StorageError(
-                "the output root cannot be made", where=str(root), remedy="give an --out that you may write to"
-            ) from refusal
-        except OSError as refusal:
-            raise StorageError(
-                f"the output root cannot be written: {refusal.strerror}",
-                where=str(root),
-                remedy="give an --out that you may write to",
-            ) from refusal
-        with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConflictError(
-                    "another build is running into this root",
-                    where=str(root),
-                    remedy="wait for it, or give another --out",
-                ) from None
-            if not _same_file(lock, work / LOCK_NAME):
-                continue  # the lock of a folder that was taken away after it was opened guards nothing
-            try:
-                yield work
-            except BaseException:
-                if [path.name for path in work.iterdir()] == [LOCK_NAME]:  # refused before any work
-                    _remove_work(root)
-                    with suppress(OSError):
-                        root.rmdir()  # succeeds only when nothing stands there
-                raise
-            return
-
-
-def _same_file(stream: IO[str], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 def _claim(root: Path, work: Path, identity: dict[str, Any], options: BuildOptions) -> None:
     """Makes the held folder that of this very build and no other."""
     said = work / "build.json"
@@ -478,13 +416,6 @@ def _claim(root: Path, work: Path, identity: dict[str, Any], options: BuildOptio
         )
     clear_temporaries(root)
     write_atomically(said, readable_json(identity))
-
-
-def _remove_work(root: Path) -> None:
-    """Removes the intermediates. They lose their name first: nobody opens a lock in a folder that is about to go."""
-    gone = root / f".{WORK_NAME}{TEMPORARY_MARK}{os.getpid()}"
-    (root / WORK_NAME).rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)  # another build may be clearing the very same folder
 
 
 def _discard(root: Path, work: Path) -> None:

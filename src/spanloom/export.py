@@ -6,6 +6,9 @@ What is held is one batch; files are cut after a number of tokens, so size and m
     on disk, labels ahead    tokens S u M hi E S a C f M ok R EOD      span 0 0 0 0 2 2 2 2 2 2 2 0 0
     exported, token-aligned  input_ids the same                        span_id 0 0 0 0 0 2 2 2 2 2 2 2 0
                              labels    -100 where the loss mask is 0, else the token: trainers shift by themselves
+
+Columns follow what a dataset holds: `span_id` where there is an array `span`, `synth_id` where its rows have one, and
+`attention_mask` where documents are blocks of one length, whose last may be padded.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,16 +35,27 @@ IGNORED = -100
 TOKENS_PER_FILE = 64 << 20
 TOKENS_AT_ONCE = 1 << 18
 
-SCHEMA = pa.schema(
-    [
-        pa.field("input_ids", pa.list_(pa.int32()), nullable=False),
-        pa.field("labels", pa.list_(pa.int32()), nullable=False),
-        pa.field("loss_mask", pa.list_(pa.uint8()), nullable=False),
-        pa.field("assistant_masks", pa.list_(pa.uint8()), nullable=False),
-        pa.field("span_id", pa.list_(pa.uint8()), nullable=False),
-        pa.field("synth_id", pa.string(), nullable=False),
-    ]
-)
+_FIELDS = {
+    "input_ids": (pa.list_(pa.int32()), "the tokens of one conversation, the EOD at its end"),
+    "labels": (pa.list_(pa.int32()), "the token where it is trained, -100 elsewhere; not shifted, trainers do that"),
+    "loss_mask": (pa.list_(pa.uint8()), "1 where trained"),
+    "assistant_masks": (pa.list_(pa.uint8()), "`loss_mask` under the name that TRL reads"),
+    "attention_mask": (pa.list_(pa.uint8()), "1, and 0 where the last block is padded"),
+    "span_id": (pa.list_(pa.uint8()), ""),
+    "synth_id": (pa.string(), "the id in the source"),
+}
+_PACKED = {"input_ids": "the tokens of one block: conversations end to end, cut where the block ends"}
+
+
+def export_schema(content: dict[str, Any]) -> pa.Schema:
+    """The columns of the export of a dataset with this manifest `content`."""
+    packed = "packing" in content["totals"]
+    left_out = {"synth_id"} if packed else {"attention_mask"}
+    left_out |= set() if "span" in content["arrays"] else {"span_id"}
+    return pa.schema(
+        [pa.field(name, kind, nullable=False) for name, (kind, _) in _FIELDS.items() if name not in left_out]
+    )
+
 
 Progress = Callable[[int, int], None]
 """Called with the documents written so far, and the documents there are."""
@@ -65,6 +79,7 @@ def export_parquet(
     total = sum(counts["sequences"] for counts in splits.values())
     files: list[dict[str, Any]] = []
     done = 0
+    schema = export_schema(content)
     with ExitStack() as undo:
         if not out.exists():
             undo.callback(_remove_if_empty, out)
@@ -74,8 +89,9 @@ def export_parquet(
                 if not shard["splits"].get(split, {}).get("sequences"):
                     continue
                 prefix = out / split / f"shard_{shard['shard']:02d}"
-                writer = undo.enter_context(_Parts(prefix, tokens_per_file, undo))
-                for batch in _batches(root, content, split, shard["shard"], min(TOKENS_AT_ONCE, tokens_per_file)):
+                writer = undo.enter_context(_Parts(prefix, schema, tokens_per_file, undo))
+                at_once = min(TOKENS_AT_ONCE, tokens_per_file)
+                for batch in _batches(root, content, schema, split, shard["shard"], at_once):
                     writer.write(batch)
                     done += batch.num_rows
                     if on_progress is not None:
@@ -93,29 +109,37 @@ def export_parquet(
             "files": files,
         }
         undo.callback((out / CARD_NAME).unlink, missing_ok=True)
-        write_atomically(out / CARD_NAME, _card(content, files))
+        write_atomically(out / CARD_NAME, _card(content, schema, files))
         write_atomically(out / EXPORT_JSON, readable_json(exported))
         undo.pop_all()
     return exported
 
 
-def _batches(root: Path, content: dict[str, Any], split: str, shard: int, tokens: int) -> Iterator[pa.RecordBatch]:
-    """The documents of one split of one shard as exported batches, ids from the rows beside them."""
+def _batches(
+    root: Path, content: dict[str, Any], schema: pa.Schema, split: str, shard: int, tokens: int
+) -> Iterator[pa.RecordBatch]:
+    """The documents of one split of one shard as exported batches, with what the rows beside them say."""
     reader = open_shard_reader(root, split, shard, content["arrays"])
-    ids = _ids(root / split / f"shard_{shard:02d}_rows.parquet")
+    name = "synth_id" if "synth_id" in schema.names else "padding_tokens"
+    said = _column(root / split / f"shard_{shard:02d}_rows.parquet", name)
     for first, lengths, arrays in reader.batches(tokens):
-        synth_ids = [synth_id for _, synth_id in zip(range(lengths.size), ids, strict=False)]
-        if len(synth_ids) != lengths.size:
+        values = [value for _, value in zip(range(lengths.size), said, strict=False)]
+        if len(values) != lengths.size:
             raise ArtifactError(
                 f"the rows of this shard end before document {first + lengths.size - 1}",
                 where=f"{root}, {split}, shard {shard:02d}",
                 remedy="`spanloom validate` says what else is wrong",
             )
-        yield exported_batch(lengths, arrays, synth_ids)
+        yield exported_batch(schema, lengths, arrays, **{name: values})
 
 
-def exported_batch(lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], synth_ids: list[str]) -> pa.RecordBatch:
-    """N documents as on disk → one Arrow batch of `SCHEMA`, token-aligned. `lengths` int32 [N], the arrays flat [T]."""
+def exported_batch(
+    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **said: list[Any]
+) -> pa.RecordBatch:
+    """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
+
+    `said` is what the rows say of each document: `synth_id`, or `padding_tokens`.
+    """
     tokens = arrays["tokens"]
     loss_mask = shift_to_tokens(arrays["lossmask"], lengths)
     values = {
@@ -123,30 +147,42 @@ def exported_batch(lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], synth_
         "labels": np.where(loss_mask > 0, tokens, np.int32(IGNORED)),
         "loss_mask": loss_mask,
         "assistant_masks": loss_mask,
-        "span_id": shift_to_tokens(arrays["span"], lengths),
     }
+    if "span" in arrays:
+        values["span_id"] = shift_to_tokens(arrays["span"], lengths)
+    if "attention_mask" in schema.names:
+        values["attention_mask"] = _real(lengths, np.array(said["padding_tokens"], dtype=np.int64))
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32))
     columns = [
-        pa.ListArray.from_arrays(offsets, pa.array(flat), type=SCHEMA.field(name).type) for name, flat in values.items()
+        pa.ListArray.from_arrays(offsets, pa.array(values[field.name]), type=field.type)
+        if field.name in values
+        else pa.array(said[field.name], field.type)
+        for field in schema
     ]
-    return pa.RecordBatch.from_arrays([*columns, pa.array(synth_ids, pa.string())], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _ids(path: Path) -> Iterator[str]:
+def _real(lengths: Lengths, padding: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """uint8 [T]: 1, and 0 on the last `padding` tokens of each document."""
+    counts = np.stack([lengths - padding, padding], axis=1).reshape(-1)
+    return np.repeat(np.tile(np.array([1, 0], dtype=np.uint8), lengths.size), counts)
+
+
+def _column(path: Path, name: str) -> Iterator[Any]:
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            for batch in file.iter_batches(batch_size=8192, columns=["synth_id"], use_threads=False):
-                yield from batch.column("synth_id").to_pylist()
-    except (OSError, pa.ArrowException) as fault:
+            for batch in file.iter_batches(batch_size=8192, columns=[name], use_threads=False):
+                yield from batch.column(name).to_pylist()
+    except (OSError, pa.ArrowException, KeyError) as fault:
         raise ArtifactError(f"the rows of this shard cannot be read: {fault}", where=str(path)) from None
 
 
 class _Parts:
     """`shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file once one holds enough tokens."""
 
-    def __init__(self, prefix: Path, tokens_per_file: int, undo: ExitStack) -> None:
+    def __init__(self, prefix: Path, schema: pa.Schema, tokens_per_file: int, undo: ExitStack) -> None:
         self.files: list[dict[str, Any]] = []
-        self._prefix, self._limit, self._undo = prefix, tokens_per_file, undo
+        self._prefix, self._schema, self._limit, self._undo = prefix, schema, tokens_per_file, undo
         self._writer: pq.ParquetWriter | None = None
         self._temporary = prefix
         self._documents = self._tokens = 0
@@ -164,7 +200,7 @@ class _Parts:
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._temporary = temporary_beside(self._path())
-            self._writer = pq.ParquetWriter(self._temporary, SCHEMA, compression="zstd")
+            self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
         self._writer.write_batch(batch)
         self._documents += batch.num_rows
         self._tokens += len(batch.column("input_ids").values)
@@ -190,8 +226,12 @@ class _Parts:
         return self._prefix.with_name(f"{self._prefix.name}-{len(self.files):05d}.parquet")
 
 
-def _card(content: dict[str, Any], files: list[dict[str, Any]]) -> bytes:
+def _card(content: dict[str, Any], schema: pa.Schema, files: list[dict[str, Any]]) -> bytes:
     """Tells `datasets` which files are which split, and people what the columns mean."""
+    spans = ", ".join(f"{number} {name}" for number, name in enumerate(content["span_names"]))
+    meant = {name: said for name, (_, said) in _FIELDS.items()} | {"span_id": spans}
+    if "packing" in content["totals"]:
+        meant |= _PACKED
     lines = ["---", "configs:", "- config_name: default", "  data_files:"]
     for split in dict.fromkeys(file["split"] for file in files):
         lines += [f"  - split: {hub_split(split)}", f'    path: "{split}/*.parquet"']
@@ -206,13 +246,7 @@ def _card(content: dict[str, Any], files: list[dict[str, Any]]) -> bytes:
             "",
             "| column | |",
             "|---|---|",
-            "| `input_ids` | the tokens of one conversation, the EOD at its end |",
-            "| `labels` | the token where it is trained, -100 elsewhere; not shifted, trainers do that |",
-            "| `loss_mask`, `assistant_masks` | 1 where trained; one array under two names |",
-            "| `span_id` | "
-            + ", ".join(f"{number} {name}" for number, name in enumerate(content["span_names"]))
-            + " |",
-            "| `synth_id` | the id in the source |",
+            *(f"| `{name}` | {meant[name]} |" for name in schema.names),
             "",
             "```python",
             "from datasets import load_dataset",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +19,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from spanloom.chat.blocks import FAMILY as PACKED_CHAT
+from spanloom.chat.vocabulary import load_vocabulary as load_chat_vocabulary
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.harmony import tokenizer
 from spanloom.megatron.reader import ShardReader, open_shard_reader
-from spanloom.o200k.asset import ASSET_SHA256
-from spanloom.o200k.vocabulary import Vocabulary
+from spanloom.o200k.asset import ASSET_SHA256, locate_asset
+from spanloom.o200k.vocabulary import load_vocabulary as load_o200k
 from spanloom.report.conversation import ShownDocument, ShownMessage, ShownToken
 from spanloom.supervision import shift_to_tokens
 
 Pick = Literal["first", "random", "longest", "shortest"]
 
-SPECIAL_TEXT = re.compile(rb"<\|[a-z0-9_]+\|>")
+SPECIAL_TEXT = re.compile(rb"<\|[A-Za-z0-9_]+\|>")
 """What looks like a special token but is ordinary text: content that quotes the format, or tries to break out of it."""
+
+
+class Vocabulary(Protocol):
+    """What each token stands for: its bytes, or its name where it is special."""
+
+    def is_special(self, token: int) -> bool: ...
+    def name(self, token: int) -> str: ...
+    def piece(self, token: int) -> bytes: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +57,7 @@ class Selection:
     language: str | None = None
     exercise: str | None = None
     without: str | None = None
-    """Name of a trained span that the document must not have, such as `analysis`."""
+    """Name of a trained span that the document must not have, such as `analysis` or `assistant`."""
     special_text: bool = False
 
 
@@ -69,15 +79,22 @@ def pick_documents(
 
     Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
     """
-    if content["tokenizer"]["sha256"] != ASSET_SHA256:
-        raise SpanloomError(
-            f"the dataset's tokens are of another tokenizer ({content['tokenizer']['name']})", where=str(root)
-        )
     if selection.addresses or selection.synth_ids:
         places = [*_by_address(root, content, selection.addresses), *_by_id(root, content, selection.synth_ids)]
     else:
         places = _by_rank(root, content, selection, vocabulary)
     return [_document(root, content, place, vocabulary) for place in places]
+
+
+def vocabulary_of(root: Path, content: dict[str, Any], asset: Path | None) -> Vocabulary:
+    """The vocabulary of the dataset's tokens. Raises SpanloomError where they are of another tokenizer than `asset`."""
+    if content["family"] == PACKED_CHAT:
+        return load_chat_vocabulary(content["tokenizer"], asset)
+    if content["tokenizer"]["sha256"] != ASSET_SHA256:
+        raise SpanloomError(
+            f"the dataset's tokens are of another tokenizer ({content['tokenizer']['name']})", where=str(root)
+        )
+    return load_o200k(locate_asset(asset), tokenizer.SPECIAL_NAMES)
 
 
 def _by_address(root: Path, content: dict[str, Any], addresses: tuple[str, ...]) -> Iterator[_Place]:
@@ -108,6 +125,7 @@ def _by_id(root: Path, content: dict[str, Any], synth_ids: tuple[str, ...]) -> l
     wanted = pa.array(synth_ids, pa.string())
     for split, shard in _shards(content, None, None):
         for batch in _rows(root, split, shard):
+            _require_column(batch, "synth_id", root)
             for row in batch.filter(pc.is_in(batch.column("synth_id"), value_set=wanted)).to_pylist():
                 found[row["synth_id"]].append(_Place((), split, shard, row["sequence"], row))
     for synth_id, places in found.items():
@@ -139,7 +157,7 @@ def _ranked(root: Path, content: dict[str, Any], selection: Selection, vocabular
             tokens = batch.column("tokens").to_numpy()
             ranks = {"first": np.zeros(batch.num_rows), "random": draws, "longest": -tokens, "shortest": tokens}
             rank = ranks[selection.pick].astype(np.float64)
-            kept = np.flatnonzero(_filter(batch, selection))
+            kept = np.flatnonzero(_filter(batch, selection, root))
             if reader is None:  # no more of a batch than are wanted in all: the rest cannot be among the first
                 kept = kept[np.argsort(rank[kept], kind="stable")[: selection.count]]
             for at in kept.tolist():
@@ -148,14 +166,20 @@ def _ranked(root: Path, content: dict[str, Any], selection: Selection, vocabular
                     yield _Place((float(rank[at]), order, row["sequence"]), split, shard, row["sequence"], row)
 
 
-def _filter(batch: pa.RecordBatch, selection: Selection) -> npt.NDArray[np.bool_]:
+def _filter(batch: pa.RecordBatch, selection: Selection, root: Path) -> npt.NDArray[np.bool_]:
     keep = np.ones(batch.num_rows, dtype=np.bool_)
     for name in ("language", "exercise"):
         if (wanted := getattr(selection, name)) is not None:
+            _require_column(batch, name, root)
             keep &= np.array(pc.fill_null(pc.equal(batch.column(name), wanted), False))
     if selection.without is not None:
         keep &= batch.column(f"{selection.without}_tokens").to_numpy() == 0
     return keep
+
+
+def _require_column(batch: pa.RecordBatch, name: str, root: Path) -> None:
+    if name not in batch.schema.names:
+        raise SpanloomError(f"the documents of this dataset have no {name} to choose by", where=str(root))
 
 
 def _has_special_text(reader: ShardReader, sequence: int, vocabulary: Vocabulary) -> bool:
@@ -188,39 +212,60 @@ def _document(root: Path, content: dict[str, Any], place: _Place, vocabulary: Vo
     reader = open_shard_reader(root, place.split, place.shard, content["arrays"])
     lengths = reader.lengths(place.sequence, 1)
     arrays = reader.read(place.sequence, lengths)
+    spans = arrays.get("span", arrays["lossmask"])  # where one span is trained, the loss mask says which tokens are its
+    packed, row = content["family"] == PACKED_CHAT, place.row
     tokens = shown_tokens(
         arrays["tokens"].tolist(),
-        shift_to_tokens(arrays["span"], lengths).tolist(),
+        shift_to_tokens(spans, lengths).tolist(),
         shift_to_tokens(arrays["lossmask"], lengths).tolist(),
-        list(zip(arrays["lossmask"].tolist(), arrays["span"].tolist(), strict=True)),
+        list(zip(arrays["lossmask"].tolist(), spans.tolist(), strict=True)),
         vocabulary,
+        header=None if packed else (tokenizer.START, tokenizer.MESSAGE),
     )
-    row = place.row
     return ShownDocument(
         split=place.split,
         shard=place.shard,
         sequence=place.sequence,
-        row=row["row"],
-        synth_id=row["synth_id"],
+        row=row.get("row"),
+        synth_id=row.get("synth_id"),
         language=row.get("language"),
         exercise=row.get("exercise"),
         span_names=tuple(content["span_names"]),
+        notes=tuple(_notes_of_block(row)) if packed else (),
         tokens=tuple(tokens),
-        messages=tuple(messages_of(tokens)),
+        messages=tuple(
+            turns_of(tokens, content["config"]["markers"], row["injected_tokens"]) if packed else messages_of(tokens)
+        ),
     )
 
 
+def _notes_of_block(row: dict[str, Any]) -> Iterator[str]:
+    ends = row["conversations"]
+    yield "1 conversation ends here" if ends == 1 else f"{ends:,} conversations end here"
+    for name, said in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
+        if row[name]:
+            yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {said}"
+
+
 def shown_tokens(
-    ids: list[int], spans: list[int], trained: list[int], disk: list[tuple[int, int]], vocabulary: Vocabulary
+    ids: list[int],
+    spans: list[int],
+    trained: list[int],
+    disk: list[tuple[int, int]],
+    vocabulary: Vocabulary,
+    *,
+    header: tuple[int, int] | None = (tokenizer.START, tokenizer.MESSAGE),
 ) -> list[ShownToken]:
     """Text for each token, byte by byte: a character that several tokens make up stands at the one that completes it.
+    `header` holds the tokens that open and close what is said of a message, where the format has such.
 
     `☃` is e2 98 83: tokens [e2 98] [83]  →  texts "" and "☃", both partial. Bytes that never become a character are
     kept as Python's surrogateescape has them, for `report.text.visible` to show.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    opens, closes = header or (None, None)
     shown: list[ShownToken] = []
-    header = False
+    inside = False
     for at, token in enumerate(ids):
         special = vocabulary.is_special(token)
         piece = vocabulary.piece(token)
@@ -229,21 +274,21 @@ def shown_tokens(
         text = vocabulary.name(token) if special else decoder.decode(piece, final=breaks)
         after = decoder.getstate()[0]
         stray = any("\udc80" <= character <= "\udcff" for character in text)
-        header = header or token == tokenizer.START
+        inside = inside or token == opens
         shown.append(
             ShownToken(
                 id=token,
                 text=text,
                 piece=piece,
                 special=special,
-                header=header,
+                header=inside,
                 partial=bool(before or after or stray),
                 span=spans[at],
                 trained=bool(trained[at]),
                 disk=disk[at],
             )
         )
-        header = header and token != tokenizer.MESSAGE
+        inside = inside and token != closes
     return shown
 
 
@@ -264,6 +309,28 @@ def messages_of(tokens: list[ShownToken]) -> Iterator[ShownMessage]:
             last=last,
             role=role.strip(),
             channel=channel.strip(),
+            span=tokens[last - 1].span,
+            trained=tokens[last - 1].trained,
+        )
+
+
+def turns_of(tokens: list[ShownToken], markers: dict[str, dict[str, Any]], injected: int) -> Iterator[ShownMessage]:
+    """Cuts a block of packed chat at its markers: spans with their END, EOS by itself, and what lies outside of spans.
+
+    `markers`: name → its id, as the manifest has them. The first `injected` tokens are copies and say so.
+    """
+    names = {said["id"]: name for name, said in markers.items()}
+    begins = {at: names[token.id] for at, token in enumerate(tokens) if names.get(token.id) not in (None, "end", "pad")}
+    after = {at + 1 for at, token in enumerate(tokens) if names.get(token.id) in ("end", "eos")}
+    edges = sorted({0, *begins, *(at for at in after if at < len(tokens)), len(tokens)})
+    said = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
+    for first, last in pairwise(edges):
+        # The last token stands for its span, as it does for a message.
+        yield ShownMessage(
+            first=first,
+            last=last,
+            role=said[begins[first]] if first in begins else "outside of spans" if first else "goes on",
+            channel="injected" if first < injected else "",
             span=tokens[last - 1].span,
             trained=tokens[last - 1].trained,
         )

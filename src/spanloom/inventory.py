@@ -1,9 +1,11 @@
-"""A dataset's files held against its manifest.
+"""A dataset's files held against its manifest, and what its shards add up to.
 
-In: the root and the manifest's `content`. Out: findings, for files that are missing, changed, or nobody's.
+In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
+nobody's; totals.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,25 @@ def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from counts["files"]
         if shard["rejects_file"]:
             yield shard["rejects_file"]
+
+
+def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by name, name by name."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def split_totals(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the shards of one split, as a manifest has them, add up to."""
+    return {
+        "sequences": sum(count["sequences"] for count in counts),
+        "tokens": sum(count["tokens"] for count in counts),
+        "span_tokens": added(count["span_tokens"] for count in counts),
+        "longest": max(count["longest"] for count in counts),
+        "fitting": added(count["fitting"] for count in counts),
+    }
 
 
 def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
@@ -66,12 +87,34 @@ def _check_sums(content: dict[str, Any]) -> Iterator[Finding]:
                 yield Finding(
                     check="manifest", message=f"{count} is {totals[count]}, the shards add up to {added}", split=split
                 )
+    for name, total in content["totals"].get("packing", {}).items():
+        if (summed := sum(shard["packing"].get(name, 0) for shard in content["shards"])) != total:
+            yield Finding(check="manifest", message=f"{name} is {total}, the shards add up to {summed}")
     for shard in content["shards"]:
-        written = sum(counts["sequences"] for counts in shard["splits"].values())
-        rejected = sum(shard["rejected"].values())
-        if written + rejected != shard["rows_read"]:
-            yield Finding(
-                check="manifest",
-                message=f"{shard['rows_read']} rows read, but {written} written and {rejected} rejected",
-                shard=shard["shard"],
-            )
+        yield from _check_packing(shard) if "packing" in shard else _check_rows(shard)
+
+
+def _check_rows(shard: dict[str, Any]) -> Iterator[Finding]:
+    """Each row of the source is one document, or rejected."""
+    written = sum(counts["sequences"] for counts in shard["splits"].values())
+    rejected = sum(shard["rejected"].values())
+    if written + rejected != shard["rows_read"]:
+        yield Finding(
+            check="manifest",
+            message=f"{shard['rows_read']} rows read, but {written} written and {rejected} rejected",
+            shard=shard["shard"],
+        )
+
+
+def _check_packing(shard: dict[str, Any]) -> Iterator[Finding]:
+    """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
+    packing = shard["packing"]
+    written = sum(counts["tokens"] for counts in shard["splits"].values())
+    came = packing["tokens_in"] + packing["injected_tokens"] + packing["padding_tokens"]
+    went = written + packing["dropped_tokens"] + packing["tokens_given_up"] + packing["tail_tokens"]
+    if came != went:
+        yield Finding(
+            check="manifest",
+            message=f"{came} tokens came in, were injected or padded, but {went} were written, dropped or given up",
+            shard=shard["shard"],
+        )

@@ -46,7 +46,7 @@ class Executor:
         """Writes the executor output file, with what `result` (the JSON that the step prints) says of each artifact."""
         facts = FACTS[self.step](result) if self.step in FACTS else {}
         outputs = self.given.get("outputs", {})
-        if self.step == "assemble-manifest" and "dataset" in outputs.get("artifacts", {}):
+        if self.step in ("assemble-manifest", "pack-chat") and "dataset" in outputs.get("artifacts", {}):
             facts["dataset"]["root"] = self.parameter("dataset_root")
             _write(self.output_path("dataset"), facts["dataset"])
         told = {
@@ -192,6 +192,43 @@ def _assemble_manifest(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _generate_chat(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    counts = {
+        name: result[name]
+        for name in (
+            "conversations_read", "conversations_written", "conversations_shortened", "pairs_written", "pairs_dropped"
+        )
+    }  # fmt: skip
+    skipped = {f"skipped_{reason}": count for reason, count in result["conversations_skipped"].items()}
+    return {
+        "report": {"context_len": result["context_len"], "sha256": result["output"]["sha256"], **counts},
+        "metrics": {**counts, **skipped},
+    }
+
+
+def _pack_chat(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    content = result["content"]
+    counts = {
+        "rows_read": content["totals"]["rows_read"],
+        "rejected": sum(content["totals"]["rejected"].values()),
+        **_of_splits(content["totals"]["splits"]),
+        **content["totals"]["packing"],
+    }
+    settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
+    return {
+        "dataset": {
+            "schema_version": result["schema_version"],
+            "git_sha": content["git_sha"],
+            "config_sha256": content["config_sha256"],
+            "content_sha256": sha256_json(content),
+            **settings,
+            **counts,
+        },
+        "tokenizer": {name: content["tokenizer"][name] for name in ("name", "sha256", "vocab_size", "eod")},
+        "metrics": counts,
+    }
+
+
 def _validate_alignment(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     findings = sum(result["found"].values())
     checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
@@ -225,4 +262,6 @@ FACTS: dict[str, Callable[[dict[str, Any]], dict[str, dict[str, Any]]]] = {
     "write-indexed": _write_indexed,
     "assemble-manifest": _assemble_manifest,
     "validate-alignment": _validate_alignment,
+    "generate-chat": _generate_chat,
+    "pack-chat": _pack_chat,
 }

@@ -5,16 +5,22 @@ made for a remote place is made in scratch and published create-only, data first
 `rendered.json`, `split.json`, the inventory, `manifest.json`. With local places alone nothing is copied.
 """
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
+from spanloom.chat.blocks import FAMILY as PACKED_CHAT
 from spanloom.chat.conversations import SUFFIXES as CONVERSATION_SUFFIXES
+from spanloom.chat.records import transcript_files
+from spanloom.chat.sample import sample_conversations
+from spanloom.chat.tokenizer import load_tokenizer as load_chat_tokenizer
+from spanloom.chat.transcripts import SUFFIXES as TRANSCRIPT_SUFFIXES
 from spanloom.errors import ConflictError, StorageError
 from spanloom.findings import Report
 from spanloom.harmony.caps import Caps
@@ -32,11 +38,13 @@ from spanloom.report.views import VIEW_NAMES
 from spanloom.steps import assemble_manifest as manifest_step
 from spanloom.steps import assemble_split as split_step
 from spanloom.steps import generate_chat as generate_step
+from spanloom.steps import pack_chat as pack_step
 from spanloom.steps import render_shard as render_step
 from spanloom.steps import validate_alignment as validate_step
 from spanloom.steps import verify_tokenizer as tokenizer_step
 from spanloom.steps import write_indexed as write_step
 from spanloom.steps.generate_chat import GeneratorRules
+from spanloom.steps.pack_chat import PackingRules
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import Upload, publish_file, publish_files, remove_if_allowed
@@ -150,15 +158,7 @@ def write_indexed(
         result = write_step.write_indexed(**folders, root=local_root, inventory=made, resume=resume)
         files = [file for counts in result["splits"].values() for file in counts["files"]]
         files += [result["rejects_file"]] if result["rejects_file"] else []
-        # As on a disk: all data before any .idx, without which Megatron sees no dataset.
-        for indexes in (False, True):
-            publish_files(
-                [
-                    Upload(path=local_root / file["path"], uri=uri / file["path"], sha256=file["sha256"])
-                    for file in files
-                    if file["path"].endswith(".idx") is indexes
-                ]
-            )
+        _publish_data(files, local_root, uri)
         here.bring_home(made, inventory)
     return result
 
@@ -192,12 +192,7 @@ def assemble_manifest(
         if _staged_manifests(uri, local_root):
             return assemble(local_root)  # held against what stands there
         written = assemble(local_root)
-        pending = local_root / manifest.PENDING_NAME
-        try:
-            publish_file(pending, uri / manifest.PENDING_NAME)
-        except ConflictError:  # somebody was faster: theirs has its own time, but may have the same content
-            _staged_manifests(uri, local_root)
-            assemble(local_root)
+        _publish_pending(uri, local_root, written)
     return written
 
 
@@ -216,11 +211,12 @@ def validate_alignment(
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as here:
         local_root = staged_root(here, root)
         standing = _staged_views(parse_uri(root), local_root) if is_uri(root) else {}
+        family = manifest.read_any(local_root)["content"]["family"]
         result = validate_step.validate_alignment(
             root=local_root,
-            source=None if source is None else staged_source(here, source),
+            source=None if source is None else _staged_input(here, source, family),
             deep=deep,
-            tokenizer=_staged_tokenizer(here, tokenizer),
+            tokenizer=(_staged_chat_tokenizer if family == PACKED_CHAT else _staged_tokenizer)(here, tokenizer),
             report_file=None if report is None else here.path(report),
             html_file=None if html is None else here.path(html),
             on_progress=on_progress,
@@ -260,6 +256,14 @@ def convert_synth(
     return result
 
 
+def chat_sample(*, out: str, conversations: int, scratch: Path | None = None) -> None:
+    """Conversations of our own as JSONL, create-only."""
+    with scratch_for("chat-sample", [out], scratch) as here:
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sample_conversations(conversations))
+        publish_bytes("".join(lines).encode(), here.path(out))
+        here.publish_file(out)
+
+
 def generate_chat(
     *,
     source: str,
@@ -286,9 +290,76 @@ def generate_chat(
     return result
 
 
-def _staged_chat_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """A tokenizer's JSON file, or the asset."""
-    return here.file(place) if place and place.endswith(".json") else _staged_tokenizer(here, place)
+def pack_chat(
+    *,
+    transcripts: str,
+    root: str,
+    rules: PackingRules,
+    tokenizer: str | None = None,
+    asset: str | None = None,
+    workers: int | None = None,
+    scratch: Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Transcripts → the files of a dataset and its pending manifest. A remote root is claimed for this dataset first.
+
+    `asset`: where a copy of the tokenizer goes. `options` go to the step. Raises ConflictError when another build has
+    the root, or holds other bytes under one of the names.
+    """
+    with scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as here:
+        source = _staged_records(here, transcripts, TRANSCRIPT_SUFFIXES)
+        loaded = load_chat_tokenizer(_staged_chat_tokenizer(here, tokenizer))
+
+        def pack(where: Path) -> dict[str, Any]:
+            workers_here = workers or os.cpu_count() or 1
+            with process_pool(workers_here) if workers_here > 1 else nullcontext() as pool:
+                return pack_step.pack_chat(
+                    transcripts=source,
+                    root=where,
+                    tokenizer=loaded.path,
+                    rules=rules,
+                    pool=pool,
+                    environment={"source": transcripts, "root": root, "workers": workers_here},
+                    **options,
+                )
+
+        if asset:
+            publish_bytes(loaded.path.read_bytes(), here.path(asset))
+            here.publish_file(asset)
+        if not is_uri(root):
+            return pack(Path(root))
+        uri, local_root = parse_uri(root), here.path(root)
+        inputs = [sha256_file(file) for file in transcript_files(source)]
+        claim_root(uri, {"git_sha": git_sha(), "config": pack_step.config_of(rules, loaded), "inputs": inputs})
+        shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of other transcripts
+        standing = _staged_manifests(uri, local_root)
+        written = pack(local_root)  # held against the manifest that stands there
+        _publish_data(listed_files(written["content"]), local_root, uri)
+        if not standing:
+            _publish_pending(uri, local_root, written)
+    return written
+
+
+def _publish_data(files: Iterable[dict[str, Any]], local_root: Path, uri: Uri) -> None:
+    """As on a disk: all data before any .idx, without which Megatron sees no dataset."""
+    files = list(files)
+    for indexes in (False, True):
+        publish_files(
+            [
+                Upload(path=local_root / file["path"], uri=uri / file["path"], sha256=file["sha256"])
+                for file in files
+                if file["path"].endswith(".idx") is indexes
+            ]
+        )
+
+
+def _publish_pending(uri: Uri, local_root: Path, written: dict[str, Any]) -> None:
+    pending = local_root / manifest.PENDING_NAME
+    try:
+        publish_file(pending, uri / manifest.PENDING_NAME)
+    except ConflictError:  # somebody was faster: theirs has its own time, but may have the same content
+        _staged_manifests(uri, local_root)
+        manifest.write_pending(local_root, written)
 
 
 def _staged_records(here: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
@@ -315,6 +386,28 @@ def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
     """The whole of a `synth_harmony_v1` folder on this machine, while the block runs."""
     with scratch_for("source", [source], scratch) as here:
         yield staged_source(here, source)
+
+
+@contextmanager
+def local_input(source: str, family: str, scratch: Path | None = None) -> Iterator[Path]:
+    """What a dataset of this family was built from on this machine, while the block runs."""
+    with scratch_for("source", [source], scratch) as here:
+        yield _staged_input(here, source, family)
+
+
+def _staged_input(here: Scratch, source: str, family: str) -> Path:
+    if family == PACKED_CHAT:
+        return _staged_records(here, source, TRANSCRIPT_SUFFIXES)
+    return staged_source(here, source)
+
+
+@contextmanager
+def local_transcripts(
+    source: str, tokenizer: str | None = None, scratch: Path | None = None
+) -> Iterator[tuple[Path, Path | None]]:
+    """Transcripts, a file or a folder, and their tokenizer on this machine, while the block runs."""
+    with scratch_for("transcripts", [source, tokenizer], scratch) as here:
+        yield _staged_records(here, source, TRANSCRIPT_SUFFIXES), _staged_chat_tokenizer(here, tokenizer)
 
 
 @contextmanager
@@ -396,6 +489,13 @@ def _staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
             write_atomically(directory / name, data)
             standing[name] = data
     return standing
+
+
+def _staged_chat_tokenizer(here: Scratch, place: str | None) -> Path | None:
+    """A tokenizer's JSON file, or the asset, whatever the object is called; it is told apart when it is loaded."""
+    if place and is_uri(place) and parse_uri(place).name != ASSET_NAME and find(parse_uri(place)) is not None:
+        return here.file(place)
+    return _staged_tokenizer(here, place)
 
 
 def _staged_tokenizer(here: Scratch, place: str | None) -> Path | None:

@@ -11,6 +11,7 @@ import platform
 import re
 import socket
 import subprocess
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -91,10 +92,10 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-def library_versions() -> dict[str, str | None]:
-    """Versions of the libraries that touch the bytes or check them; null where one is not installed."""
+def library_versions(*more: str) -> dict[str, str | None]:
+    """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("spanloom", "openai-harmony", "fastokens", "pyarrow", "numpy", "megatron-core", "torch"):
+    for name in ("spanloom", "openai-harmony", "fastokens", "pyarrow", "numpy", "megatron-core", "torch", *more):
         try:
             found[name] = version(name)
         except PackageNotFoundError:
@@ -114,3 +115,15 @@ def built_by() -> str:
 def machine() -> dict[str, Any]:
     """What the build ran on."""
     return {"system": platform.platform(), "architecture": platform.machine(), "cpus": os.cpu_count()}
+
+
+def environment_here(more: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A manifest's `environment`: when, where and with what. It differs from run to run and decides nothing."""
+    return {
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "libraries": library_versions(),
+        "image": os.environ.get(IMAGE_VARIABLE),
+        "machine": machine(),
+        "built_by": built_by(),
+        **(more or {}),
+    }

@@ -64,7 +64,7 @@ def test_the_bytes_of_a_record_are_its_tokens(own: ChatTokenizer) -> None:
     assert encoded.lengths.tolist() == [5, 1, 2, 5]
     assert (encoded.tokens.dtype, encoded.lengths.dtype) == (np.int32, np.int32)
     assert own.vocab_size == 262
-    assert own.name == "bytes"
+    assert own.name == f"bpe_{own.vocab_size}"
 
 
 def test_o200k_has_the_control_strings_above_all_of_harmonys_ids(o200k: ChatTokenizer) -> None:

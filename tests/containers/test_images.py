@@ -55,7 +55,9 @@ def test_a_data_image_is_at_most_450_mb_above_its_base(step: str, images: Images
     assert docker("run", *NARROW, image(step), "python", "-c", "import torch", check=False).returncode != 0
 
 
-@pytest.mark.parametrize("step", ["verify-tokenizer", "render-shard", "validate-alignment"])
+@pytest.mark.parametrize(
+    "step", ["verify-tokenizer", "render-shard", "validate-alignment", "generate-chat", "pack-chat"]
+)
 def test_images_that_tokenise_carry_the_verified_asset(step: str, images: Images) -> None:
     assert inside(step, "sha256sum", "/opt/tokenizer/o200k_base.tiktoken").startswith(ASSET_SHA256)
 

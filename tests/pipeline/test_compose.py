@@ -12,12 +12,12 @@ from pipeline import declarations
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker/compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-STEPS = {name: service for name, service in SERVICES.items() if name not in ("object-store", "seed")}
+STEPS = {name: service for name, service in SERVICES.items() if name not in ("object-store", "seed", "seed-chat")}
 OPTIONAL = {"--executor-input", "--tokenizer"}  # the tokenizer only where the pipeline gives a URI that may be empty
 
 
 def step_of(service: str) -> str:
-    return re.sub(r"-\d\d$", "", service)
+    return re.sub(r"-\d\d$|(?<=validate-alignment)-chat$", "", service)
 
 
 def folder_of(step: str) -> Any:
@@ -43,7 +43,8 @@ def test_a_service_runs_the_command_of_its_component(service: str) -> None:
 def test_there_is_a_service_for_every_task_of_the_pipeline() -> None:
     shards = [f"{step}-{shard:02d}" for step in ("render-shard", "write-indexed") for shard in range(4)]
     single = ["verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment"]
-    assert sorted(STEPS) == sorted([*shards, *single])
+    chat = ["generate-chat", "pack-chat", "validate-alignment-chat"]
+    assert sorted(STEPS) == sorted([*shards, *single, *chat])
 
 
 @pytest.mark.parametrize("service", STEPS)
@@ -61,9 +62,12 @@ def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> 
         "write-indexed": {"assemble-split"},
         "assemble-manifest": {f"write-indexed-0{shard}" for shard in range(4)},
         "validate-alignment": {"assemble-manifest"},
+        "generate-chat": {"seed-chat"},
+        "pack-chat": {"generate-chat"},
+        "validate-alignment-chat": {"pack-chat"},
     }
     waits = STEPS[service]["depends_on"]
-    assert set(waits) == before[step_of(service)]
+    assert set(waits) == before[service if service in before else step_of(service)]
     for name, wait in waits.items():
         assert wait["condition"] == ("service_healthy" if name == "object-store" else "service_completed_successfully")
 

@@ -10,4 +10,9 @@ In the order in which data flows:
     markers        the control strings, their ids, and where they stand in a stream
     packing        the stream → blocks: boundary injection and the stop rule
     masks          a finished block → which of its tokens carry loss; targets
+    records        transcripts numbered, as the stream that is packed takes them
+    blocks         finished blocks as they stand on disk, and the config that a manifest records
+    verify         what must hold in every block on disk, worked out anew
+    vocabulary     what each token stands for, for people who look at blocks
+    sample         small conversations of our own
 """

@@ -7,6 +7,7 @@ The control strings are recognised in the text of a record: that is the format. 
 them by the generator.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,10 +113,18 @@ def load_tokenizer(place: Path | None = None) -> ChatTokenizer:
 
     Raises TokenizerError for a file that is neither, ChatError where the ids of markers are missing or the same.
     """
-    if place is not None and place.suffix == ".json":
+    if place is not None and _is_json(place):
         return _load_json(place)
     asset = verify_asset(locate_asset(place)).resolve()
     return ChatTokenizer(path=asset, name=O200K_NAME, sha256=ASSET_SHA256, engine=_O200k(asset))
+
+
+def _is_json(place: Path) -> bool:
+    """By its ending, or by its first byte: the artifacts of a pipeline have no endings."""
+    if place.suffix == ".json" or not place.is_file():
+        return place.suffix == ".json"
+    with place.open("rb") as stream:
+        return stream.read(1) == b"{"
 
 
 def _load_json(path: Path) -> ChatTokenizer:
@@ -139,7 +148,8 @@ def _load_json(path: Path) -> ChatTokenizer:
         engine = _Json(loaded)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
-    name = path.stem if path.stem != "tokenizer" else path.resolve().parent.name
+    # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
+    name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
     return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
 
 

@@ -2,7 +2,7 @@
 
     datasets   build, validate, fetch, convert-synth, sample, fetch-tokenizer
     views      inspect, stats, export, blend, manifest
-    chat       chat generate, chat pack
+    chat       chat sample, chat generate, chat pack
     steps      step …
     options    what several of them share · app: their frame
 

@@ -1,16 +1,48 @@
 """`spanloom chat …`: conversations → transcripts → packed blocks."""
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from spanloom.cli.app import app, make_progress, print_json
-from spanloom.cli.options import JsonOption, QuietOption, ReportOption, ScratchOption, VerboseOption
+from spanloom.cli.app import app, exit_by, make_progress, print_json
+from spanloom.cli.options import (
+    AllowUnknownShaOption,
+    BlockSizeOption,
+    ChatShardsOption,
+    ChatTokenizerPlaceOption,
+    ContextLengthOption,
+    GeneratorOnErrorOption,
+    JsonOption,
+    KeepLosslessOption,
+    OnErrorOption,
+    PadTailOption,
+    PostTrainingOption,
+    QuietOption,
+    ReportOption,
+    ScratchOption,
+    StrictUserOption,
+    VerboseOption,
+)
 
 chat_app = typer.Typer(
     no_args_is_help=True, help="Packed chat: transcripts, and blocks with loss on the answers alone."
 )
 app.add_typer(chat_app, name="chat")
+
+
+@chat_app.command("sample")
+def sample(
+    out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the conversations: JSONL.")],
+    conversations: Annotated[int, typer.Option(help="How many.", min=1)] = 240,
+    scratch: ScratchOption = None,
+) -> None:
+    """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
+    from spanloom.places import chat_sample
+
+    chat_sample(out=out, conversations=conversations, scratch=scratch)
+    print(out)
 
 
 @chat_app.command("generate")
@@ -30,24 +62,9 @@ def generate(
             help="File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt.",
         ),
     ],
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
-            "o200k_base.tiktoken, with the control strings added.",
-        ),
-    ] = None,
-    context_len: Annotated[
-        int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
-    ] = 1024,
-    on_error: Annotated[
-        Literal["raise", "skip"] | None,
-        typer.Option(
-            help="A record that cannot be read, a control string in a text: stop at both, or skip and count both. "
-            "Default: stop at the first, skip the second."
-        ),
-    ] = None,
+    tokenizer: ChatTokenizerPlaceOption = None,
+    context_len: ContextLengthOption = 1024,
+    on_error: GeneratorOnErrorOption = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
     as_json: JsonOption = False,
@@ -83,3 +100,85 @@ def generate(
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["conversations_skipped"].items()) or "none"
     print(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
     print(f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs)")
+
+
+@chat_app.command("pack")
+def pack(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="PLACE",
+            help="Transcripts: a .parquet, .jsonl or .txt file, or a folder of them; or a URI.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
+    tokenizer: ChatTokenizerPlaceOption = None,
+    block_size: BlockSizeOption = 1024,
+    post_training: PostTrainingOption = False,
+    strict_user: StrictUserOption = False,
+    keep_lossless: KeepLosslessOption = True,
+    pad_tail: PadTailOption = False,
+    shards: ChatShardsOption = 1,
+    on_error: OnErrorOption = "raise",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that tokenise. Default: one for each core, fewer for little text.", min=1),
+    ] = None,
+    deep: Annotated[
+        int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)
+    ] = 64,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Tokenise transcripts, pack them into blocks, and validate the dataset.
+
+    With --post-training loss lies on the assistant's complete spans alone, a block that begins inside a user span
+    opens with the system span and USER, and a user span longer than a block gives up its conversation. Without it every
+    token counts and the stream is simply cut. The same transcripts and options give the same bytes, whatever the
+    workers. Run it again after an interruption.
+
+    Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
+    """
+    from spanloom.build_chat import PackOptions, build_chat
+    from spanloom.places import local_transcripts
+    from spanloom.report.summary import result_json, show_result
+    from spanloom.steps.pack_chat import PackingRules
+
+    progress = make_progress(quiet, verbose)
+    rules = PackingRules(
+        block_size=block_size,
+        post_training=post_training,
+        strict_user=strict_user,
+        keep_lossless=keep_lossless,
+        pad_tail=pad_tail,
+        shards=shards,
+    )
+    if post_training:
+        progress.say("post-training: loss on the assistant's complete spans alone")
+    else:
+        progress.say("post-training is off: plain packing, every token counts (--post-training or POST_TRAINING=1)")
+    with local_transcripts(source, tokenizer, scratch) as (transcripts, tokenizer_file):
+        result = build_chat(
+            PackOptions(
+                transcripts=transcripts,
+                root=out,
+                tokenizer=tokenizer_file,
+                tokenizer_as_given=tokenizer,
+                rules=rules,
+                source_as_given=source,
+                workers=workers,
+                deep=deep,
+                on_error=on_error,
+                allow_unknown_sha=allow_unknown_sha,
+            ),
+            progress,
+        )
+    if as_json:
+        print_json(result_json(result.root, result.manifest, result.report))
+    else:
+        show_result(Console(), result.root, result.manifest, result.report)
+    exit_by(result.report)

@@ -12,6 +12,7 @@ from spanloom.cli.app import app, exit_by, make_progress, print_json
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     AuditFractionOption,
+    DatasetTokenizerOption,
     JsonOption,
     MaxRejectsOption,
     MaxRowsOption,
@@ -131,14 +132,19 @@ def validate(
     source: Annotated[
         str | None,
         typer.Option(
-            metavar="PLACE", help="The folder or URI it was built from: sampled rows are looked up and checked."
+            metavar="PLACE",
+            help="The folder, file or URI it was built from: samples of it are built again and compared.",
         ),
     ] = None,
     deep: Annotated[
         int | None,
-        typer.Option(help="Source rows to render again through openai-harmony. Default: 64 with --source.", min=0),
+        typer.Option(
+            help="Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
+            "again. Default: 64 with --source.",
+            min=0,
+        ),
     ] = None,
-    tokenizer: TokenizerOption = None,
+    tokenizer: DatasetTokenizerOption = None,
     report_file: Annotated[Path | None, typer.Option("--report", help="Write the report here, as JSON.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report here, as a page.")] = None,
     scratch: ScratchOption = None,
@@ -148,14 +154,15 @@ def validate(
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
-    Reads through Megatron's own IndexedDataset and reads spans off the tokens alone. Exits with 4 on any finding.
+    Reads through Megatron's own IndexedDataset and works the loss mask out of the tokens alone. Exits with 4 on any
+    finding.
     Of a dataset at a URI everything is staged to scratch and checked there.
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
     from spanloom import manifest
     from spanloom.megatron.indexed import load_reader
-    from spanloom.places import local_root, local_source
+    from spanloom.places import local_input, local_root
     from spanloom.report.facts import dataset_facts
     from spanloom.report.summary import findings_text, result_json
     from spanloom.report.views import write_report
@@ -166,8 +173,9 @@ def validate(
     progress = make_progress(quiet, verbose)
     with ExitStack() as places:
         folder = places.enter_context(local_root(root, scratch))
-        source_folder = None if source is None else places.enter_context(local_source(source, scratch))
         written = manifest.read_any(folder)
+        family = written["content"]["family"]
+        source_folder = None if source is None else places.enter_context(local_input(source, family, scratch))
         load_reader()
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(

@@ -33,6 +33,13 @@ TokenizerOption = Annotated[
         "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
     ),
 ]
+DatasetTokenizerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The tokenizer of the dataset. SYNTH KD: the asset o200k_base.tiktoken or its folder, by default where "
+        "--tokenizer of `build` looks; packed chat: the file that `chat pack` was given."
+    ),
+]
 ShardsOption = Annotated[int, typer.Option(help="How many shards the source must have.", min=1)]
 WorkersOption = Annotated[
     int | None,
@@ -77,6 +84,48 @@ ResumeOption = Annotated[
 ]
 AllowUnknownShaOption = Annotated[
     bool, typer.Option("--allow-unknown-sha", help="Build although the git SHA of this Spanloom is not known.")
+]
+ChatTokenizerPlaceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
+        "o200k_base.tiktoken, to which they are added.",
+    ),
+]
+ContextLengthOption = Annotated[
+    int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
+]
+GeneratorOnErrorOption = Annotated[
+    Literal["raise", "skip"] | None,
+    typer.Option(
+        help="A record that cannot be read, a control string in a text: stop at both, or skip and count both. "
+        "Default: stop at the first, skip the second."
+    ),
+]
+BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
+PostTrainingOption = Annotated[
+    bool,
+    typer.Option(
+        "--post-training/--no-post-training",
+        envvar="POST_TRAINING",
+        help="Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
+    ),
+]
+StrictUserOption = Annotated[
+    bool, typer.Option("--strict-user", help="No loss after a user span that a block's border cut.")
+]
+KeepLosslessOption = Annotated[
+    bool, typer.Option("--keep-lossless/--drop-lossless", help="Keep blocks in which no token carries loss.")
+]
+PadTailOption = Annotated[
+    bool, typer.Option("--pad-tail", help="Pad the last, shorter block of each shard instead of dropping it.")
+]
+ChatShardsOption = Annotated[
+    int, typer.Option(help="Shards of the dataset: record i goes to shard i modulo their number.", min=1)
+]
+OnErrorOption = Annotated[
+    Literal["raise", "skip"], typer.Option(help="A record that is null or cannot be read: stop, or skip and count it.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]

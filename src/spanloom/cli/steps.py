@@ -1,6 +1,6 @@
 """`spanloom step …`: one step of the pipeline, as its container runs it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -8,11 +8,17 @@ from spanloom.cli.app import exit_by, finish_step, make_progress, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     AuditFractionOption,
+    BlockSizeOption,
+    ChatShardsOption,
+    ChatTokenizerPlaceOption,
+    ContextLengthOption,
+    GeneratorOnErrorOption,
     MaxRejectsOption,
     MaxRowsOption,
     MaxRowsPerShardOption,
     MaxTokensOption,
     OnDuplicateOption,
+    OnErrorOption,
     QuietOption,
     RendererOption,
     ReportOption,
@@ -151,8 +157,13 @@ def step_assemble_manifest(
 @step_app.command("validate-alignment")
 def step_validate_alignment(
     root: RootOption,
-    source: Annotated[str | None, typer.Option(metavar="PLACE", help="The folder or URI it was built from.")] = None,
-    deep: Annotated[int, typer.Option(help="Source rows to render again; needs --source.", min=0)] = 64,
+    source: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="The folder, file or URI it was built from.")
+    ] = None,
+    deep: Annotated[
+        int,
+        typer.Option(help="Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0),
+    ] = 64,
     tokenizer: TokenizerPlaceOption = None,
     report: ReportOption = None,
     html: Annotated[
@@ -180,3 +191,96 @@ def step_validate_alignment(
         )
     finish_step(result.as_dict())
     exit_by(result)
+
+
+@step_app.command("generate-chat")
+def step_generate_chat(
+    source: Annotated[
+        str, typer.Option(metavar="PLACE", help="Conversations: a .jsonl or .parquet file, a folder of them, or a URI.")
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="PLACE", help="File or URI for the transcripts: .parquet, .jsonl or .txt.")
+    ],
+    tokenizer: ChatTokenizerPlaceOption = None,
+    context_len: ContextLengthOption = 1024,
+    on_error: GeneratorOnErrorOption = None,
+    report: ReportOption = None,
+    scratch: ScratchOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Packed chat, step 1: conversations → transcripts that fit, and a report of what does not."""
+    from spanloom.places import generate_chat
+    from spanloom.steps.generate_chat import GeneratorRules
+
+    with make_progress(quiet, False).counting("generate", "conversations") as on_progress:
+        result = generate_chat(
+            source=source,
+            out=out,
+            tokenizer=tokenizer,
+            rules=GeneratorRules(context_len=context_len, on_error=on_error),
+            report=report,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    finish_step(result)
+
+
+@step_app.command("pack-chat")
+def step_pack_chat(
+    transcripts: Annotated[str, typer.Option(metavar="PLACE", help="Transcripts: a file, a folder of them, or a URI.")],
+    root: RootOption,
+    tokenizer: ChatTokenizerPlaceOption = None,
+    asset: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the tokenizer, for validation.")
+    ] = None,
+    block_size: BlockSizeOption = 1024,
+    post_training: Annotated[
+        Literal["0", "1"],
+        typer.Option(
+            envvar="POST_TRAINING", help="1: loss on the assistant's complete spans alone; 0: on every token."
+        ),
+    ] = "0",
+    strict_user: Annotated[
+        Literal["0", "1"], typer.Option(help="1: no loss after a user span that a block's border cut.")
+    ] = "0",
+    keep_lossless: Annotated[Literal["0", "1"], typer.Option(help="0: drop blocks without any loss.")] = "1",
+    pad_tail: Annotated[
+        Literal["0", "1"], typer.Option(help="1: pad the last, shorter block of each shard instead of dropping it.")
+    ] = "0",
+    shards: ChatShardsOption = 1,
+    on_error: OnErrorOption = "raise",
+    workers: WorkersOption = None,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    scratch: ScratchOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Packed chat, step 2: transcripts → blocks under the dataset root, and manifest.pending.json.
+
+    It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
+    Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
+    """
+    from spanloom.places import pack_chat
+    from spanloom.steps.pack_chat import PackingRules
+
+    rules = PackingRules(
+        block_size=block_size,
+        post_training=post_training == "1",
+        strict_user=strict_user == "1",
+        keep_lossless=keep_lossless == "1",
+        pad_tail=pad_tail == "1",
+        shards=shards,
+    )
+    with make_progress(quiet, False).counting("pack", "bytes") as on_progress:
+        result = pack_chat(
+            transcripts=transcripts,
+            root=root,
+            rules=rules,
+            tokenizer=tokenizer,
+            asset=asset,
+            workers=workers,
+            on_error=on_error,
+            allow_unknown_sha=allow_unknown_sha,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    finish_step(result)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from spanloom.cli.app import app, make_progress, manifest_app, print_json
-from spanloom.cli.options import JsonOption, LocalRootArgument, QuietOption, TokenizerOption
+from spanloom.cli.options import DatasetTokenizerOption, JsonOption, LocalRootArgument, QuietOption
 from spanloom.errors import SpanloomError
 
 
@@ -33,6 +33,9 @@ def inspect(
     language: Annotated[str | None, typer.Option(help="Only in this language.")] = None,
     exercise: Annotated[str | None, typer.Option(help="Only of this exercise.")] = None,
     no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="Only documents without reasoning.")] = False,
+    without: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Only documents without labels of this span, such as assistant.")
+    ] = None,
     special_text: Annotated[
         bool, typer.Option("--special-text", help="Only documents whose text holds the likes of <|end|>.")
     ] = False,
@@ -43,7 +46,7 @@ def inspect(
         int, typer.Option(help="Show at most so many tokens of a document, first and last; 0: all.", min=0)
     ] = 2000,
     html: Annotated[Path | None, typer.Option(help="Write one page that stands alone.")] = None,
-    tokenizer: TokenizerOption = None,
+    tokenizer: DatasetTokenizerOption = None,
 ) -> None:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
 
@@ -53,22 +56,21 @@ def inspect(
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
     from spanloom import manifest
-    from spanloom.harmony.tokenizer import SPECIAL_NAMES
-    from spanloom.inspection import Selection, pick_documents
-    from spanloom.o200k.asset import locate_asset
-    from spanloom.o200k.vocabulary import load_vocabulary
+    from spanloom.inspection import Selection, pick_documents, vocabulary_of
     from spanloom.report.documents_page import documents_page
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
 
     chosen = {
         **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
-        **{"--language": language, "--exercise": exercise, "--no-reasoning": no_reasoning},
+        **{"--language": language, "--exercise": exercise, "--no-reasoning": no_reasoning, "--without": without},
         "--special-text": special_text,
     }
     if (document or synth_id) and any(chosen.values()):
         given = ", ".join(name for name, value in chosen.items() if value)
         raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {given}")
+    if no_reasoning and without:
+        raise typer.BadParameter("--no-reasoning is --without analysis: one of them")
     content = manifest.read_any(root)["content"]
     selection = Selection(
         addresses=tuple(document or ()),
@@ -80,10 +82,10 @@ def inspect(
         shard=shard,
         language=language,
         exercise=exercise,
-        without="analysis" if no_reasoning else None,
+        without="analysis" if no_reasoning else without,
         special_text=special_text,
     )
-    documents = pick_documents(root, content, selection, load_vocabulary(locate_asset(tokenizer), SPECIAL_NAMES))
+    documents = pick_documents(root, content, selection, vocabulary_of(root, content, tokenizer))
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
     shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)
@@ -139,8 +141,8 @@ def export(
 ) -> None:
     """Write the dataset as Parquet for Hugging Face `datasets` and TRL, streaming.
 
-    Columns, all token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask, assistant_masks, span_id,
-    synth_id.
+    Columns, all token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask, assistant_masks; span_id
+    and synth_id of SYNTH KD; attention_mask of packed chat.
 
     Example: `spanloom export data/megatron/synth_kd_v1 --to parquet --out data/synth_kd_parquet`
     """

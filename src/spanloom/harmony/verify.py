@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spanloom.findings import Finding
 from spanloom.harmony.structure import spans_from_wrappers
@@ -121,26 +119,6 @@ def _threshold(valid_fraction: float) -> int:
 def _split(synth_id: str, threshold: int) -> str:
     digest = int.from_bytes(blake2b(synth_id.encode("utf-8"), digest_size=8).digest(), "big")
     return "valid" if digest < threshold else "train"
-
-
-class RowsReader:
-    """`shard_NN_rows.parquet` read forward, as many rows at a time as are asked for."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(path, pre_buffer=False)
-        self._batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_size=8192, use_threads=False)
-        self._held = self._file.schema_arrow.empty_table()
-
-    def take(self, count: int) -> pa.Table:
-        """The next `count` rows, fewer at the end of the file."""
-        held = [self._held]
-        rows = self._held.num_rows
-        while rows < count and (batch := next(self._batches, None)) is not None:
-            held.append(pa.Table.from_batches([batch]))
-            rows += batch.num_rows
-        table = pa.concat_tables(held)
-        self._held = table.slice(count)
-        return table.slice(0, count)
 
 
 def id_fingerprints(rows: pa.Table) -> npt.NDArray[Any]:

@@ -67,7 +67,8 @@ def _front_matter(content: dict[str, Any], languages: list[str]) -> list[str]:
         lines += ["license: other", f"license_name: {_quoted(licence)}"]
     lines += ["size_categories:", f"- {_quoted(size_category(documents))}"]
     lines += ["task_categories:", "- text-generation"]
-    lines += ["tags:", *(f"- {tag}" for tag in ("spanloom", "megatron", "harmony", "tokenized"))]
+    form = "packed-chat" if "packing" in content["totals"] else "harmony"
+    lines += ["tags:", *(f"- {tag}" for tag in ("spanloom", "megatron", form, "tokenized"))]
     filled = [split for split, counts in content["totals"]["splits"].items() if counts["sequences"]]
     if filled:
         lines += ["configs:", "- config_name: rows", "  data_files:"]
@@ -97,10 +98,13 @@ def _code(text: str) -> str:
 
 def _body(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[str]:
     origin = content["input"].get("dataset")
+    whence = f"from {_code(origin)} " if origin else ""
     return [
         f"# {_plain(_title(content))}",
         "",
-        f"Conversations {f'from {_code(origin)} ' if origin else ''}as Harmony token documents for Megatron."
+        _packed_said(content, whence)
+        if "packing" in content["totals"]
+        else f"Conversations {whence}as Harmony token documents for Megatron."
         " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final."
         " Made by Spanloom.",
         "",
@@ -109,6 +113,17 @@ def _body(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[
         *_making(content),
         *_loading(content),
     ]
+
+
+def _packed_said(content: dict[str, Any], whence: str) -> str:
+    config = content["config"]
+    loss = "Loss lies on the assistant's spans alone" if config["post_training"] else "Every token counts"
+    return (
+        f"Chat transcripts {whence}packed into blocks of {config['block_size']:,} tokens for Megatron. {loss}."
+        " One document is one block: read them with `sequence_length` "
+        f"{config['block_size']} and `add_extra_token_to_sequence` off, so that samples stay on the borders of blocks."
+        " Made by Spanloom."
+    )
 
 
 def _holdings(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[str]:
@@ -129,30 +144,60 @@ def _holdings(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> l
         )
         more = f", and {len(languages) - LANGUAGES_NAMED:,} more" if len(languages) > LANGUAGES_NAMED else ""
         lines += ["", f"Languages: {said}{more}."]
+    files = (
+        "Each shard of a split is two Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32) and"
+        " `shard_NN_lossmask` (uint8, 1 = trained), and `shard_NN_rows.parquet` with the counts of each block:"
+        " labels that are context and assistant, tokens that are copies or padding, conversations that end in it."
+        if "span" not in content["arrays"]
+        else "Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
+        " `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: "
+        + ", ".join(f"{number} {name}" for number, name in enumerate(spans))
+        + "), and `shard_NN_rows.parquet` with the id, language, exercise and token counts of each document."
+    )
+    described = "Loss mask and span describe" if "span" in content["arrays"] else "The loss mask describes"
     return [
         *lines,
         "",
-        "Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
-        " `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: "
-        + ", ".join(f"{number} {name}" for number, name in enumerate(spans))
-        + "), and `shard_NN_rows.parquet` with the id, language, exercise and token counts of each document.",
-        "Loss mask and span describe labels: position *t* says what holds for the token that position *t* predicts,"
+        files,
+        f"{described} labels: position *t* says what holds for the token that position *t* predicts,"
         " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
     ]
 
 
 def _making(content: dict[str, Any]) -> list[str]:
-    source, split, totals = content["input"], content["split"], content["totals"]
+    source, totals = content["input"], content["totals"]
+    vouched = f"manifest sha256 `{source['manifest_sha256']}`" if "manifest_sha256" in source else "files by sha256"
     return [
         "## How it was made",
         "",
-        f"- source: {_code(source['schema_version'])}, manifest sha256 `{source['manifest_sha256']}`;"
+        f"- source: {_code(source['schema_version'])}, {vouched};"
         f" {totals['rows_read']:,} rows read, {sum(totals['rejected'].values()):,} rejected",
         f"- licence: {_code(source['license']) if source.get('license') else 'not stated by the source'}",
-        f"- tokenizer: {content['tokenizer']['name']}, sha256 `{content['tokenizer']['sha256']}`",
+        f"- tokenizer: {_code(content['tokenizer']['name'])}, sha256 `{content['tokenizer']['sha256']}`"
+        if "packing" in totals
+        else f"- tokenizer: {content['tokenizer']['name']}, sha256 `{content['tokenizer']['sha256']}`",
+        *(_packed_by(content) if "packing" in totals else _rendered_by(content)),
+        f"- code: git {content['git_sha']}; config sha256 `{content['config_sha256']}`",
+    ]
+
+
+def _rendered_by(content: dict[str, Any]) -> list[str]:
+    split = content["split"]
+    return [
         f"- rendered by {content['renderer']['version']}, all reasoning kept; one `<|endoftext|>` after each",
         f"- split: `{split['rule']}`, asked {split['valid_fraction']}, realised {split['realised_valid_fraction']:.6f}",
-        f"- code: git {content['git_sha']}; config sha256 `{content['config_sha256']}`",
+    ]
+
+
+def _packed_by(content: dict[str, Any]) -> list[str]:
+    config, packing = content["config"], content["totals"]["packing"]
+    markers = ", ".join(f"{_code(said['text'])} {said['id']}" for said in config["markers"].values())
+    return [
+        f"- markers: {markers}",
+        f"- packed from {packing['tokens_in']:,} tokens; {packing['injected_tokens']:,} copied in where a user span was"
+        f" cut, {packing['tokens_given_up']:,} given up after user spans longer than a block,"
+        f" {packing['tail_tokens']:,} in the last, shorter blocks left out; {packing['lossless_blocks']:,} blocks carry"
+        f" no loss{'' if config['keep_lossless'] else ' and were dropped'}",
     ]
 
 
@@ -166,6 +211,7 @@ def _loading(content: dict[str, Any]) -> list[str]:
     )
     if (prefix := next(filled, None)) is None:
         return []
+    names, quoted = ", ".join(content["arrays"]), ", ".join(f'"{name}"' for name in content["arrays"])
     return [
         "",
         "## How to load it",
@@ -176,7 +222,7 @@ def _loading(content: dict[str, Any]) -> list[str]:
         "from megatron.core.datasets.indexed_dataset import IndexedDataset",
         "",
         f'prefix = "{prefix}_"',
-        'tokens, lossmask, span = (IndexedDataset(prefix + name) for name in ("tokens", "lossmask", "span"))',
+        f"{names} = (IndexedDataset(prefix + name) for name in ({quoted}))",
         "document = tokens[0]  # int32; position t predicts document[t + 1], trained where lossmask[0][t] is 1",
         "```",
         "",

@@ -44,18 +44,19 @@ class ShownMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """One document and where it came from. `span_names[span]` names a span."""
+    """One document and where it came from, as far as its family says. `span_names[span]` names a span."""
 
     split: str
     shard: int
     sequence: int
-    row: int
-    synth_id: str
+    row: int | None
+    synth_id: str | None
     language: str | None
     exercise: str | None
     span_names: tuple[str, ...]
     tokens: tuple[ShownToken, ...]
     messages: tuple[ShownMessage, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:

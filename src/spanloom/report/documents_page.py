@@ -29,6 +29,7 @@ def documents_page(title: str, documents: list[ShownDocument], *, sequences: int
         documents=[_document(document, shown.most) for document in documents],
         span_names=" ".join(names),
         trained=names[1:],
+        marker=next((token.text for document in documents for token in document.tokens if token.special), "<|start|>"),
         on={name: int(getattr(shown, name)) for name in ("tokens", "ids", "labels")},
     )
 
@@ -49,6 +50,7 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
         "language": document.language,
         "exercise": document.exercise,
         "row": document.row,
+        "notes": document.notes,
         "count": len(document.tokens),
         "spans": spans,
         "bar": bar,

@@ -47,7 +47,7 @@ def dataset_facts(
             "config_sha256": content["config_sha256"],
             "git_sha": content["git_sha"],
             "alignment": content["alignment"],
-            "renderer": content["renderer"],
+            **({"renderer": content["renderer"]} if "renderer" in content else {"config": content["config"]}),
             "tokenizer": content["tokenizer"],
             "input": content["input"],
             "span_names": content["span_names"],

@@ -21,7 +21,8 @@ def report_page(facts: dict[str, Any]) -> str:
     filled = statistics is not None and statistics["total"] is not None
     plots = {}
     if filled and can_plot():
-        plots["lengths"] = lengths_plot(statistics)
+        if "packing" not in facts["dataset"]["totals"]:  # blocks have one length
+            plots["lengths"] = lengths_plot(statistics)
         if statistics["ratios"] and sum(statistics["ratios"]["documents"]):
             plots["ratios"] = ratios_plot(statistics["ratios"])
         if facts["valid_fraction"] and facts["valid_fraction"]["documents"]:
@@ -34,6 +35,7 @@ def report_page(facts: dict[str, Any]) -> str:
         dataset=facts["dataset"],
         environment=facts["environment"],
         statistics=statistics if filled else None,
+        packing=_packing(facts["dataset"]["totals"].get("packing")),
         spans=facts["dataset"]["span_names"],
         findings=facts["findings"][:FINDINGS_SHOWN],
         found=sum(facts["found"].values()),
@@ -56,6 +58,22 @@ def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         added |= {key: sum(line[key] for line in rest) for key in rest[0] if key.endswith("_tokens")}
         shown.append({**added, "name": f"{len(rest):,} more"})
     return shown
+
+
+def _packing(counts: dict[str, int] | None) -> dict[str, Any] | None:
+    """What became of a stream's tokens; the lines add up to all of them."""
+    if counts is None:
+        return None
+    lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
+    names = {
+        "in blocks": counts["tokens_in"] - sum(counts[name] for name in lost),
+        "in blocks without loss, dropped": counts["dropped_tokens"],
+        "given up by the stop rule": counts["tokens_given_up"],
+        "in the last, shorter block of each shard, dropped": counts["tail_tokens"],
+    }
+    came = counts["tokens_in"]
+    lines = [{"name": name, "tokens": tokens, "share": tokens / came} for name, tokens in names.items() if tokens]
+    return {"lines": lines, "stops": counts.get("stops", 0), **counts}
 
 
 def _throughput(facts: dict[str, Any]) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ def dataset_table(manifest: dict[str, Any]) -> Table:
     for span in content["span_names"]:
         line(f"  {span}", lambda counts, span=span: f"{counts['span_tokens'][span]:,}")  # type: ignore[misc]
     line("longest document", lambda counts: f"{counts['longest']:,}")
-    for limit in next(iter(splits.values()))["fitting"]:
+    for limit in {} if "packing" in content["totals"] else next(iter(splits.values()))["fitting"]:
         line(
             f"  fit {int(limit):,} whole",
             lambda counts, limit=limit: (  # type: ignore[misc]
@@ -64,8 +64,8 @@ def findings_text(report: Report) -> Text:
     if report.clean:
         checked = report.checked
         seen = ", ".join(f"{checked[name]:,} {name}" for name in ("documents", "tokens") if name in checked)
-        again = checked.get("rows rendered again")
-        return Text(f"clean: {seen} checked" + (f", {again:,} rows rendered again" if again else ""), style="green")
+        again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
+        return Text(f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again), style="green")
     total = sum(report.found.values())
     text = Text(f"{total:,} finding{'s' if total > 1 else ''}\n", style="bold red")
     for finding in report.findings[:FINDINGS_SHOWN]:
@@ -80,9 +80,11 @@ def show_result(console: Console, root: Path, manifest: dict[str, Any], report: 
     content = manifest["content"]
     totals = content["totals"]
     rejected = sum(totals["rejected"].values())
+    packing = _packing_lines(content) if "packing" in totals else {}
     lines = [
         f"rows       {totals['rows_read']:,} read, {rejected:,} rejected"
         + "".join(f"\n             {count:,} {reason}" for reason, count in totals["rejected"].items()),
+        *(f"{name:<10} {said}" for name, said in packing.items()),
         f"files      {sum(1 for _ in listed_files(content)):,} under {root}",
         f"manifest   {root / MANIFEST_NAME if report.clean else 'not written: the dataset did not validate'}",
     ]
@@ -91,18 +93,42 @@ def show_result(console: Console, root: Path, manifest: dict[str, Any], report: 
     console.print(Group(dataset_table(manifest), Text("\n".join(lines)), verdict), soft_wrap=True, highlight=False)
 
 
+def _rendering_lines(content: dict[str, Any]) -> dict[str, str]:
+    """How conversations became documents, and which of them are held out."""
+    split = content["split"]
+    return {
+        "renderer": f"{content['renderer']['name']} ({content['renderer']['version']})",
+        "split": f"valid_fraction {split['valid_fraction']}, realised {split['realised_valid_fraction']:.6f}",
+    }
+
+
+def _packing_lines(content: dict[str, Any]) -> dict[str, str]:
+    """How a stream became blocks, and what became of its tokens."""
+    config, packing = content["config"], content["totals"]["packing"]
+    loss = "on assistant spans" if config["post_training"] else "on every token (post-training is off)"
+    tail = f"tail of {packing['tail_tokens']:,} dropped"
+    if config["pad_tail"] is not None:
+        tail = f"tail padded by {packing['padding_tokens']:,}"
+    return {
+        "blocks": f"of {config['block_size']:,} tokens; loss {loss}{', strict' if config['strict_user'] else ''}; "
+        f"{packing['lossless_blocks']:,} without loss{'' if config['keep_lossless'] else ', dropped'}",
+        "stream": f"{packing['tokens_in']:,} tokens in, {packing['injected_tokens']:,} injected, "
+        f"{packing['tokens_given_up']:,} given up, {tail}",
+    }
+
+
 def show_manifest(console: Console, manifest: dict[str, Any]) -> None:
     """What a dataset is made of, for `spanloom manifest show`."""
     content, environment = manifest["content"], manifest["environment"]
-    split, source = content["split"], content["input"]
+    source = content["input"]
+    vouched = f"shards, {source['manifest_sha256'][:12]}…" if "manifest_sha256" in source else "files"
     lines = {
         "family": content["family"],
         "config": content["config_sha256"],
         "code": content["git_sha"],
-        "input": f"{source['schema_version']}, {len(source['shards'])} shards, {source['manifest_sha256'][:12]}…",
+        "input": f"{source['schema_version']}, {len(source['shards'])} {vouched}",
         "tokenizer": f"{content['tokenizer']['name']}, sha256 {content['tokenizer']['sha256'][:12]}…",
-        "renderer": f"{content['renderer']['name']} ({content['renderer']['version']})",
-        "split": f"valid_fraction {split['valid_fraction']}, realised {split['realised_valid_fraction']:.6f}",
+        **(_packing_lines(content) if "packing" in content["totals"] else _rendering_lines(content)),
         "alignment": content["alignment"],
         "rows": f"{content['totals']['rows_read']:,} read, {sum(content['totals']['rejected'].values()):,} rejected",
         "built": environment["created_at"],

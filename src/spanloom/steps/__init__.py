@@ -1,6 +1,7 @@
-"""The six steps of the pipeline, one module each: paths in → paths out. The only place where rooms meet.
+"""The steps of the pipelines, one module each: paths in → paths out. The only place where rooms meet.
 
     verify_tokenizer ─► render_shard ×4 ─► assemble_split ─► write_indexed ×4 ─► assemble_manifest ─► validate_alignment
+    generate_chat ─► pack_chat ─► validate_alignment
 
 Packed chat: generate_chat makes its transcripts.
 

@@ -4,9 +4,6 @@ In: the inventories and the dataset root. Out: `manifest.pending.json` at the ro
 validation promotes it.
 """
 
-from collections import Counter
-from datetime import UTC, datetime
-from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,8 @@ from spanloom.harmony import tokenizer
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.config import ARRAY_DTYPES, FAMILY, dataset_config
 from spanloom.harmony.rendered import read_sidecar
-from spanloom.provenance import IMAGE_VARIABLE, built_by, library_versions, machine, require_git_sha, sha256_json
+from spanloom.inventory import added, split_totals
+from spanloom.provenance import environment_here, require_git_sha, sha256_json
 from spanloom.split import SPLITS
 from spanloom.supervision import SPAN_NAMES
 
@@ -42,8 +40,8 @@ def assemble_manifest(
     )
     totals = {
         "rows_read": sum(shard["rows_read"] for shard in shards),
-        "rejected": _added([shard["rejected"] for shard in shards]),
-        "splits": {split: _split_totals([shard["splits"][split] for shard in shards]) for split in SPLITS},
+        "rejected": added(shard["rejected"] for shard in shards),
+        "splits": {split: split_totals([shard["splits"][split] for shard in shards]) for split in SPLITS},
     }
     sequences = sum(counts["sequences"] for counts in totals["splits"].values())
     content = {
@@ -62,7 +60,7 @@ def assemble_manifest(
             **first["split"],
             "realised_valid_fraction": totals["splits"]["valid"]["sequences"] / sequences if sequences else 0.0,
         },
-        "renderer": {**first["renderer"], **_added([shard["audit"] for shard in shards])},
+        "renderer": {**first["renderer"], **added(shard["audit"] for shard in shards)},
         "alignment": first["alignment"],
         "arrays": ARRAY_DTYPES,
         "span_names": list(SPAN_NAMES),
@@ -75,14 +73,7 @@ def assemble_manifest(
     whole = {
         "schema_version": manifest.SCHEMA_VERSION,
         "content": content,
-        "environment": {
-            "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "libraries": library_versions(),
-            "image": environ.get(IMAGE_VARIABLE),
-            "machine": machine(),
-            "built_by": built_by(),
-            **(environment or {}),
-        },
+        "environment": environment_here(environment),
     }
     manifest.write_pending(root, whole)
     return whole
@@ -104,20 +95,3 @@ def _check_one_build(shards: list[dict[str, Any]], inventories: list[Path]) -> N
                     where=str(path),
                     remedy="make all shards again with the same options",
                 )
-
-
-def _added(counts: list[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(total)
-
-
-def _split_totals(counts: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "sequences": sum(count["sequences"] for count in counts),
-        "tokens": sum(count["tokens"] for count in counts),
-        "span_tokens": _added([count["span_tokens"] for count in counts]),
-        "longest": max(count["longest"] for count in counts),
-        "fitting": _added([count["fitting"] for count in counts]),
-    }

@@ -1,31 +1,41 @@
 """Step 6: is what lies on the disk what it must be? Only then does the pending manifest become the manifest.
 
 In: a dataset root, its source where it is at hand. Out: a `Report`. Reads the files through Megatron's own
-IndexedDataset, reads spans off the tokens alone, and renders sampled rows again through openai-harmony: no code
-here rendered, shifted or wrote any of it.
+IndexedDataset, whatever the family. Of SYNTH KD it reads spans off the tokens alone and renders sampled rows again
+through openai-harmony; of packed chat it derives each block's loss mask and packs the first blocks of each shard again,
+token by token. No code here rendered, packed, shifted or wrote any of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from spanloom import manifest
+from spanloom.chat import verify as packed
+from spanloom.chat.blocks import FAMILY as PACKED_CHAT
+from spanloom.chat.records import read_records, transcript_files
+from spanloom.chat.vocabulary import tokenizer_of
 from spanloom.findings import Finding, Report
 from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
 from spanloom.harmony.source import open_source
 from spanloom.harmony.tokenizer import load_encoding
-from spanloom.harmony.verify import DiskDocuments, RowsReader, check_documents, check_rows, id_fingerprints
+from spanloom.harmony.verify import DiskDocuments, check_documents, check_rows, id_fingerprints
 from spanloom.inventory import check_inventory, listed_files
-from spanloom.megatron.check import open_parallel
+from spanloom.megatron.check import ParallelDatasets, open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
 from spanloom.o200k.asset import locate_asset
 from spanloom.report.facts import dataset_facts
 from spanloom.report.views import REPORT_HTML, REPORT_JSON, write_card, write_report
+from spanloom.rows import RowsReader
+from spanloom.storage import sha256_file
 
 TOKENS_AT_ONCE = 1 << 20
 SPLIT_SAMPLE = 256
@@ -87,7 +97,8 @@ def validate_dataset(
     """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
 
     With `source` (the `synth_harmony_v1` directory it was built from) the split rule is applied again to sampled source
-    rows, and `deep` rows in all are rendered again by openai-harmony and compared token by token.
+    rows, and `deep` rows in all are rendered again by openai-harmony and compared token by token. With the transcripts
+    that packed chat was built from, the first `deep` blocks of each shard are packed again and compared.
     Raises ManifestError when there is no manifest to hold the files against.
     """
     require_megatron()
@@ -95,10 +106,59 @@ def validate_dataset(
     report = Report()
     report.ran("inventory", sum(1 for _ in listed_files(content)))
     report.add(check_inventory(root, content))
+    if content["family"] == PACKED_CHAT:
+        _check_blocks(report, root, content, on_progress)
+        if source is not None:
+            _check_transcripts(report, root, content, source, deep, tokenizer)
+        return report
     readable = _check_files(report, root, content, on_progress)
     if source is not None:
         _check_source(report, root, content, readable, source, deep, tokenizer)
     return report
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """One shard of a split that can be read side by side with its rows."""
+
+    split: str
+    shard: int
+    datasets: ParallelDatasets
+    rows: RowsReader
+
+
+def _opened(report: Report, root: Path, content: dict[str, Any], split: str) -> Iterator[_Opened]:
+    """The shards of a split that can be read. None is kept open: Megatron maps each index.
+
+    What is wrong around what the caller reads of each is added to the report: sequences against the manifest, rows
+    that go on behind them.
+    """
+    for shard in content["shards"]:
+        number, counts = shard["shard"], shard["splits"][split]
+        if not counts["sequences"]:
+            continue
+        prefix = root / split / f"shard_{number:02d}"
+        names = {name: (prefix.with_name(f"{prefix.name}_{name}"), dtype) for name, dtype in content["arrays"].items()}
+        datasets = open_parallel(report, names, split=split, shard=number)
+        rows_file = prefix.with_name(f"{prefix.name}_rows.parquet")
+        if datasets is None or not rows_file.is_file():  # a missing file is in the report already
+            continue
+        if datasets.lengths.size != counts["sequences"]:
+            message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
+            report.add([Finding(check="manifest", message=message, split=split, shard=number)])
+        rows = RowsReader(rows_file)
+        yield _Opened(split=split, shard=number, datasets=datasets, rows=rows)
+        if rows.take(1).num_rows:
+            message = "rows.parquet goes on after the last document"
+            report.add([Finding(check="rows", message=message, split=split, shard=number)])
+
+
+def _check_span_tokens(report: Report, content: dict[str, Any], opened: _Opened, totals: npt.NDArray[np.int64]) -> None:
+    counts = next(shard["splits"][opened.split] for shard in content["shards"] if shard["shard"] == opened.shard)
+    said = list(counts["span_tokens"].values())
+    if totals.tolist() != said:
+        message = f"tokens per span are {totals.tolist()}, the manifest says {said}"
+        report.add([Finding(check="manifest", message=message, split=opened.split, shard=opened.shard)])
 
 
 def _check_files(
@@ -106,7 +166,7 @@ def _check_files(
 ) -> set[tuple[str, int]]:
     """Every document of every shard and split, valid first: its ids must not turn up in train.
 
-    Returns the splits and shards that could be read. None of them is kept open: Megatron maps each index.
+    Returns the splits and shards that could be read.
     """
     valid_fraction = content["split"]["valid_fraction"]
     sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
@@ -117,25 +177,12 @@ def _check_files(
     readable: set[tuple[str, int]] = set()
     for split in ("valid", "train"):
         fingerprints: list[npt.NDArray[Any]] = []
-        for shard in content["shards"]:
-            number, counts = shard["shard"], shard["splits"][split]
-            if not counts["sequences"]:
-                continue
-            prefix = root / split / f"shard_{number:02d}"
-            names = {name: (prefix.with_name(f"{prefix.name}_{name}"), dtype) for name, dtype in ARRAY_DTYPES.items()}
-            datasets = open_parallel(report, names, split=split, shard=number)
-            rows_file = prefix.with_name(f"{prefix.name}_rows.parquet")
-            if datasets is None or not rows_file.is_file():  # a missing file is in the report already
-                continue
-            readable.add((split, number))
-            if datasets.lengths.size != counts["sequences"]:
-                message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
-                report.add([Finding(check="manifest", message=message, split=split, shard=number)])
-            reader = RowsReader(rows_file)
+        for opened in _opened(report, root, content, split):
+            readable.add((split, opened.shard))
             totals = np.zeros(len(content["span_names"]), dtype=np.int64)
-            for first, lengths, arrays in datasets.batches(TOKENS_AT_ONCE):
-                documents = DiskDocuments(split=split, shard=number, first=first, lengths=lengths, **arrays)
-                rows = reader.take(lengths.size)
+            for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+                documents = DiskDocuments(split=split, shard=opened.shard, first=first, lengths=lengths, **arrays)
+                rows = opened.rows.take(lengths.size)
                 report.ran("documents", lengths.size)
                 report.ran("tokens", documents.tokens.size)
                 report.add(check_documents(documents))
@@ -151,13 +198,7 @@ def _check_files(
                 checked += lengths.size
                 if on_progress:
                     on_progress(checked, sequences)
-            if reader.take(1).num_rows:
-                message = "rows.parquet goes on after the last document"
-                report.add([Finding(check="rows", message=message, split=split, shard=number)])
-            said = list(counts["span_tokens"].values())
-            if totals.tolist() != said:
-                message = f"tokens per span are {totals.tolist()}, the manifest says {said}"
-                report.add([Finding(check="manifest", message=message, split=split, shard=number)])
+            _check_span_tokens(report, content, opened, totals)
         if split == "valid" and fingerprints:
             held_out = np.sort(np.concatenate(fingerprints))
     return readable
@@ -216,3 +257,117 @@ def _check_source(
                 read_document=read_document,
             )
         )
+
+
+def _check_blocks(report: Report, root: Path, content: dict[str, Any], on_progress: Progress | None) -> None:
+    """Every block of every shard of packed chat, and the counts of the packing."""
+    rules = packed.Rules.of(content)
+    sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
+    checked = 0
+    report.ran("documents", 0)
+    report.ran("tokens", 0)
+    for split in content["totals"]["splits"]:
+        for opened in _opened(report, root, content, split):
+            lengths = opened.datasets.lengths
+            if (other := np.flatnonzero(lengths != rules.block_size)).size:
+                message = f"{lengths[other[0]]} tokens, blocks have {rules.block_size}"
+                place = {"split": split, "shard": opened.shard, "sequence": int(other[0])}
+                report.add([Finding(check="block_size", message=message, **place)])
+                continue  # what is no block cannot be looked at as one
+            totals = np.zeros(len(content["span_names"]), dtype=np.int64)
+            found = dict.fromkeys(("blocks", "injected_tokens", "padding_tokens", "lossless_blocks"), 0)
+            for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+                rows = opened.rows.take(lengths.size)
+                if rows.num_rows != lengths.size:
+                    message = f"rows.parquet ends after {rows.num_rows} of these {lengths.size} blocks"
+                    report.add(
+                        [Finding(check="rows", message=message, split=split, shard=opened.shard, sequence=first)]
+                    )
+                    break
+                blocks = _blocks(opened, first, arrays, rows, rules)
+                report.ran("documents", lengths.size)
+                report.ran("tokens", blocks.tokens.size)
+                report.add(packed.check_blocks(blocks, rules))
+                report.add(packed.check_rows(blocks, rows, rules))
+                totals += np.bincount(blocks.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
+                found["blocks"] += lengths.size
+                found["injected_tokens"] += int(blocks.injected.sum())
+                found["padding_tokens"] += int(blocks.padding.sum())
+                found["lossless_blocks"] += int((~blocks.lossmask.any(axis=1)).sum())
+                checked += lengths.size
+                if on_progress:
+                    on_progress(checked, sequences)
+            _check_span_tokens(report, content, opened, totals)
+            _check_packing(report, content, opened, found, rules)
+
+
+def _blocks(
+    opened: _Opened, first: int, arrays: dict[str, npt.NDArray[Any]], rows: pa.Table, rules: packed.Rules
+) -> packed.CheckedBlocks:
+    return packed.CheckedBlocks(
+        split=opened.split,
+        shard=opened.shard,
+        first=first,
+        tokens=arrays["tokens"].reshape(-1, rules.block_size),
+        lossmask=arrays["lossmask"].reshape(-1, rules.block_size),
+        injected=rows.column("injected_tokens").to_numpy(),
+        padding=rows.column("padding_tokens").to_numpy(),
+    )
+
+
+def _check_packing(
+    report: Report, content: dict[str, Any], opened: _Opened, found: dict[str, int], rules: packed.Rules
+) -> None:
+    """The packing counts of the manifest that can be counted on the disk."""
+    said = next(shard["packing"] for shard in content["shards"] if shard["shard"] == opened.shard)
+    for name, count in found.items():
+        if name == "lossless_blocks" and not rules.keep_lossless:
+            continue  # they are counted, and not here
+        if said[name] != count:
+            message = f"{name} is {count}, the manifest says {said[name]}"
+            report.add([Finding(check="manifest", message=message, split=opened.split, shard=opened.shard)])
+
+
+def _check_transcripts(
+    report: Report, root: Path, content: dict[str, Any], source: Path, deep: int, tokenizer: Path | None
+) -> None:
+    """The transcripts are those of the manifest, and the first `deep` blocks of each shard are what they give."""
+    files = transcript_files(source)
+    hashes = [sha256_file(file) for file in files]
+    report.ran("source files", len(files))
+    if hashes != [file["sha256"] for file in content["input"]["shards"]]:
+        report.add([Finding(check="source", message="the dataset was built from another source", file=str(source))])
+        return
+    if not deep:
+        return
+    rules = packed.Rules.of(content)
+    encode = _encoding_of(content, tokenizer)
+    shards = len(content["shards"])
+    for split in content["totals"]["splits"]:
+        for opened in _opened(Report(), root, content, split):  # what is wrong with the files is in the report already
+            if (opened.datasets.lengths != rules.block_size).any():
+                continue
+            count = min(deep, opened.datasets.lengths.size)
+            rows = opened.rows.take(count)
+            if rows.num_rows != count:
+                continue
+            arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
+            records = (encode(text) for text in islice(_texts(files), opened.shard, None, shards) if text is not None)
+            report.ran("blocks packed again", count)
+            report.add(packed.check_source(_blocks(opened, 0, arrays, rows, rules), records, rules))
+
+
+def _texts(files: list[Path]) -> Iterator[str | None]:
+    """All records of the stream; the faults that the build skipped are skipped here too."""
+    return (text for file in files for text in read_records(file, on_error="skip"))
+
+
+def _encoding_of(content: dict[str, Any], tokenizer: Path | None) -> Callable[[str], list[int]]:
+    """One record → its tokens with EOS, by the tokenizer that made the dataset's."""
+    loaded = tokenizer_of(content["tokenizer"], tokenizer)
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = loaded.encode([text]).tokens.tolist()
+        return tokens
+
+    return encode

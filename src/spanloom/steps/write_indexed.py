@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from spanloom import workers
 from spanloom.errors import ArtifactError
@@ -30,24 +29,11 @@ from spanloom.harmony.rendered import (
     verify_files,
 )
 from spanloom.harmony.split_files import SPLIT_JSON, read_valid
-from spanloom.megatron.indexed import ParallelWriter, WrittenFile
+from spanloom.megatron.split_writer import SplitWriter
 from spanloom.provenance import code_sha256, readable_json, sha256_json
 from spanloom.split import SPLITS
-from spanloom.storage import fsync_file, publish, publish_bytes, sha256_file, temporary_beside, write_atomically
-from spanloom.supervision import ALIGNMENT, SPAN_NAMES, Lengths, TokenDocuments, shift_to_labels, tokens_per_span
-
-SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
-"""Training sequence lengths for which the inventory says how many documents fit whole."""
-
-ROWS_SCHEMA = pa.schema(
-    [
-        pa.field("sequence", pa.int64(), nullable=False),
-        *IDS_SCHEMA,
-        pa.field("tokens", pa.int64(), nullable=False),
-        *(pa.field(f"{name}_tokens", pa.int64(), nullable=False) for name in SPAN_NAMES),
-    ]
-)
-
+from spanloom.storage import publish_bytes, sha256_file, write_atomically
+from spanloom.supervision import ALIGNMENT, SPAN_NAMES, TokenDocuments, shift_to_labels, tokens_per_span
 
 _FROM_RENDERED = ("shard", "shards", "input", "source", "tokenizer_sha256", "renderer", "audit", "caps")
 
@@ -76,7 +62,12 @@ def write_indexed(
     number = shard["shard"]
     valid = read_valid(split, number, shard["rows_read"])
     with ExitStack() as stack:
-        writers = [stack.enter_context(_SplitWriter(root, name, number)) for name in SPLITS]
+        writers = [
+            stack.enter_context(
+                SplitWriter(root, name, number, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=IDS_SCHEMA)
+            )
+            for name in SPLITS
+        ]
         pairs = zip(read_rendered(rendered, shard["parts"]), read_ids(ids, ids_json["parts"]), strict=True)
         for rendered_rows, id_rows in pairs:
             if not np.array_equal(rendered_rows.rows, id_rows.column("row").to_numpy()):
@@ -101,101 +92,8 @@ def write_indexed(
     return result
 
 
-class _SplitWriter:
-    """The files of one split of one shard, and the counts of what went into them."""
-
-    def __init__(self, root: Path, split: str, shard: int) -> None:
-        self.split = split
-        self._root = root
-        self._directory = root / split
-        self._name = f"shard_{shard:02d}"
-        self._arrays = ParallelWriter(
-            {name: (self._directory / f"{self._name}_{name}", dtype) for name, dtype in ARRAY_DTYPES.items()}
-        )
-        self._rows = _RowsWriter(self._directory / f"{self._name}_rows.parquet")
-        self._tokens = self._longest = 0
-        self._span_tokens = np.zeros(len(SPAN_NAMES), dtype=np.int64)
-        self._fitting = np.zeros(len(SEQUENCE_LENGTHS), dtype=np.int64)
-
-    def __enter__(self) -> "_SplitWriter":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._arrays.__exit__()
-        self._rows.discard()
-
-    def append_arrays(self, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        self._arrays.append(lengths, arrays)
-        self._tokens += int(lengths.sum(dtype=np.int64))
-        self._longest = max(self._longest, int(lengths.max(initial=0)))
-        self._fitting += [int((lengths <= limit).sum()) for limit in SEQUENCE_LENGTHS]
-
-    def append_rows(self, id_rows: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
-        self._rows.append(id_rows, lengths, span_tokens)
-        self._span_tokens += span_tokens.sum(axis=0)
-
-    def publish(self) -> dict[str, Any]:
-        files = [*self._rows.publish(), *self._arrays.publish()]
-        return {
-            "sequences": self._arrays.sequences,
-            "tokens": self._tokens,
-            "span_tokens": dict(zip(SPAN_NAMES, self._span_tokens.tolist(), strict=True)),
-            "longest": self._longest,
-            "fitting": dict(zip(map(str, SEQUENCE_LENGTHS), self._fitting.tolist(), strict=True)),
-            "files": [
-                {"path": file.path.relative_to(self._root).as_posix(), "bytes": file.bytes, "sha256": file.sha256}
-                for file in files
-            ],
-        }
-
-
-class _RowsWriter:
-    """`shard_NN_rows.parquet`: one row a sequence, so that a document can be found and statistics sliced."""
-
-    _GROUP = 65536
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary: Path | None = None
-        self._writer: pq.ParquetWriter | None = None
-        self._buffer: list[pa.RecordBatch] = []
-        self._buffered = self._written = 0
-
-    def append(self, id_rows: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
-        sequence = np.arange(self._written + self._buffered, self._written + self._buffered + id_rows.num_rows)
-        columns = [pa.array(sequence), *id_rows.columns, pa.array(lengths.astype(np.int64))]
-        columns += [pa.array(span_tokens[:, span]) for span in range(len(SPAN_NAMES))]
-        self._buffer.append(pa.RecordBatch.from_arrays(columns, schema=ROWS_SCHEMA))
-        self._buffered += id_rows.num_rows
-        if self._buffered >= self._GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._buffered:
-            return
-        if self._writer is None:
-            self._temporary = temporary_beside(self._path)
-            self._writer = pq.ParquetWriter(self._temporary, ROWS_SCHEMA, compression="zstd")
-        self._writer.write_table(pa.Table.from_batches(self._buffer), row_group_size=2 * self._GROUP)
-        self._written, self._buffered, self._buffer = self._written + self._buffered, 0, []
-
-    def publish(self) -> list[WrittenFile]:
-        self._flush()
-        if self._writer is None or self._temporary is None:
-            return []
-        self._writer.close()
-        fsync_file(self._temporary)
-        record = WrittenFile(path=self._path, bytes=self._temporary.stat().st_size, sha256=sha256_file(self._temporary))
-        publish(self._temporary, self._path, record.sha256)
-        return [record]
-
-    def discard(self) -> None:
-        if self._temporary is not None:
-            self._temporary.unlink(missing_ok=True)
-
-
 def _append(
-    writers: list[_SplitWriter], documents: TokenDocuments, id_rows: pa.RecordBatch, valid: npt.NDArray[np.bool_]
+    writers: list[SplitWriter], documents: TokenDocuments, id_rows: pa.RecordBatch, valid: npt.NDArray[np.bool_]
 ) -> None:
     """Shifts a batch and deals its documents out to the splits.
 

@@ -9,6 +9,7 @@
     staging    objects → files on this machine, checked, going on where a transfer broke off
     publishing files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
     claim      one object that says whose a dataset root is
+    root_lock  the same on this machine: a root held by one build at a time
     scratch    the folder of one command: local stand-ins for the places that it was given
 
 What is imported from `spanloom.storage` itself is `local`; the rest is imported by its own name, where URIs are taken.

@@ -1,0 +1,35 @@
+"""Packed chat, step 1: conversations → transcripts that fit, and a report of what does not.
+
+In: the URI of a file or of a folder of conversations. Out: one file of transcripts at `transcripts_uri`, published by
+the step itself, and the report. A tokenizer that is an empty string is the asset that the image carries.
+"""
+
+from kfp import dsl
+
+IMAGE = "ghcr.io/spanloom/spanloom-generate-chat:0.1.0"
+
+
+@dsl.container_component
+def generate_chat(
+    conversations_uri: str,
+    transcripts_uri: str,
+    tokenizer_uri: str,
+    context_len: int,
+    on_error: str,
+    report: dsl.Output[dsl.Artifact],
+    metrics: dsl.Output[dsl.Metrics],
+) -> dsl.ContainerSpec:
+    """Generates transcripts; conversations that do not fit, or hold control strings, are counted and skipped."""
+    return dsl.ContainerSpec(
+        image=IMAGE,
+        command=["spanloom", "step", "generate-chat"],
+        args=[
+            *("--source", conversations_uri),
+            *("--out", transcripts_uri),
+            *("--tokenizer", tokenizer_uri),
+            *("--context-len", context_len),
+            *("--on-error", on_error),
+            *("--report", report.path),
+            *("--executor-input", "{{$}}"),
+        ],
+    )

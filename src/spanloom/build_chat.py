@@ -1,0 +1,166 @@
+"""Packed chat on one machine: transcripts → a validated dataset.
+
+In: `PackOptions`. Out: the dataset under `root`, with its manifest only when validation found nothing. Tokenising is
+what takes the time; a run that stopped is simply run again, and makes the same files.
+"""
+
+import json
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom import manifest
+from spanloom.chat.records import OnError, text_bytes, transcript_files
+from spanloom.chat.tokenizer import load_tokenizer
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.findings import Report
+from spanloom.inventory import check_inventory
+from spanloom.megatron.indexed import load_reader, require_megatron
+from spanloom.provenance import git_sha, readable_json, require_git_sha
+from spanloom.report.progress import Mode, Progress
+from spanloom.report.views import REPORT_HTML, REPORT_JSON
+from spanloom.steps.pack_chat import PackingRules, config_of, pack_chat
+from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.storage import clear_temporaries, sha256_file, write_atomically
+from spanloom.storage.root_lock import check_apart, held_root, remove_work
+from spanloom.workers import process_pool
+
+DEFAULT_DEEP = 64
+BYTES_PER_WORKER = 8 << 20
+"""A worker takes about a second to load its libraries, in which another tokenises about so much text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """What to pack. `source_as_given` and `tokenizer_as_given` are what `transcripts` and `tokenizer` were staged from,
+    for the record; `workers` None is one for each core, fewer for little text; `deep` blocks of each shard are packed
+    again by validation."""
+
+    transcripts: Path
+    root: Path
+    tokenizer: Path | None
+    rules: PackingRules
+    source_as_given: str | None = None
+    tokenizer_as_given: str | None = None
+    workers: int | None = None
+    deep: int = DEFAULT_DEEP
+    on_error: OnError = "raise"
+    allow_unknown_sha: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackResult:
+    """What was packed. `report.clean` says whether it is a dataset."""
+
+    root: Path
+    manifest: dict[str, Any]
+    report: Report
+    already_built: bool = False
+
+
+def build_chat(options: PackOptions, progress: Progress | None = None) -> PackResult:
+    """Packs and validates. The same options and transcripts give the same bytes, whatever the workers.
+
+    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
+    """
+    progress = progress or Progress(mode=Mode.SILENT)
+    root = options.root
+    if options.workers is not None and options.workers < 1:
+        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    require_git_sha(allow_unknown=options.allow_unknown_sha)
+    require_megatron()
+    check_apart(options.transcripts, root)
+    files = transcript_files(options.transcripts)
+    identity = {
+        "config": config_of(options.rules, load_tokenizer(options.tokenizer)),
+        "inputs": [sha256_file(file) for file in files],
+    }
+    with held_root(root) as work:
+        if finished := (root / manifest.MANIFEST_NAME).exists():
+            written = _standing(root, identity)
+            progress.say(f"{root} holds this very dataset already; validating it")
+        else:
+            _claim(root, work, identity)
+            try:
+                written = _pack(options, files, progress)
+            except BaseException:
+                clear_temporaries(root)
+                raise
+        load_reader()
+        with progress.stage("validate"), progress.counting("validate", "blocks") as on_progress:
+            report = validate_alignment(
+                root=root,
+                source=options.transcripts,
+                deep=options.deep,
+                tokenizer=options.tokenizer,
+                report_file=root / REPORT_JSON,
+                html_file=root / REPORT_HTML,
+                on_progress=on_progress,
+            )
+        if report.clean:
+            remove_work(root)
+    return PackResult(root=root, manifest=written, report=report, already_built=finished)
+
+
+def _pack(options: PackOptions, files: list[Path], progress: Progress) -> dict[str, Any]:
+    size = sum(text_bytes(file) for file in files)
+    workers = options.workers or max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
+    (options.root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made anew
+    with (
+        progress.stage("pack"),
+        progress.counting("pack", "bytes") as on_progress,
+        process_pool(workers) if workers > 1 else nullcontext() as pool,
+    ):
+        return pack_chat(
+            transcripts=options.transcripts,
+            root=options.root,
+            tokenizer=options.tokenizer,
+            rules=options.rules,
+            pool=pool,
+            on_error=options.on_error,
+            allow_unknown_sha=options.allow_unknown_sha,
+            environment={
+                "source": options.source_as_given or str(options.transcripts),
+                "tokenizer": options.tokenizer_as_given or str(options.tokenizer),
+                "workers": workers,
+            },
+            on_progress=on_progress,
+        )
+
+
+def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """The finished dataset that stands at the root: the one that is asked for, or a conflict."""
+    standing = manifest.read(root)
+    content = standing["content"]
+    difference = None
+    if content["config"] != identity["config"]:
+        difference = "it was packed with other options or another tokenizer"
+    elif [file["sha256"] for file in content["input"]["shards"]] != identity["inputs"]:
+        difference = "it was packed from other transcripts"
+    elif content["git_sha"] != git_sha():
+        difference = f"it was packed by other code ({content['git_sha']})"
+    elif (damage := next(check_inventory(root, content), None)) is not None:
+        difference = f"it is this one, but damaged: {damage}"
+    if difference is not None:
+        raise ConflictError(
+            f"the output root already holds another dataset: {difference}",
+            where=str(root),
+            remedy="give another --out, or remove that dataset first",
+        )
+    clear_temporaries(root)
+    return standing
+
+
+def _claim(root: Path, work: Path, identity: dict[str, Any]) -> None:
+    """Makes the held folder that of this very dataset and no other."""
+    said = work / "build.json"
+    if said.is_file() and json.loads(said.read_bytes()) != identity:
+        raise ConflictError(
+            "the root holds an unfinished build with other options or another source",
+            where=str(root),
+            remedy="run that one again to finish it, or give another --out",
+        )
+    clear_temporaries(root)
+    write_atomically(said, readable_json(identity))

@@ -1,0 +1,306 @@
+"""Packed chat in one step: transcripts → the files of a dataset, and its pending manifest.
+
+In: a file or folder of transcripts, a tokenizer, the rules of packing. Out: under the dataset root
+`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It is no
+dataset yet: only a clean validation promotes it.
+
+Record i of the stream goes to shard i mod T before packing. Records are read in order and tokenised a batch at a time
+by worker processes, whose results are taken in order, so bytes do not depend on the number of workers; packing, which
+is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom import manifest
+from spanloom.chat.blocks import (
+    ABOUT_SCHEMA,
+    ARRAY_DTYPES,
+    FAMILY,
+    INPUT_SCHEMA,
+    SPAN_NAMES,
+    SPLIT,
+    disk_blocks,
+    packing_config,
+)
+from spanloom.chat.packing import Blocks, Packer
+from spanloom.chat.records import OnError, read_records, text_bytes, transcript_files
+from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
+from spanloom.errors import ChatError
+from spanloom.inventory import added, split_totals
+from spanloom.megatron.split_writer import SplitWriter
+from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
+from spanloom.storage import sha256_file
+from spanloom.supervision import ALIGNMENT, Lengths, Tokens
+from spanloom.workers import Pool
+
+BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
+"""A batch ends at whichever comes first: records may be of any length."""
+
+Progress = Callable[[int, int], None]
+"""Called with the bytes of text that are packed, and those there are: what the files' sizes let expect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingRules:
+    """What decides the bytes, beside the transcripts and the tokenizer.
+
+    `pad_tail`: fill up the last block of each shard with the tokenizer's pad id, instead of dropping it.
+    """
+
+    block_size: int
+    post_training: bool = False
+    strict_user: bool = False
+    keep_lossless: bool = True
+    pad_tail: bool = False
+    shards: int = 1
+
+
+def pack_chat(
+    *,
+    transcripts: Path,
+    root: Path,
+    tokenizer: Path | None,
+    rules: PackingRules,
+    pool: Pool | None = None,
+    on_error: OnError = "raise",
+    allow_unknown_sha: bool = False,
+    environment: dict[str, Any] | None = None,
+    on_progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Packs `transcripts` into a dataset at `root` and returns its pending manifest.
+
+    `pool` tokenises in its workers; without one all is done here. Every file is created, never overwritten: one that
+    stands with the same bytes counts as written. `environment` adds to what is recorded of this run.
+
+    Raises ChatError for rules that cannot be, a tokenizer without the markers, a record that is no text (unless
+    `on_error` is "skip", which counts it), and where there is nothing to pack; ConflictError where other bytes stand.
+    """
+    if rules.shards < 1:
+        raise ChatError(f"there must be at least 1 shard, not {rules.shards}")
+    git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
+    loaded = load_tokenizer(tokenizer)
+    config = config_of(rules, loaded)
+    files = transcript_files(transcripts)
+    inputs: list[dict[str, Any]] = [
+        {"path": _name(file, transcripts), "rows": 0, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        for file in files
+    ]
+    sizes = [text_bytes(file) for file in files]
+    with ExitStack() as stack:
+        shards = [stack.enter_context(_Shard(root, number, config, loaded)) for number in range(rules.shards)]
+        records = _records(files, inputs, sizes, on_error)
+        for batch in _tokenised(records, tokenizer, pool):
+            for shard in shards:
+                shard.add(batch, len(shards))
+            if on_progress:
+                on_progress(batch.done, sum(sizes))
+        for shard in shards:
+            shard.finish()
+        _check_something(shards, rules, transcripts)
+        entries = [shard.publish() for shard in shards]
+    whole = {
+        "schema_version": manifest.SCHEMA_VERSION,
+        "content": {
+            "family": FAMILY,
+            "git_sha": git_sha,
+            "config": config,
+            "config_sha256": sha256_json(config),
+            "tokenizer": {
+                "name": loaded.name,
+                "sha256": loaded.sha256,
+                "vocab_size": loaded.vocab_size,
+                "eod": loaded.markers.eos,
+            },
+            "input": {"schema_version": INPUT_SCHEMA, "shards": inputs},
+            "alignment": ALIGNMENT,
+            "arrays": ARRAY_DTYPES,
+            "span_names": list(SPAN_NAMES),
+            "totals": {
+                "rows_read": sum(entry["rows_read"] for entry in entries),
+                "rejected": added(entry["rejected"] for entry in entries),
+                "splits": {SPLIT: split_totals([entry["splits"][SPLIT] for entry in entries])},
+                "packing": added(entry["packing"] for entry in entries),
+            },
+            "shards": entries,
+        },
+        "environment": environment_here({"libraries": library_versions("tokenizers"), **(environment or {})}),
+    }
+    manifest.write_pending(root, whole)
+    return whole
+
+
+def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
+    """The manifest's `config` of a dataset that is packed by these rules. Raises ChatError where they cannot be."""
+    pad = tokenizer.markers.pad
+    if rules.pad_tail and pad is None:
+        raise ChatError("the tokenizer has no <|PAD|> to pad with", remedy="leave --pad-tail away")
+    return packing_config(
+        shards=rules.shards,
+        block_size=rules.block_size,
+        post_training=rules.post_training,
+        strict_user=rules.strict_user,
+        keep_lossless=rules.keep_lossless,
+        pad_tail=pad if rules.pad_tail else None,
+        markers=tokenizer.markers,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+
+
+def _name(file: Path, transcripts: Path) -> str:
+    return file.name if file == transcripts else file.relative_to(transcripts).as_posix()
+
+
+def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: Path) -> None:
+    if not any(shard.rows_read for shard in shards):
+        raise ChatError(
+            "there are no records to pack", where=str(transcripts), remedy="`spanloom chat generate` makes transcripts"
+        )
+    if not any(shard.packer.counts.blocks for shard in shards):
+        tokens = sum(shard.packer.counts.tokens_in for shard in shards)
+        raise ChatError(
+            f"{tokens:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
+            + ("" if rules.keep_lossless else " that carries loss"),
+            where=str(transcripts),
+            remedy="take a smaller --block-size, fewer --shards, or --pad-tail",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Records:
+    """Consecutive records of the stream: `first` is the number of the first, `done` says how far it is with them."""
+
+    first: int
+    texts: list[str | None]
+    done: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tokenised:
+    """The same as tokens: `numbers` int64 [N] of the records that were text, `lengths` int32 [N], `tokens` flat.
+    `skipped` are the numbers of the others."""
+
+    done: int
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    skipped: np.ndarray[Any, np.dtype[np.int64]]
+    lengths: Lengths
+    tokens: Tokens
+
+
+def _records(
+    files: list[Path], inputs: list[dict[str, Any]], sizes: list[int], on_error: OnError
+) -> Iterator[_Records]:
+    """All records in order, in batches that end where their file does; counts the rows of each file in `inputs`."""
+    first = 0
+    for number, file in enumerate(files):
+        texts: list[str | None] = []
+        characters = read = 0
+        before, here = sum(sizes[:number]), sizes[number]
+        for text in read_records(file, on_error=on_error, first=first):
+            texts.append(text)
+            inputs[number]["rows"] += 1
+            characters += len(text or "")
+            if characters >= BATCH_CHARACTERS or len(texts) >= BATCH_RECORDS:
+                read += characters
+                yield _Records(first=first, texts=texts, done=before + min(read, here))
+                first, texts, characters = first + len(texts), [], 0
+        if texts:
+            yield _Records(first=first, texts=texts, done=before + here)
+            first += len(texts)
+
+
+def _tokenised(records: Iterable[_Records], tokenizer: Path | None, pool: Pool | None) -> Iterator[_Tokenised]:
+    """Batches as tokens, in order. At most two a worker are under way."""
+    if pool is None:
+        yield from (_tokenise(batch, tokenizer) for batch in records)
+        return
+    waiting: deque[tuple[_Records, Future[_Tokenised]]] = deque()
+    for batch in records:
+        waiting.append((batch, pool.submit(_tokenise, batch, tokenizer)))
+        if len(waiting) > 2 * pool.workers:
+            yield _result(pool, *waiting.popleft())
+    while waiting:
+        yield _result(pool, *waiting.popleft())
+
+
+def _result(pool: Pool, batch: _Records, future: "Future[_Tokenised]") -> _Tokenised:
+    return pool.result(future, f"records {batch.first} … {batch.first + len(batch.texts) - 1}")
+
+
+def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
+    numbers = np.arange(batch.first, batch.first + len(batch.texts), dtype=np.int64)
+    is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
+    texts = [text for text in batch.texts if text is not None]
+    encoded = _tokenizer(tokenizer).encode(texts, first=batch.first)
+    return _Tokenised(
+        done=batch.done,
+        numbers=numbers[is_text],
+        skipped=numbers[~is_text],
+        lengths=encoded.lengths,
+        tokens=encoded.tokens,
+    )
+
+
+@cache
+def _tokenizer(path: Path | None) -> ChatTokenizer:
+    """The tokenizer of this process."""
+    return load_tokenizer(path)
+
+
+class _Shard:
+    """One shard: its packer, its files, and how many records came."""
+
+    def __init__(self, root: Path, number: int, config: dict[str, Any], tokenizer: ChatTokenizer) -> None:
+        self.number, self.rows_read = number, 0
+        self._eos = tokenizer.markers.eos
+        self._rejected: Counter[str] = Counter()
+        options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
+        self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
+        self._files = SplitWriter(root, SPLIT, number, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
+
+    def __enter__(self) -> "_Shard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.__exit__()
+
+    def add(self, batch: _Tokenised, shards: int) -> None:
+        """Packs the records of a batch that are this shard's."""
+        ours = batch.numbers % shards == self.number
+        skipped = int((batch.skipped % shards == self.number).sum())
+        self.rows_read += int(ours.sum()) + skipped
+        if skipped:
+            self._rejected["unreadable"] += skipped
+        tokens = batch.tokens if shards == 1 else batch.tokens[np.repeat(ours, batch.lengths)]
+        self._write(self.packer.feed(tokens))
+
+    def finish(self) -> None:
+        """The last, shorter block: dropped, or padded."""
+        last = self.packer.finish()
+        self._write(last, padding=self.packer.counts.padding_tokens)
+
+    def publish(self) -> dict[str, Any]:
+        """Publishes the files; returns what the manifest says of this shard."""
+        return {
+            "shard": self.number,
+            "rows_read": self.rows_read,
+            "rejected": dict(self._rejected),
+            "rejects_file": None,
+            "splits": {SPLIT: self._files.publish()},
+            "packing": asdict(self.packer.counts),
+        }
+
+    def _write(self, blocks: Blocks, padding: int = 0) -> None:
+        if not len(blocks):
+            return
+        disk = disk_blocks(blocks, eos=self._eos, padding=padding)
+        self._files.append_arrays(disk.lengths, disk.arrays)
+        self._files.append_rows(disk.about, disk.lengths, disk.span_tokens)
