@@ -11,7 +11,7 @@
     loss       the loss per span, with the counts of the whole step
     plain      the dataset for other trainers, without Megatron
 
-    training   the reference run, of model · schedule · optimizer · stream · checkpoint · trainlog
+    training   the reference run, of model · schedule · optimizer · learning_rate · stream · checkpoint · trainlog
 
 Down to `blend`, torch and megatron are imported only inside functions that need them: they cost 3 s and 350 MB. From
 `dataset` on they are imported at the top, by those who train.
