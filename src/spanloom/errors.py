@@ -67,3 +67,7 @@ class WorkerError(SpanloomError):
 
 class DatasetError(SpanloomError):
     """A dataset cannot be trained on as it stands, or as it was asked for."""
+
+
+class ChatError(SpanloomError, ValueError):
+    """Conversations, records, tokens or options that packed chat cannot be made from."""

@@ -1,0 +1,12 @@
+"""The packed chat family: conversations → transcripts → one stream of tokens → blocks of one length with a loss mask.
+
+In the order in which data flows:
+
+    conversations  JSONL and Parquet of many manners → messages of role and text
+    generate       conversations → transcripts, with the length filter
+    transcripts    transcripts in files: Parquet, JSONL, lines of text
+    tokenizer      transcripts → tokens, and the ids of the markers
+    markers        the control strings, their ids, and where they stand in a stream
+    packing        the stream → blocks: boundary injection and the stop rule
+    masks          a finished block → which of its tokens carry loss; targets
+"""

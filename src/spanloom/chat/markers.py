@@ -1,0 +1,126 @@
+"""The control strings of a transcript, their ids, and where they stand in a stream of tokens.
+
+In: a tokenizer's ids; flat tokens. Out: `Markers`, checked; `Found`, the markers of a stream in order.
+
+Only the five markers change the state of a stream (role, span, conversation), all else is copied. So whatever works on
+a stream looks for them once and then thinks in markers, of which there are a few in a thousand tokens.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import ChatError
+
+PAD_STRING = "<|PAD|>"
+EOS_STRING = "<|EOS|>"
+SYSTEM_STRING = "<|SYSTEM|>"
+USER_STRING = "<|USER|>"
+ASSISTANT_STRING = "<|ASSISTANT|>"
+END_STRING = "<|END|>"
+CONTROL_STRINGS = (PAD_STRING, EOS_STRING, SYSTEM_STRING, USER_STRING, ASSISTANT_STRING, END_STRING)
+"""What no text of a message may hold: it would be read as structure."""
+
+EOS, SYSTEM, USER, ASSISTANT, END = range(5)
+"""Kinds of markers, in the order of `Markers.ids`."""
+
+Stream = npt.NDArray[np.int32] | npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.uint8]
+
+_CHUNK = 1 << 16
+"""Tokens looked through at once: few enough that what one pass writes is still in the cache for the next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Markers:
+    """The ids of the control strings. The five must be there and differ; `pad` matters only where blocks are padded.
+
+    Raises ChatError, a ValueError, naming the strings whose ids are missing or the same.
+    """
+
+    eos: int
+    system: int
+    user: int
+    assistant: int
+    end: int
+    pad: int | None = None
+
+    def __post_init__(self) -> None:
+        named: dict[str, Any] = dict(
+            zip(CONTROL_STRINGS, (self.pad, self.eos, self.system, self.user, self.assistant, self.end), strict=True)
+        )
+        if self.pad is None:
+            del named[PAD_STRING]
+        remedy = "take a tokenizer that has each of the control strings as one token of its own"
+        if missing := [name for name, token in named.items() if token is None]:
+            raise ChatError(f"the tokenizer has no id for {', '.join(missing)}", remedy=remedy)
+        for name, token in named.items():
+            if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < 2**63:
+                raise ChatError(f"the id of {name} is {token!r}, not a number from 0 to 2**63 - 1")
+            object.__setattr__(self, name.strip("<|>").lower(), int(token))
+        same = [name for name, token in named.items() if list(named.values()).count(token) > 1]
+        if same:
+            said = ", ".join(f"{name} {named[name]}" for name in same)
+            raise ChatError(f"control strings share an id: {said}", remedy=remedy)
+
+    @property
+    def ids(self) -> tuple[int, int, int, int, int]:
+        """Ids by kind: `ids[USER]`."""
+        return (self.eos, self.system, self.user, self.assistant, self.end)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The markers of a stream, in order.
+
+    positions  int64 [M]  where they stand
+    kinds      uint8 [M]  EOS, SYSTEM, USER, ASSISTANT or END
+    """
+
+    positions: Positions
+    kinds: Kinds
+
+
+def find_markers(tokens: Stream, markers: Markers) -> Found:
+    """The markers in flat tokens, int32 or int64 [T], none of them negative.
+
+    [7 7 U 7 E A]  →  positions [2 4 5]  kinds [USER END ASSISTANT]
+
+    """
+    unsigned = tokens.view(np.uint32 if tokens.dtype == np.int32 else np.uint64)
+    reachable = [token for token in sorted(markers.ids) if token <= np.iinfo(tokens.dtype).max]
+    runs = _runs(reachable)
+    size = min(_CHUNK, tokens.size)
+    distance, hits, more = np.empty(size, unsigned.dtype), np.empty(size, np.bool_), np.empty(size, np.bool_)
+    positions = []
+    for start in range(0, tokens.size, _CHUNK):
+        chunk = unsigned[start : start + _CHUNK]
+        here = hits[: chunk.size]
+        for number, (first, last) in enumerate(runs):
+            into = here if number == 0 else more[: chunk.size]
+            if first == last:
+                np.equal(chunk, unsigned.dtype.type(first), out=into)
+            else:  # one comparison for ids that follow each other: what lies below wraps around to the top
+                np.subtract(chunk, unsigned.dtype.type(first), out=distance[: chunk.size])
+                np.less_equal(distance[: chunk.size], unsigned.dtype.type(last - first), out=into)
+            if number:
+                np.logical_or(here, into, out=here)
+        positions.append(np.flatnonzero(here) + start if runs else np.empty(0, np.int64))
+    where = np.concatenate(positions) if positions else np.empty(0, np.int64)
+    order = np.argsort(markers.ids).astype(np.uint8)
+    kinds: Kinds = order[np.searchsorted(np.array(reachable, dtype=tokens.dtype), tokens[where])]
+    return Found(positions=where, kinds=kinds)
+
+
+def _runs(ids: list[int]) -> list[tuple[int, int]]:
+    """Sorted ids as runs without a gap: [0, 10, 11, 12] → [(0, 0), (10, 12)]."""
+    runs: list[tuple[int, int]] = []
+    for token in ids:
+        if runs and runs[-1][1] + 1 == token:
+            runs[-1] = (runs[-1][0], token)
+        else:
+            runs.append((token, token))
+    return runs

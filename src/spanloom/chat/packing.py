@@ -1,0 +1,547 @@
+"""The stream → blocks of one length: boundary injection and the stop rule.
+
+In: tokens of one stream, in calls of any size. Out: `Blocks`, and `PackingCounts` that account for every token.
+
+Blocks are filled in order. One that begins inside a user span opens with copies: the conversation's system span, where
+it fits, and U. If it also ends inside that very span, the rest of the conversation, up to its X, is given up. None of
+this changes the state of the stream, which at any place is a matter of the markers before it. So every block is made of
+slices of the stream,
+
+    stream   S s E U a b c d E A e f E X        B = 8
+    blocks   S s E U a b c d                    slice 0:8
+             S s E U E A e f                    slices 0:3, 3:4 (injected), 8:12
+
+and packing is finding the markers, one short turn per block to find the slices, and copying them.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.chat.markers import ASSISTANT, END, EOS, SYSTEM, USER, Found, Markers, Positions, Stream, find_markers
+from spanloom.chat.masks import Flags, mask_of
+from spanloom.errors import ChatError
+
+STATE_VERSION = 1
+Tokens = Stream | Sequence[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """N finished blocks.
+
+    input_ids  int32 or int64 [N, B]  the dtype of the packer
+    loss_mask  uint8 [N, B]           1 = trained, token-aligned
+    injected   int32 [N]              how many tokens at the begin of each block are copies
+    """
+
+    input_ids: Stream
+    loss_mask: Flags
+    injected: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return self.injected.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingCounts:
+    """What became of the stream. Once it is finished, `tokens_in` equals
+
+        blocks * B - injected_tokens - padding_tokens + dropped_tokens + tokens_given_up + tail_tokens
+
+    tokens_in        tokens of the stream
+    blocks           blocks handed out
+    loss_tokens      tokens in them that carry loss
+    injected_blocks  blocks handed out that begin with copies
+    injected_tokens  copies in them
+    stops            how often the stop rule applied
+    tokens_given_up  tokens that it cost
+    lossless_blocks  blocks without any loss, whether handed out or dropped
+    dropped_blocks   those that were dropped, with keep_lossless=False
+    dropped_tokens   tokens of the stream in them
+    tail_tokens      tokens of the stream in the last, shorter block, where that was dropped
+    padding_tokens   what filled it up, where it was not
+    """
+
+    tokens_in: int = 0
+    blocks: int = 0
+    loss_tokens: int = 0
+    injected_blocks: int = 0
+    injected_tokens: int = 0
+    stops: int = 0
+    tokens_given_up: int = 0
+    lossless_blocks: int = 0
+    dropped_blocks: int = 0
+    dropped_tokens: int = 0
+    tail_tokens: int = 0
+    padding_tokens: int = 0
+
+    def __add__(self, other: "PackingCounts") -> "PackingCounts":
+        return PackingCounts(**{name: count + getattr(other, name) for name, count in asdict(self).items()})
+
+
+class Packer:
+    """Packs one stream. What it holds between calls: less than two blocks, and a system span that fits into one.
+
+    `post_training=False` is plain packing: no injection, no stop rule, every token counts.
+    `strict_user`: a user span that was opened by an injected U never counts as complete.
+    `pad_tail`: fill the last, shorter block with this id, without loss, instead of dropping it.
+    `keep_lossless=False`: drop blocks in which no token carries loss.
+    `dtype`: int32, or int64 for ids beyond it.
+    """
+
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        markers: Markers,
+        post_training: bool = True,
+        strict_user: bool = False,
+        pad_tail: int | None = None,
+        keep_lossless: bool = True,
+        dtype: npt.DTypeLike = np.int32,
+    ) -> None:
+        if isinstance(block_size, bool) or not isinstance(block_size, int | np.integer) or block_size < 2:
+            raise ChatError(f"block_size must be at least 2, got {block_size!r}: a block predicts one token or more")
+        if pad_tail is not None and post_training and pad_tail in markers.ids[SYSTEM:]:
+            raise ChatError(
+                f"the tail cannot be padded with {pad_tail}: it is the id of a marker of messages",
+                remedy="take the id of <|PAD|> or of <|EOS|>",
+            )
+        self.block_size, self.markers = int(block_size), markers
+        self.post_training, self.strict_user = post_training, strict_user
+        self.pad_tail, self.keep_lossless = pad_tail, keep_lossless
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.dtype(np.int32), np.dtype(np.int64)):
+            raise ChatError(f"tokens are int32 or int64, not {self.dtype}")
+        if pad_tail is not None and not 0 <= pad_tail <= np.iinfo(self.dtype).max:
+            raise ChatError(f"the padding id {pad_tail} is not a number from 0 to {np.iinfo(self.dtype).max}")
+        self._counts = dict.fromkeys(asdict(PackingCounts()), 0)
+        self._finished = False
+        self._giving_up = False
+        # The stream from the begin of the block under way, and before it just enough of the stream to know its state
+        # there: the system span that may yet be injected, and the marker (S: the part so far) of the span that is open.
+        self._held: Stream = np.empty(0, self.dtype)
+        self._begin = 0
+        self._waiting: list[Stream] = []  # fed since, and not yet enough for the block
+        self._needed = self.block_size  # tokens of the stream that it takes, from `_begin`
+
+    @property
+    def counts(self) -> PackingCounts:
+        """What became of the stream so far."""
+        return PackingCounts(**self._counts)
+
+    def feed(self, tokens: Tokens) -> Blocks:
+        """The blocks that are finished by these tokens of the stream, one-dimensional, of any length.
+
+        Raises ChatError, a ValueError, for ids that are negative or beyond the packer's dtype; nothing is taken then.
+        """
+        if self._finished:
+            raise ChatError("the packer has been finished: take a new one for another stream")
+        fed = as_stream(tokens, self.dtype)
+        self._count(tokens_in=fed.size)
+        if self._giving_up:
+            fed = self._rest_of_conversation(fed)
+        waiting = self._held.size - self._begin + sum(part.size for part in self._waiting)
+        if waiting + fed.size < self._needed:
+            if fed.size:
+                self._waiting.append(fed.copy())  # the caller may use the array again
+            return self._none()
+        held = np.concatenate([self._held, *self._waiting]) if self._waiting else self._held
+        self._waiting = []
+        return self._pack(_Joined(held, fed)) if self.post_training else self._cut(_Joined(held, fed))
+
+    def finish(self) -> Blocks:
+        """Ends the stream: the last, shorter block, where it is padded, else none."""
+        if self._finished:
+            return self._none()
+        self._finished = True
+        held = np.concatenate([self._held, *self._waiting])
+        stream = _Joined(held, held[:0])
+        left = held.size - self._begin
+        self._held, self._begin, self._waiting = held[:0], 0, []
+        if not left:
+            return self._none()
+        if self.pad_tail is None:
+            self._count(tail_tokens=left)
+            return self._none()
+        start = self.block_size - self._needed  # what is injected
+        tail = np.full((1, self.block_size), self.pad_tail, self.dtype)
+        tail[0, start : start + left] = held[held.size - left :]
+        if self.post_training:
+            found = stream.find(self.markers)
+            spans = _UserSpans.of(found, stream.size, self.block_size)
+            slices = spans.injected_at(held.size - left)
+            tail[0, :start] = np.concatenate([held[:0], *(stream.between(*cut) for cut in slices)])
+            mask = mask_of(
+                find_markers(tail[0, : start + left], self.markers),
+                (1, start + left),
+                np.array([start], np.int32) if self.strict_user else None,
+            )
+        else:
+            mask = np.ones((1, left), np.uint8)
+        whole = np.zeros((1, self.block_size), np.uint8)
+        whole[:, : start + left] = mask
+        return self._handed_out(
+            Blocks(input_ids=tail, loss_mask=whole, injected=np.array([start], np.int32)),
+            padding=self.block_size - start - left,
+        )
+
+    def _cut(self, stream: "_Joined") -> Blocks:
+        """Plain packing."""
+        rows = stream.size // self.block_size
+        cut = rows * self.block_size
+        blocks = stream.gather([(0, cut)]).reshape(rows, self.block_size)
+        self._held = stream.between(cut, stream.size).copy()
+        return self._handed_out(
+            Blocks(input_ids=blocks, loss_mask=np.ones(blocks.shape, np.uint8), injected=np.zeros(rows, np.int32))
+        )
+
+    def _pack(self, stream: "_Joined") -> Blocks:
+        found = stream.find(self.markers)
+        spans = _UserSpans.of(found, stream.size, self.block_size)
+        stops = found.positions[found.kinds == EOS]
+        size, width = stream.size, self.block_size
+        begins, nexts = spans.begins, spans.nexts
+        given_up = stopped = 0
+
+        slices: list[tuple[int, int]] = []
+        injected: list[int] = []
+        at = copied = self._begin  # where the block begins; up to where the stream is in `slices`
+        span = 0  # user spans that begin before it
+        while True:
+            span = bisect_left(begins, at, span)
+            if span and at <= nexts[span - 1]:  # a block that begins inside a user span
+                system = spans.system_of[span - 1], spans.system_to[span - 1]
+                copies = system[1] - system[0] + 1
+                end = at + width - copies
+                if end > size:
+                    break
+                if at > copied:
+                    slices.append((copied, at))
+                if copies > 1:
+                    slices.append(system)
+                slices.append((begins[span - 1], begins[span - 1] + 1))
+                injected.append(copies)
+                copied = at
+                at = end
+                if nexts[span - 1] >= end:  # and ends inside it
+                    slices.append((copied, end))
+                    stop = int(np.searchsorted(stops, end))
+                    at = copied = int(stops[stop]) + 1 if stop < stops.size else size
+                    given_up += at - end
+                    stopped += 1
+                    if stop == stops.size:
+                        self._giving_up = True
+                        break
+            else:
+                if at + width > size:
+                    break
+                injected.append(0)
+                at += width
+        if at > copied:
+            slices.append((copied, at))
+        self._count(tokens_given_up=given_up, stops=stopped)
+
+        rows = len(injected)
+        copies_of = np.array(injected, np.int32)
+        blocks = stream.gather(slices).reshape(rows, width)
+        mask = mask_of(_moved(found, slices), (rows, width), copies_of if self.strict_user else None)
+        if self._giving_up:
+            self._forget()
+        else:
+            self._hold(stream, found, spans, at)
+        return self._handed_out(Blocks(input_ids=blocks, loss_mask=mask, injected=copies_of))
+
+    def _forget(self) -> None:
+        self._held, self._begin, self._needed = self._held[:0].copy(), 0, self.block_size
+
+    def _hold(self, stream: "_Joined", found: Found, spans: "_UserSpans", at: int) -> None:
+        """Keeps the stream from `at` on, and what tells its state there."""
+        past = int(np.searchsorted(found.positions, at))
+        context = [stream.between(0, 0)]
+        system = _systems_before(found, np.array([past]), self.block_size)[0].tolist()
+        context.append(stream.between(*system))
+        if past and (kind := found.kinds[past - 1]) in (SYSTEM, USER, ASSISTANT):
+            opened = int(found.positions[past - 1])
+            # Of a system span under way no more than makes it too long for any block, however it goes on.
+            kept = min(at - opened, self.block_size) if kind == SYSTEM else 1
+            context.append(stream.between(opened, opened + kept))
+        before = np.concatenate(context)
+        self._held = np.concatenate([before, stream.between(at, stream.size)])
+        self._begin = before.size
+        self._needed = self.block_size - sum(stop - start for start, stop in spans.injected_at(at))
+
+    def _rest_of_conversation(self, fed: Stream) -> Stream:
+        """Gives tokens up until the X that ends the conversation; returns what comes after it."""
+        ends = np.flatnonzero(fed == self.markers.eos)
+        after = int(ends[0]) + 1 if ends.size else fed.size
+        self._giving_up = not ends.size
+        self._count(tokens_given_up=after)
+        return fed[after:]
+
+    def _handed_out(self, blocks: Blocks, padding: int = 0) -> Blocks:
+        loss = np.count_nonzero(blocks.loss_mask, axis=1)
+        lossless = int(np.count_nonzero(loss == 0))
+        self._count(lossless_blocks=lossless)
+        if lossless and not self.keep_lossless:
+            dropped = loss == 0
+            in_them = lossless * self.block_size - int(blocks.injected[dropped].sum()) - padding
+            self._count(dropped_blocks=lossless, dropped_tokens=in_them)
+            padding = 0  # there is padding in the tail alone, which is a block by itself
+            blocks = Blocks(
+                input_ids=blocks.input_ids[~dropped],
+                loss_mask=blocks.loss_mask[~dropped],
+                injected=blocks.injected[~dropped],
+            )
+        self._count(
+            blocks=len(blocks),
+            loss_tokens=int(loss.sum()),
+            injected_blocks=int(np.count_nonzero(blocks.injected)),
+            injected_tokens=int(blocks.injected.sum()),
+            padding_tokens=padding,
+        )
+        return blocks
+
+    def _none(self) -> Blocks:
+        return no_blocks(self.block_size, self.dtype)
+
+    def _count(self, **more: int) -> None:
+        for name, count in more.items():
+            self._counts[name] += count
+
+    def state(self) -> dict[str, Any]:
+        """All that `from_state` needs to go on from here, as values that JSON can carry."""
+        return {
+            "version": STATE_VERSION,
+            "options": {
+                "block_size": self.block_size,
+                "markers": asdict(self.markers),
+                "post_training": self.post_training,
+                "strict_user": self.strict_user,
+                "pad_tail": self.pad_tail,
+                "keep_lossless": self.keep_lossless,
+                "dtype": self.dtype.name,
+            },
+            "held": np.concatenate([self._held, *self._waiting]).tolist(),
+            "begin": self._begin,
+            "needed": self._needed,
+            "giving_up": self._giving_up,
+            "finished": self._finished,
+            "counts": dict(self._counts),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Packer":
+        """A packer that goes on where `state` was taken. Raises ChatError for what is no such state."""
+        try:
+            if state["version"] != STATE_VERSION:
+                raise ChatError(f"a packing state of version {state['version']!r}, this Spanloom reads {STATE_VERSION}")
+            options = {**state["options"], "markers": Markers(**state["options"]["markers"])}
+            packer = cls(**options)
+            packer._held = as_stream(state["held"], packer.dtype)
+            packer._begin, packer._needed = int(state["begin"]), int(state["needed"])
+            packer._giving_up, packer._finished = bool(state["giving_up"]), bool(state["finished"])
+            packer._counts = asdict(PackingCounts(**state["counts"]))
+        except (KeyError, TypeError) as wrong:
+            raise ChatError(f"this is no packing state: {wrong!r}") from wrong
+        if not (0 <= packer._begin <= packer._held.size and 1 <= packer._needed <= packer.block_size):
+            raise ChatError("this is no packing state: its numbers contradict each other")
+        return packer
+
+
+def pack(
+    tokens: Tokens,
+    *,
+    block_size: int,
+    markers: Markers,
+    post_training: bool = True,
+    strict_user: bool = False,
+    pad_tail: int | None = None,
+    keep_lossless: bool = True,
+) -> tuple[Blocks, PackingCounts]:
+    """Packs a whole stream at once. Tokens are int32, or int64 where an id asks for it. See `Packer`."""
+    stream = as_stream(tokens, np.dtype(np.int64)) if not _is_int32(tokens) else tokens
+    assert isinstance(stream, np.ndarray)
+    wide = stream.dtype == np.int64 and stream.size and int(stream.max()) > np.iinfo(np.int32).max
+    packer = Packer(
+        block_size=block_size,
+        markers=markers,
+        post_training=post_training,
+        strict_user=strict_user,
+        pad_tail=pad_tail,
+        keep_lossless=keep_lossless,
+        dtype=np.int64 if wide else np.int32,
+    )
+    blocks, tail = packer.feed(stream), packer.finish()
+    if len(tail):
+        blocks = Blocks(
+            input_ids=np.concatenate([blocks.input_ids, tail.input_ids]),
+            loss_mask=np.concatenate([blocks.loss_mask, tail.loss_mask]),
+            injected=np.concatenate([blocks.injected, tail.injected]),
+        )
+    return blocks, packer.counts
+
+
+def no_blocks(block_size: int, dtype: npt.DTypeLike = np.int32) -> Blocks:
+    """Nothing, in the right shape: (0, B)."""
+    return Blocks(
+        input_ids=np.empty((0, block_size), dtype),
+        loss_mask=np.empty((0, block_size), np.uint8),
+        injected=np.empty(0, np.int32),
+    )
+
+
+def _is_int32(tokens: Tokens) -> bool:
+    return isinstance(tokens, np.ndarray) and tokens.dtype == np.int32
+
+
+def as_stream(tokens: Tokens, dtype: np.dtype[Any]) -> Stream:
+    """Tokens as a flat array of `dtype`; the array itself where it is one already. Raises ChatError."""
+    try:
+        given = np.asarray(tokens)
+    except (OverflowError, ValueError) as refusal:
+        raise ChatError(f"these are no tokens: {refusal}") from None
+    if given.ndim != 1:
+        raise ChatError(f"tokens come as one flat stream, got an array of shape {given.shape}")
+    if not given.size:
+        return np.empty(0, dtype)
+    if given.dtype.kind not in "iu":
+        # Numbers that no integer of numpy can hold come as objects, or as floats.
+        odd = next((token for token in tokens if isinstance(token, int) and not -(2**63) <= token < 2**63), None)
+        if odd is not None:
+            raise ChatError(f"token id {odd} is not a number from 0 to 2**63 - 1")
+        raise ChatError(f"tokens are whole numbers, got an array of {given.dtype}")
+    if given.dtype.kind == "i" and given.min() < 0:
+        where = int(np.argmax(given < 0))
+        raise ChatError(f"token id {given[where]} is negative", where=f"token {where} of those handed over")
+    highest = np.iinfo(dtype).max
+    if np.iinfo(given.dtype).max > highest and given.max() > highest:
+        where = int(np.argmax(given > highest))
+        raise ChatError(
+            f"token id {given[where]} does not fit into {dtype.name}",
+            where=f"token {where} of those handed over",
+            remedy="pack with dtype=int64" if given[where] < 2**63 else None,
+        )
+    stream: Stream = np.ascontiguousarray(given, dtype)
+    return stream
+
+
+class _Joined:
+    """Two arrays read as one: what was held, and what is fed. The second is large, and is not copied to join them."""
+
+    def __init__(self, held: Stream, fed: Stream) -> None:
+        self._held, self._fed = held, fed
+        self._border = held.size
+        self.size = held.size + fed.size
+
+    def find(self, markers: Markers) -> Found:
+        first, second = find_markers(self._held, markers), find_markers(self._fed, markers)
+        return Found(
+            positions=np.concatenate([first.positions, second.positions + self._border]),
+            kinds=np.concatenate([first.kinds, second.kinds]),
+        )
+
+    def between(self, start: int, stop: int) -> Stream:
+        """One slice; a view where that is possible."""
+        border = self._border
+        if stop <= border:
+            return self._held[start:stop]
+        if start >= border:
+            return self._fed[start - border : stop - border]
+        joined: Stream = np.concatenate([self._held[start:], self._fed[: stop - border]])
+        return joined
+
+    def gather(self, slices: list[tuple[int, int]]) -> Stream:
+        """The slices end to end, copied once."""
+        border = self._border
+        held, fed = self._held.data, self._fed.data
+        pieces: list[memoryview] = []
+        for start, stop in slices:
+            if start >= border:
+                pieces.append(fed[start - border : stop - border])
+            elif stop <= border:
+                pieces.append(held[start:stop])
+            else:
+                pieces += (held[start:], fed[: stop - border])
+        gathered: Any = np.frombuffer(bytearray().join(pieces), self._held.dtype)
+        return cast(Stream, gathered)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _UserSpans:
+    """The user spans of a stream, and the system span that holds at each. Lists: they are read one by one.
+
+    begins     where each U stands
+    nexts      where the next marker stands; the stream's end where there is none yet
+    system_of  where the system span to inject begins
+    system_to  and ends, both 0 where there is none, or none that fits
+    """
+
+    begins: list[int]
+    nexts: list[int]
+    system_of: list[int]
+    system_to: list[int]
+
+    @classmethod
+    def of(cls, found: Found, size: int, width: int) -> "_UserSpans":
+        positions, kinds = found.positions, found.kinds
+        users = np.flatnonzero(kinds == USER)
+        following = users + 1
+        nexts = positions[np.minimum(following, kinds.size - 1)]
+        if users.size and following[-1] == kinds.size:
+            nexts[-1] = size
+        systems = _systems_before(found, users, width)
+        return cls(
+            begins=positions[users].tolist(),
+            nexts=nexts.tolist(),
+            system_of=systems[:, 0].tolist(),
+            system_to=systems[:, 1].tolist(),
+        )
+
+    def injected_at(self, at: int) -> tuple[tuple[int, int], ...]:
+        """The slices of the stream that a block which begins at `at` is to open with."""
+        span = bisect_left(self.begins, at) - 1
+        if span < 0 or at > self.nexts[span]:
+            return ()
+        user = (self.begins[span], self.begins[span] + 1)
+        return ((self.system_of[span], self.system_to[span]), user) if self.system_to[span] else (user,)
+
+
+def _systems_before(found: Found, asked: Positions, width: int) -> Positions:
+    """The system span that holds before each of the markers numbered `asked`, as a slice; 0:0 where none is to inject.
+
+    A system span is complete where E follows S with no other marker between. The last complete one holds until X, also
+    if it is too long for any block.
+    """
+    positions, kinds = found.positions, found.kinds
+    ends = np.flatnonzero((kinds[1:] == END) & (kinds[:-1] == SYSTEM)) + 1
+    systems = np.zeros((asked.size, 2), np.int64)
+    if ends.size:
+        last = np.searchsorted(ends, asked) - 1
+        stops = np.flatnonzero(kinds == EOS)
+        since = np.append(stops, -1)[np.searchsorted(stops, asked) - 1]  # the last X: number -1 stands for none
+        end = ends[np.maximum(last, 0)]
+        systems[:, 0] = positions[end - 1]
+        systems[:, 1] = positions[end] + 1
+        holds = (last >= 0) & (end > since) & (systems[:, 1] - systems[:, 0] + 1 <= width - 1)
+        systems[~holds] = 0
+    return systems
+
+
+def _moved(found: Found, slices: list[tuple[int, int]]) -> Found:
+    """The markers of the slices laid end to end. Slices may be anywhere, and share tokens."""
+    if not slices:
+        return Found(positions=found.positions[:0], kinds=found.kinds[:0])
+    bounds = np.array(slices, np.int64)
+    lengths = bounds[:, 1] - bounds[:, 0]
+    shifts = np.cumsum(lengths) - lengths - bounds[:, 0]
+    edges = np.searchsorted(found.positions, bounds)
+    counts = edges[:, 1] - edges[:, 0]
+    firsts = edges[:, 0] - (np.cumsum(counts) - counts)
+    taken = np.arange(int(counts.sum())) + np.repeat(firsts, counts)
+    return Found(positions=found.positions[taken] + np.repeat(shifts, counts), kinds=found.kinds[taken])
