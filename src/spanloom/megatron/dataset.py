@@ -267,8 +267,8 @@ def _check_blocks(dataset_path: str, config: GPTDatasetConfig, block: int | None
         return
     extra = "with" if config.add_extra_token_to_sequence else "without"
     raise DatasetError(
-        f"the dataset is packed in blocks of {block:,} tokens, and samples of {config.sequence_length:,} {extra} an extra "
-        "token would straddle them",
+        f"the dataset is packed in blocks of {block:,} tokens, and samples of {config.sequence_length:,} {extra} an "
+        "extra token would straddle them",
         where=dataset_path,
         remedy=f"set sequence_length={block} and add_extra_token_to_sequence=False in the GPTDatasetConfig",
     )

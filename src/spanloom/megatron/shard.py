@@ -32,8 +32,9 @@ _REBUILD = "build the dataset again, or fetch it again; `spanloom validate ROOT`
 class Shard:
     """A shard of one split, checked.
 
-    `prefixes`: array name → path without suffix, for each array that the dataset has. `index_sha256`: hash of the tokens' `.idx`, which holds the lengths of
-    all documents, and with them everything that Megatron's sample indices depend on. `content`: the manifest's.
+    `prefixes`: array name → path without suffix, for each array that the dataset has. `index_sha256`: hash of the
+    tokens' `.idx`, which holds the lengths of all documents, and with them everything that Megatron's sample indices
+    depend on. `content`: the manifest's.
     """
 
     split: str
