@@ -23,7 +23,7 @@ from spanloom.harmony.audit import AUDIT_FRACTION, check_fraction
 from spanloom.harmony.caps import Caps
 from spanloom.harmony.config import dataset_config
 from spanloom.harmony.rejects import reject_limit
-from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer, renderer_version
+from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer, loading_ahead, renderer_version
 from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.indexed import load_reader, require_megatron
@@ -186,7 +186,8 @@ def _run_steps(
     rendered, ids = ([work / f"{name}_{shard:02d}" for shard in shards] for name in ("rendered", "ids"))
     inventories = [work / f"inventory_{shard:02d}.json" for shard in shards]
 
-    with process_pool(options.workers or _useful_workers(sum(rows)), counters) as pool:
+    ahead = loading_ahead(options.renderer, asset)
+    with process_pool(options.workers or _useful_workers(sum(rows)), counters, ahead=ahead) as pool:
         with progress.stage("render"), progress.rendering(counters, rows):
 
             def render(shard: int) -> dict[str, Any]:

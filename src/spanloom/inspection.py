@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.harmony import tokenizer
-from spanloom.harmony.vocabulary import Vocabulary
 from spanloom.megatron.reader import ShardReader, open_shard_reader
+from spanloom.o200k.asset import ASSET_SHA256
+from spanloom.o200k.vocabulary import Vocabulary
 from spanloom.report.conversation import ShownDocument, ShownMessage, ShownToken
 from spanloom.supervision import shift_to_tokens
 
@@ -68,7 +69,7 @@ def pick_documents(
 
     Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
     """
-    if content["tokenizer"]["sha256"] != tokenizer.ASSET_SHA256:
+    if content["tokenizer"]["sha256"] != ASSET_SHA256:
         raise SpanloomError(
             f"the dataset's tokens are of another tokenizer ({content['tokenizer']['name']})", where=str(root)
         )

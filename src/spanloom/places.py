@@ -23,8 +23,8 @@ from spanloom.harmony.source import listed_shards, open_source
 from spanloom.harmony.split_files import SPLIT_JSON
 from spanloom.harmony.synth import Conversion
 from spanloom.harmony.synth import convert_synth as convert
-from spanloom.harmony.tokenizer import ASSET_BYTES, ASSET_NAME, ASSET_SHA256
 from spanloom.inventory import listed_files
+from spanloom.o200k.asset import ASSET_BYTES, ASSET_NAME, ASSET_SHA256
 from spanloom.provenance import git_sha, readable_json
 from spanloom.report.progress import Progress
 from spanloom.report.views import VIEW_NAMES

@@ -94,7 +94,7 @@ def code_sha256() -> str:
 def library_versions() -> dict[str, str | None]:
     """Versions of the libraries that touch the bytes or check them; null where one is not installed."""
     found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("spanloom", "openai-harmony", "gigatoken", "pyarrow", "numpy", "megatron-core", "torch"):
+    for name in ("spanloom", "openai-harmony", "fastokens", "pyarrow", "numpy", "megatron-core", "torch"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

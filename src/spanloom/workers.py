@@ -93,9 +93,15 @@ def _worker_died(when: str) -> WorkerError:
 
 
 @contextmanager
-def process_pool(workers: int, counters: Counters | None = None) -> Iterator[Pool]:
-    """A pool of `workers` fresh processes. Leaving the block by an exception drops the work that has not begun."""
-    executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters,))
+def process_pool(
+    workers: int, counters: Counters | None = None, *, ahead: Callable[[], object] | None = None
+) -> Iterator[Pool]:
+    """A pool of `workers` fresh processes. Leaving the block by an exception drops the work that has not begun.
+
+    Each calls `ahead` first of all, before it imports what its work needs: to begin what takes a while and must not be
+    waited for.
+    """
+    executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))
     pool = Pool(executor, workers)
     try:
         yield pool
@@ -110,12 +116,14 @@ counters_here: Counters | None = None
 """In a worker: the counters of the run it belongs to."""
 
 
-def _start_worker(counters: Counters | None) -> None:
+def _start_worker(counters: Counters | None, ahead: Callable[[], object] | None) -> None:
     global counters_here
     counters_here = counters
     # Ctrl-C goes to the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
+    if ahead is not None:
+        ahead()
 
 
 def _die_with_parent() -> None:

@@ -15,7 +15,8 @@ from rich.console import Console
 from bench import alone, bars, encoders, memory, peers, speed, tables
 from bench.corpus import conversations_source, tiny_source
 from bench.processes import METHOD
-from spanloom.harmony.tokenizer import load_encoding, locate_asset, verify_asset
+from spanloom.harmony.tokenizer import load_encoding
+from spanloom.o200k.asset import locate_asset, verify_asset
 from spanloom.provenance import git_sha, library_versions, machine
 
 TIMES = 4

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from bench.encoders import OURS
 from bench.memory import BOUND, WORKER_BOUND
 from bench.speed import MIB, PLAIN, Trial, summary
 from bench.tables import Sheet, plain_rate
@@ -41,9 +42,9 @@ def bars(results: Results) -> Iterator[Bar]:
     if "real" in results:
         yield _files("real rows give the files they must become", results["real"]["equal_files"], 48)
     if "points" in results:
-        differ, stride = results["points"]["different"]["gigatoken, guarded"], results["points"]["stride"]
+        differ, stride = results["points"]["different"][OURS], results["points"]["stride"]
         of = "all" if stride == 1 else f"one in {stride}"
-        yield (f"code points ({of}) on which the guarded encoder differs", "0", f"{differ:,}", _verdict([differ == 0]))
+        yield (f"code points ({of}) on which the encoder differs", "0", f"{differ:,}", _verdict([differ == 0]))
 
 
 def _speed(trials: list[Trial]) -> Iterator[Bar]:

@@ -20,7 +20,6 @@ import numpy as np
 
 from spanloom.harmony.audit import AUDIT_FRACTION, Auditor, audit_stride
 from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
-from spanloom.harmony.encoder import EncodedTexts, Encoder
 from spanloom.harmony.fast import FastRenderer
 from spanloom.harmony.part import render_rows
 from spanloom.harmony.render import load_renderer
@@ -36,6 +35,7 @@ from spanloom.harmony.source import (
 )
 from spanloom.harmony.strict_json import count_quotes
 from spanloom.harmony.tokenizer import load_encoding
+from spanloom.o200k.encoder import EncodedTexts, Encoder
 from spanloom.steps.assemble_manifest import assemble_manifest
 from spanloom.steps.assemble_split import assemble_split
 from spanloom.steps.render_shard import render_shard

@@ -125,12 +125,12 @@ def test_a_bar_is_met_at_its_value_and_missed_beyond_it() -> None:
         {"process": "worker", "stage": "write", "bytes_per_row": 50.0},
         {"process": "parent", "stage": "whole", "bytes_per_row": 50.1},
     ]
-    points = {"stride": 1, "different": {"gigatoken, guarded": 1}}
+    points = {"stride": 1, "different": {encoders.OURS: 1}}
     found = {what: met for what, _, _, met in bars.bars({"memory": {"growth": growth}, "points": points})}
     assert found == {
         "a worker grows by, a sequence written": "yes",
         "the parent grows by, a row": "no",
-        "code points (all) on which the guarded encoder differs": "no",
+        "code points (all) on which the encoder differs": "no",
     }
 
 

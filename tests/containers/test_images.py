@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from containers.conftest import BASE, NARROW, STEPS, checkout_sha, docker, image
-from spanloom.harmony.tokenizer import ASSET_SHA256
+from spanloom.o200k.asset import ASSET_SHA256
 
 Images = dict[str, dict[str, Any]]
 ALL = [*STEPS, "train"]

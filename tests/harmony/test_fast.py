@@ -17,8 +17,7 @@ from spanloom.errors import AuditError
 from spanloom.harmony import fast as fast_module
 from spanloom.harmony.audit import Auditor, audit_stride
 from spanloom.harmony.conversations import parse_conversation
-from spanloom.harmony.encoder import LONGEST_TEXT
-from spanloom.harmony.fast import FastRenderer, derive_wrappers
+from spanloom.harmony.fast import LONGEST_TEXT, FastRenderer, derive_wrappers
 from spanloom.harmony.record import RenderedBatch, render_through_harmony
 
 Messages = list[dict[str, Any]]
@@ -83,7 +82,6 @@ A = {"role": "assistant", "channel": "final", "content": "x"}
         [{"role": "system", "content": [{"type": "system_content", "tools": {}}]}, A],
         [{"role": "developer", "content": [{"type": "developer_content", "instructions": "x", "tools": {}}]}, A],
         [{"role": "system", "content": [{"type": "developer_content", "instructions": "x"}]}, A],
-        [{"role": "user", "content": "\U0001fadd"}, A],  # new in Unicode 17
         [{"role": "user", "content": "\ud800"}, A],
         [{"role": "user", "content": "a " * (LONGEST_TEXT // 2 + 1)}, A],
         [{"role": "user", "content": None}, A],
@@ -210,7 +208,7 @@ def test_both_renderers_build_the_same_files_and_say_who_they_are(tmp_path: Path
     said = {name: sources.content(root)["renderer"] for name, root in roots.items()}
     assert said["fast"]["fallback_rows"] == 1
     assert said["fast"]["audited_rows"] == 71 + 5  # fewer than 64 a shard: all of them
-    assert "gigatoken" in said["fast"]["version"]
+    assert "fastokens" in said["fast"]["version"]
     assert said["harmony"] == {
         "name": "harmony", "version": "openai-harmony 0.0.8", "fallback_rows": 0, "audited_rows": 0,
     }  # fmt: skip

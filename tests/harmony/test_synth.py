@@ -15,7 +15,8 @@ from spanloom.harmony.conversations import parse_conversation, row_id
 from spanloom.harmony.record import render_one
 from spanloom.harmony.source import open_source, verify_hash
 from spanloom.harmony.synth import Conversion, convert_synth
-from spanloom.harmony.tokenizer import ASSET_FILE_VARIABLE, load_encoding
+from spanloom.harmony.tokenizer import load_encoding
+from spanloom.o200k.asset import ASSET_FILE_VARIABLE
 
 REPOSITORY = Path(__file__).parents[2]
 SAMPLE = Path(os.environ.get("SPANLOOM_SAMPLE") or REPOSITORY.parent / "shared/data/synth_kd_sample")

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from spanloom import manifest
 from spanloom.errors import SpanloomError
-from spanloom.harmony.vocabulary import Vocabulary, load_vocabulary
+from spanloom.harmony.tokenizer import SPECIAL_NAMES
 from spanloom.inspection import Selection, messages_of, pick_documents, shown_tokens
+from spanloom.o200k.vocabulary import Vocabulary, load_vocabulary
 from spanloom.report.conversation import ShownDocument, shown_parts
 from spanloom.report.text import visible
 
 
 @pytest.fixture(scope="module")
 def vocabulary(asset: Path) -> Vocabulary:
-    return load_vocabulary(asset)
+    return load_vocabulary(asset, SPECIAL_NAMES)
 
 
 def picked(root: Path, vocabulary: Vocabulary, **selection: object) -> list[ShownDocument]:

@@ -2,6 +2,7 @@
 
 In the order in which data flows:
 
+    sources        files found and opened, lines and rows with their places
     conversations  JSONL and Parquet of many manners → messages of role and text
     generate       conversations → transcripts, with the length filter
     transcripts    transcripts in files: Parquet, JSONL, lines of text

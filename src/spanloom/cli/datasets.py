@@ -312,6 +312,6 @@ def fetch_tokenizer(
     ),
 ) -> None:
     """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
-    from spanloom.harmony.fetch import fetch_asset
+    from spanloom.o200k.fetch import fetch_asset
 
     fetch_asset(destination, say=lambda line: print(line, file=sys.stderr))

@@ -63,7 +63,7 @@ OnDuplicateOption = Annotated[
 RendererOption = Annotated[
     Literal["fast", "harmony"],
     typer.Option(
-        help="fast: wrappers from a table, content through gigatoken, audited; harmony: openai-harmony alone."
+        help="fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."
     ),
 ]
 AuditFractionOption = Annotated[

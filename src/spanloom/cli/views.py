@@ -53,9 +53,10 @@ def inspect(
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
     from spanloom import manifest
-    from spanloom.harmony.tokenizer import locate_asset
-    from spanloom.harmony.vocabulary import load_vocabulary
+    from spanloom.harmony.tokenizer import SPECIAL_NAMES
     from spanloom.inspection import Selection, pick_documents
+    from spanloom.o200k.asset import locate_asset
+    from spanloom.o200k.vocabulary import load_vocabulary
     from spanloom.report.documents_page import documents_page
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
@@ -82,7 +83,7 @@ def inspect(
         without="analysis" if no_reasoning else None,
         special_text=special_text,
     )
-    documents = pick_documents(root, content, selection, load_vocabulary(locate_asset(tokenizer)))
+    documents = pick_documents(root, content, selection, load_vocabulary(locate_asset(tokenizer), SPECIAL_NAMES))
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
     shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)

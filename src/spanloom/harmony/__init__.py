@@ -9,11 +9,9 @@ In the order in which data flows:
     rejects        why a row is refused, and how many refusals a build may take
     strict_json    JSON without repeated keys, fast
     conversations  one row's JSON → a checked conversation and the span of each of its messages
-    tokenizer      the pinned asset, and openai-harmony's encoding made from it
-    fetch          set-up only: brings the asset from the network
-    encoder        content text → tokens, fast, where it was proven exact
+    tokenizer      openai-harmony's encoding over the pinned asset, and its special ids
     record         conversations → documents through openai-harmony alone: what counts
-    fast           conversations → documents through a table and the encoder: the same bits
+    fast           conversations → documents through a table and the o200k encoder: the same bits
     audit          sampled rows of the fast route held against the record route
     render         which of the two
     part           one part of a shard rendered in one worker process

@@ -8,6 +8,7 @@ from typing import Any
 
 from spanloom.harmony import source, tokenizer
 from spanloom.harmony.caps import Caps
+from spanloom.o200k.asset import ASSET_SHA256
 from spanloom.split import SPLIT_RULE
 from spanloom.supervision import ALIGNMENT
 
@@ -24,7 +25,7 @@ def dataset_config(*, shards: int, caps: Caps, valid_fraction: float) -> dict[st
         "caps": caps.as_dict(),
         "split_rule": SPLIT_RULE,
         "valid_fraction": valid_fraction,
-        "tokenizer_sha256": tokenizer.ASSET_SHA256,
+        "tokenizer_sha256": ASSET_SHA256,
         "eod": tokenizer.EOD,
         "alignment": ALIGNMENT,
         "arrays": ARRAY_DTYPES,

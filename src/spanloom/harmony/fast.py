@@ -8,7 +8,7 @@ In: checked conversations. Out: the bits of the record route, whole batches at a
 Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
 empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once and remembered.
 A conversation outside the table's shape goes through openai-harmony whole, and is counted: names, recipients, content
-types, tools, several parts of content, unknown keys, text that the encoder was not proven on.
+types, tools, several parts of content, unknown keys, text that openai-harmony may refuse.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ import orjson
 from openai_harmony import HarmonyEncoding
 
 from spanloom.harmony.conversations import ROLES, SPAN_OF_CHANNEL, Conversation
-from spanloom.harmony.encoder import Encoder, unproven
 from spanloom.harmony.record import RefusedByRendererError, RenderedBatch, render_one, render_through_harmony
 from spanloom.harmony.tokenizer import EOD, START
+from spanloom.o200k.encoder import Encoder
 from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
 
 PLAIN_KEYS = frozenset({"role", "content", "channel"})
@@ -33,6 +33,24 @@ TEXT_KEYS = frozenset({"type", "text"})
 STRUCTURED = {"system": "system_content", "developer": "developer_content"}
 REMEMBERED = 4096
 """Structured messages remembered. SYNTH has one or two; where each row has its own, each is rendered anew."""
+
+
+LONGEST_TEXT = 50_000
+"""Characters. openai-harmony's regular expression overflows on runs of some hundred thousand characters, and then the
+row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
+
+
+def may_be_refused(text: str) -> bool:
+    """Whether openai-harmony might refuse the text, as it does a lone surrogate: then it shall decide."""
+    if len(text) > LONGEST_TEXT:
+        return True
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +162,7 @@ class FastRenderer:
                     continue
                 if isinstance(part, dict) and part.keys() == TEXT_KEYS and part["type"] == "text":
                     content = part["text"]
-            if wrapper is None or not isinstance(content, str) or unproven(content):
+            if wrapper is None or not isinstance(content, str) or may_be_refused(content):
                 return None
             pieces.append((wrapper, content))
         return pieces

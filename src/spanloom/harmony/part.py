@@ -20,7 +20,7 @@ from spanloom.harmony.render import Renderer, load_renderer, renderer_version
 from spanloom.harmony.rendered import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.harmony.source import METADATA_COLUMNS, Part, Shard, SourceRows, read_rows
 from spanloom.harmony.strict_json import count_quotes
-from spanloom.harmony.tokenizer import ASSET_SHA256
+from spanloom.o200k.asset import ASSET_SHA256
 from spanloom.provenance import code_sha256, sha256_json
 from spanloom.supervision import SPAN_NAMES, TokenDocuments
 

@@ -6,6 +6,7 @@ the authority, and what the fast one gives is audited against it in every build.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from spanloom.harmony.conversations import Conversation
 from spanloom.harmony.fast import FastRenderer
 from spanloom.harmony.record import RenderedBatch, render_through_harmony
 from spanloom.harmony.tokenizer import load_encoding
+from spanloom.o200k import encoder
 
-RENDERERS = {"fast": ("openai-harmony", "gigatoken"), "harmony": ("openai-harmony",)}
+RENDERERS = {"fast": ("openai-harmony", encoder.PACKAGE), "harmony": ("openai-harmony",)}
 """Name → the packages that make the tokens."""
 
 
@@ -46,6 +48,11 @@ def load_renderer(name: str, asset: Path) -> Renderer:
         encoding=encoding,
         audited=False,
     )
+
+
+def loading_ahead(name: str, asset: Path) -> Callable[[], object] | None:
+    """What a worker may begin with before it imports anything else, for `workers.process_pool`."""
+    return partial(encoder.load_ahead, asset) if name == "fast" else None
 
 
 def renderer_version(name: str) -> str:

@@ -1,7 +1,6 @@
-"""The o200k Harmony tokenizer: its one pinned asset, where it lies, how it is loaded, its special ids.
+"""The o200k Harmony tokenizer: openai-harmony's encoding over the pinned asset, and its special ids.
 
-In: a path, two environment variables or the default place. Out: openai-harmony's encoding, made from verified bytes.
-Nothing here touches the network; `spanloom.harmony.fetch` is the set-up step that does.
+In: the asset. Out: openai-harmony's encoding, made from verified bytes.
 """
 
 import os
@@ -10,57 +9,24 @@ from pathlib import Path
 
 import openai_harmony
 
-from spanloom.errors import TokenizerError
-from spanloom.storage import sha256_file
-
-ASSET_NAME = "o200k_base.tiktoken"
-ASSET_BYTES = 3_613_922
-ASSET_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-DEFAULT_ASSET = Path("data/tokenizer") / ASSET_NAME
-
-ASSET_FILE_VARIABLE = "O200K_HARMONY_VOCAB_PATH"
-ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
+from spanloom.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
 
 NAME = "o200k_harmony"
 VOCAB_SIZE = 201_088  # padded; ids 200013 … 201087 are reserved specials
 EOD = 199_999  # <|endoftext|>
 RETURN, CONSTRAIN, CHANNEL, START, END, MESSAGE, CALL = 200002, 200003, 200005, 200006, 200007, 200008, 200012
 
-
-def locate_asset(path: Path | None = None) -> Path:
-    """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE,
-    else `data/tokenizer/o200k_base.tiktoken`. The first that is set counts, whether or not the file is there."""
-    if path is not None:
-        return path / ASSET_NAME if path.is_dir() else path
-    if file := os.environ.get(ASSET_FILE_VARIABLE):
-        return Path(file)
-    if directory := os.environ.get(ASSET_DIRECTORY_VARIABLE):
-        return Path(directory) / ASSET_NAME
-    return DEFAULT_ASSET
-
-
-def verify_asset(path: Path) -> Path:
-    """Returns `path` when it is the pinned file. Raises TokenizerError when it is absent or holds other bytes."""
-    remedy = (
-        f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
-    )
-    if not path.is_file():
-        raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)
-    size = path.stat().st_size
-    if size != ASSET_BYTES:
-        raise TokenizerError(
-            f"the tokenizer asset has {size} bytes, not {ASSET_BYTES}: truncated, or another file",
-            where=str(path),
-            remedy=remedy,
-        )
-    found = sha256_file(path)
-    if found != ASSET_SHA256:
-        raise TokenizerError(
-            f"the tokenizer asset has sha256 {found}, not {ASSET_SHA256}: it was changed",
-            where=str(path),
-            remedy=remedy,
-        )
-    return path
+SPECIAL_NAMES = {
+    199_998: "<|startoftext|>",
+    EOD: "<|endoftext|>",
+    RETURN: "<|return|>",
+    CONSTRAIN: "<|constrain|>",
+    CHANNEL: "<|channel|>",
+    START: "<|start|>",
+    END: "<|end|>",
+    MESSAGE: "<|message|>",
+    CALL: "<|call|>",
+}
 
 
 def load_encoding(asset: Path) -> openai_harmony.HarmonyEncoding:

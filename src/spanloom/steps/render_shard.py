@@ -18,7 +18,7 @@ from spanloom.harmony.rejects import Reject, reject_limit
 from spanloom.harmony.render import DEFAULT_RENDERER, renderer_version
 from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON
 from spanloom.harmony.source import EXPECTED_SHARDS, named_origin, open_shard, open_source, plan_parts, verify_hash
-from spanloom.harmony.tokenizer import ASSET_SHA256, locate_asset, verify_asset
+from spanloom.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 from spanloom.supervision import SPAN_NAMES

@@ -18,11 +18,12 @@ from spanloom.findings import Finding, Report
 from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
 from spanloom.harmony.source import open_source
-from spanloom.harmony.tokenizer import load_encoding, locate_asset
+from spanloom.harmony.tokenizer import load_encoding
 from spanloom.harmony.verify import DiskDocuments, RowsReader, check_documents, check_rows, id_fingerprints
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.check import open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
+from spanloom.o200k.asset import locate_asset
 from spanloom.report.facts import dataset_facts
 from spanloom.report.views import REPORT_HTML, REPORT_JSON, write_card, write_report
 

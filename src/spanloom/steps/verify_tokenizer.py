@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spanloom.errors import TokenizerError
 from spanloom.harmony import tokenizer
+from spanloom.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,25 +23,13 @@ class VerifiedTokenizer:
 
 def verify_tokenizer(path: Path | None = None) -> VerifiedTokenizer:
     """Verifies the asset's bytes, loads the encoding and tries each special id. Raises TokenizerError."""
-    asset = tokenizer.verify_asset(tokenizer.locate_asset(path))
+    asset = verify_asset(locate_asset(path))
     encoding = tokenizer.load_encoding(asset)
-    expected = {
-        "<|endoftext|>": tokenizer.EOD,
-        "<|return|>": tokenizer.RETURN,
-        "<|constrain|>": tokenizer.CONSTRAIN,
-        "<|channel|>": tokenizer.CHANNEL,
-        "<|start|>": tokenizer.START,
-        "<|end|>": tokenizer.END,
-        "<|message|>": tokenizer.MESSAGE,
-        "<|call|>": tokenizer.CALL,
-    }
-    for text, token in expected.items():
+    for token, text in tokenizer.SPECIAL_NAMES.items():
         if (found := encoding.encode(text, allowed_special="all")) != [token]:
             raise TokenizerError(
                 f"openai-harmony encodes {text} as {found}, not [{token}]",
                 where=str(asset),
                 remedy="install the pinned openai-harmony (constraints.txt)",
             )
-    return VerifiedTokenizer(
-        path=asset, sha256=tokenizer.ASSET_SHA256, vocab_size=tokenizer.VOCAB_SIZE, eod=tokenizer.EOD
-    )
+    return VerifiedTokenizer(path=asset, sha256=ASSET_SHA256, vocab_size=tokenizer.VOCAB_SIZE, eod=tokenizer.EOD)

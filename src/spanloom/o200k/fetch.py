@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spanloom.errors import TokenizerError
-from spanloom.harmony.tokenizer import ASSET_SHA256, verify_asset
+from spanloom.o200k.asset import ASSET_SHA256, verify_asset
 from spanloom.storage import temporary_beside
 
 OFFICIAL_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"

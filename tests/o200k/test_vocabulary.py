@@ -5,13 +5,13 @@ from pathlib import Path
 import openai_harmony
 import pytest
 
-from spanloom.harmony.tokenizer import VOCAB_SIZE
-from spanloom.harmony.vocabulary import Vocabulary, load_vocabulary
+from spanloom.harmony.tokenizer import SPECIAL_NAMES, VOCAB_SIZE
+from spanloom.o200k.vocabulary import Vocabulary, load_vocabulary
 
 
 @pytest.fixture(scope="module")
 def vocabulary(asset: Path) -> Vocabulary:
-    return load_vocabulary(asset)
+    return load_vocabulary(asset, SPECIAL_NAMES)
 
 
 def test_every_ordinary_token_has_the_bytes_that_openai_harmony_gives_it(
