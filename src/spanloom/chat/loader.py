@@ -35,6 +35,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from spanloom.chat.markers import Markers
 from spanloom.chat.masks import targets
 from spanloom.chat.packing import Blocks, Packer, PackingCounts, as_stream
+from spanloom.chat.sources import stop
+from spanloom.chat.tokenizer import ChatTokenizer
+from spanloom.chat.transcripts import read_transcripts
 from spanloom.errors import ChatError, DatasetError
 from spanloom.megatron.plain import DocumentDataset
 from spanloom.megatron.shard import block_size as blocks_of
@@ -54,6 +57,7 @@ Place = dict[str, Any]
 _RECORDS = 256
 """Records tokenised at once."""
 
+_MEND = 'mend it, or give on_error="skip" to leave such records out'
 _SAME_SHARDS = "go on with as many ranks and workers as it was taken with"
 _T = TypeVar("_T")
 
@@ -76,10 +80,33 @@ class _Packed:
     counts: ShardCounts
 
 
+@dataclass(frozen=True, kw_only=True)
+class TranscriptFiles:
+    """The transcripts of a file or a folder, read anew at each pass; None for one to leave out, with `on_error="skip"`.
+
+    Otherwise raises ChatError, naming file and line or row.
+    """
+
+    source: Path
+    on_error: str = "raise"
+
+    def __iter__(self) -> Iterator[str | None]:
+        refused: list[ChatError] = []
+        unreadable = refused.append if self.on_error == "skip" else stop
+        for where, text in read_transcripts(self.source, unreadable=unreadable):
+            yield from (None for _ in refused)  # each keeps its number, by which records are dealt
+            refused.clear()
+            if text is None and self.on_error == "raise":
+                raise ChatError("the transcript is null", where=where, remedy=_MEND)
+            yield text
+        yield from (None for _ in refused)
+
+
 class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
     """One pass over the blocks of this rank's shards.
 
-    `records`     iterable again for each pass: texts with a `tokenizer`, or token lists with `markers`
+    `records`     files of transcripts, or what is iterable again for each pass: texts; with `markers` and no tokenizer
+                  token lists
     `shuffle`     how many records are held to draw from; 0 keeps their order
     `rank`, `world_size`   torch.distributed's, where they are not given: make the dataset after the process group
     `on_error`    a record that is not text is refused by its number, or with "skip" left out and counted
@@ -92,11 +119,11 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
 
     def __init__(
         self,
-        records: Iterable[Record | None],
+        records: Path | Iterable[Record | None],
         *,
         block_size: int,
         post_training: bool,
-        tokenizer: Any = None,
+        tokenizer: ChatTokenizer | None = None,
         markers: Markers | None = None,
         strict_user: bool = False,
         pad_tail: int | None = None,
@@ -112,15 +139,19 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
         markers = markers if tokenizer is None else tokenizer.markers
         if markers is None:
             raise ChatError("neither a tokenizer nor markers were given")
-        if isinstance(records, Iterator):
-            raise ChatError("records must be iterable again, for each pass and each worker; an iterator is not")
+        if isinstance(records, str | Iterator):
+            raise ChatError(
+                f"records are {type(records).__name__}",
+                remedy="give a Path, or what can be iterated again for each pass and by each worker",
+            )
         if on_error not in ("raise", "skip"):
             raise ChatError(f'on_error is {on_error!r}: say "raise" or "skip"')
-        self.records, self.tokenizer, self.markers = records, tokenizer, markers
+        self.records = TranscriptFiles(source=records, on_error=on_error) if isinstance(records, Path) else records
+        self.tokenizer, self.markers = tokenizer, markers
         self.shuffle, self.seed, self.epoch = shuffle, seed, 0
         self.rank, self.world_size = _ranks(rank, world_size)
         self.position_ids, self.cu_seqlens, self.on_error = position_ids, cu_seqlens, on_error
-        self._packing: dict[str, Any] = {
+        self.packing: dict[str, Any] = {
             "block_size": block_size,
             "post_training": post_training,
             "strict_user": strict_user,
@@ -137,7 +168,7 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
     def set_epoch(self, epoch: int) -> None:
         """Another order for the next pass, from its beginning."""
         if epoch != self.epoch:
-            self.epoch = epoch
+            self.epoch, self._place = epoch, None
             self._forget()
 
     def __iter__(self) -> Iterator[Sample]:
@@ -191,12 +222,12 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
 
     def _options(self) -> dict[str, Any]:
         order = {"shuffle": self.shuffle, "seed": self.seed, "on_error": self.on_error}
-        return {**self._packing, "markers": asdict(self.markers), **order}
+        return {**self.packing, "markers": asdict(self.markers), **order}
 
     def _packer(self) -> Packer:
         # Ready token lists may hold any id that torch can; a tokenizer's fit into half of that.
         dtype = np.int64 if self.tokenizer is None else np.int32
-        return Packer(markers=self.markers, dtype=dtype, **self._packing)
+        return Packer(markers=self.markers, dtype=dtype, **self.packing)
 
     def _samples(self, shard: int, shards: int, begin: Place | None) -> Iterator[Sample]:
         for packed in self._packed(shard, shards, begin):
@@ -247,14 +278,10 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
         return islice(numbered, shard, None, shards)
 
     def _is_record(self, number: int, record: Any) -> bool:
-        fine = isinstance(record, str) if self.tokenizer else record is not None and not isinstance(record, str)
-        if not fine and self.on_error == "raise":
-            raise ChatError(
-                f"the record is {type(record).__name__}, not {'text' if self.tokenizer else 'a list of token ids'}",
-                where=f"record {number}",
-                remedy='mend it, or give on_error="skip" to leave such records out',
-            )
-        return fine
+        fault = _fault_of_text(record) if self.tokenizer else _fault_of_list(record)
+        if fault and self.on_error == "raise":
+            raise ChatError(f"the record {fault}", where=f"record {number}", remedy=_MEND)
+        return not fault
 
     def _tokens(self, batch: list[tuple[int, Any]]) -> npt.NDArray[Any]:
         """The batch's tokens end to end."""
@@ -268,7 +295,7 @@ class PackedChatLoader:
     """torch's DataLoader over a `PackedChatDataset`, able to go on in the middle of a pass though workers read ahead.
 
     Batches are `collate`'s, one worker after the other. `state_dict()` is the place after the last batch that was
-    given, whatever the workers have read since. Workers are started anew for each pass. `options` are DataLoader's.
+    given, whatever the workers have read since. Workers are spawned anew for each pass. `options` are DataLoader's.
     """
 
     def __init__(
@@ -279,6 +306,8 @@ class PackedChatLoader:
         self.dataset, self._workers = dataset, max(1, workers)
         # With a generator of its own, it does not draw from torch's, which the model may use.
         options = {"generator": torch.Generator(), **options}
+        if workers:  # tokenizers and pyarrow run threads, and a fork of a threaded process can deadlock
+            options = {"multiprocessing_context": "spawn", **options}
         self._loader = DataLoader(
             _Placed(dataset),
             batch_size=batch_size,
@@ -287,8 +316,7 @@ class PackedChatLoader:
             collate_fn=_collate_placed,
             **options,
         )
-        self._places: dict[int, str] = {}
-        self._first = 0
+        self._take_over()
 
     def __iter__(self) -> Iterator[Sample]:
         self._take_over()
@@ -301,6 +329,8 @@ class PackedChatLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """The place of this rank, as values that JSON can carry."""
+        if self._epoch != self.dataset.epoch:  # its next pass has not begun
+            self._take_over()
         places = [json.loads(self._places[shard]) for shard in sorted(self._places)]
         return self.dataset._state(self.dataset.world_size * self._workers, self._first, places)
 
@@ -317,7 +347,7 @@ class PackedChatLoader:
 
     def _take_over(self) -> None:
         self._places = {shard: json.dumps(place) for shard, place in self.dataset._begin.items()}
-        self._first = self.dataset._first
+        self._first, self._epoch = self.dataset._first, self.dataset.epoch
 
 
 class _Placed(IterableDataset[tuple[Sample, Place]]):  # type: ignore[misc]  # torch is not followed by mypy here
@@ -452,6 +482,21 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     if not 0 <= rank < world_size:
         raise ChatError(f"there is no rank {rank} of {world_size}")
     return rank, world_size
+
+
+def _fault_of_text(record: Any) -> str:
+    if not isinstance(record, str):
+        return f"is {type(record).__name__}, not text"
+    try:
+        record.encode()
+    except UnicodeEncodeError:
+        return "holds half a character (a lone surrogate)"
+    return ""
+
+
+def _fault_of_list(record: Any) -> str:
+    no_list = record is None or isinstance(record, str)
+    return f"is {type(record).__name__}, not a list of token ids" if no_list else ""
 
 
 def _ids(number: int, record: Any) -> npt.NDArray[Any]:
