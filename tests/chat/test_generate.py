@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.chat.conversations import Conversation, Message, conversation_of, read_conversations
@@ -149,6 +149,7 @@ texts = st.none() | st.text("ab \n\r\xa0<|", max_size=8) | st.sampled_from([*CON
 conversations = st.lists(st.tuples(roles, texts), max_size=10).map(lambda found: conversation(*found))
 
 
+@settings(max_examples=100, deadline=None)
 @given(st.lists(conversations, max_size=6), st.integers(1, 60), st.booleans())
 def test_transcripts_are_well_formed_and_every_pair_fits(
     given_: list[Conversation], context_len: int, line_based: bool
