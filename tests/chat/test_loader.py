@@ -183,6 +183,7 @@ class TestShards:
                             for row in each.blocks.input_ids.tolist()])  # fmt: skip
         assert got == expected
 
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")
     @pytest.mark.parametrize("workers", [1, 2, 3])
     def test_workers_take_turns_and_leave_nothing_out(self, workers: int) -> None:
         shards = [packed(RECORDS[worker::workers]) for worker in range(workers)]
@@ -343,16 +344,18 @@ class TestResume:
         head, tail = interrupted(make, after)
         assert same(head + tail, list(make()))
 
-    @pytest.mark.parametrize("workers", [0, 2, 3])
-    @pytest.mark.parametrize("shuffle", [0, 100])
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), (2, 0), (3, 100)])
     def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int) -> None:
         options = FORK if workers else {}
 
         def make() -> PackedChatLoader:
-            return PackedChatLoader(dataset(shuffle=shuffle, cu_seqlens=True), batch_size=4, workers=workers, **options)
+            return PackedChatLoader(
+                dataset(RECORDS[:300], shuffle=shuffle, cu_seqlens=True), batch_size=4, workers=workers, **options
+            )
 
         unbroken = list(make())
-        for after in (0, 1, 2, 7, len(unbroken) - 2, len(unbroken)):
+        for after in (0, 1, 8, len(unbroken) - 2, len(unbroken)):
             head, tail = interrupted(make, after)
             assert same(head + tail, unbroken), after
 
