@@ -18,9 +18,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
+from packed_datasets import write_packed
 from spanloom.chat.loader import (
+    BlockDataset,
     PackedChatDataset,
     PackedChatLoader,
     Sample,
@@ -32,6 +35,7 @@ from spanloom.chat.markers import Markers
 from spanloom.chat.packing import pack
 from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.errors import ChatError, DatasetError
+from token_datasets import random_shards, write_dataset
 
 RECORDS = token_records(1200)
 B = 24
@@ -453,6 +457,39 @@ class TestResume:
         resumed = dataset(text_records(300), tokenizer=tokenizer, markers=None)
         resumed.load_state_dict(begun.state_dict())
         assert same(list(pickle.loads(pickle.dumps(resumed))), unbroken[11:])
+
+
+class TestFinishedDataset:
+    @pytest.mark.parametrize("post_training", [True, False])
+    def test_its_blocks_are_the_samples_of_the_stream(self, tmp_path: Path, post_training: bool) -> None:
+        shards = [RECORDS[:200], RECORDS[200:300]]
+        write_packed(tmp_path / "root", shards, block_size=B, post_training=post_training)
+        keys = {"position_ids": True, "cu_seqlens": True}
+        blocks = BlockDataset(tmp_path / "root", **keys)
+        streamed = [sample for shard in shards for sample in dataset(shard, post_training=post_training, **keys)]
+        assert same([blocks[index] for index in range(len(blocks))], streamed)
+        assert same([blocks[-1]], streamed[-1:])
+        with pytest.raises(IndexError):
+            blocks[len(blocks)]
+
+    def test_loaders_shuffle_and_batch_it_in_worker_processes(self, tmp_path: Path) -> None:
+        (written,) = write_packed(tmp_path / "root", [RECORDS[:200]], block_size=B)
+        loader = DataLoader(
+            BlockDataset(tmp_path / "root", cu_seqlens=True),
+            batch_size=3,
+            shuffle=True,
+            num_workers=2,
+            collate_fn=collate,
+            **FORK,
+        )
+        read = [row for batch in loader for row in batch["input_ids"].tolist()]
+        assert sorted(read) == sorted(written.input_ids.tolist())
+        assert read != written.input_ids.tolist()
+
+    def test_a_dataset_of_documents_is_refused(self, tmp_path: Path) -> None:
+        root = write_dataset(tmp_path / "root", {"train": random_shards(0, [[5, 9]])})
+        with pytest.raises(DatasetError, match="not packed in blocks"):
+            BlockDataset(root)
 
 
 class TestBadInput:
