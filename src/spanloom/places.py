@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
+from spanloom.chat.conversations import SUFFIXES as CONVERSATION_SUFFIXES
 from spanloom.errors import ConflictError, StorageError
 from spanloom.findings import Report
 from spanloom.harmony.caps import Caps
@@ -30,10 +31,12 @@ from spanloom.report.progress import Progress
 from spanloom.report.views import VIEW_NAMES
 from spanloom.steps import assemble_manifest as manifest_step
 from spanloom.steps import assemble_split as split_step
+from spanloom.steps import generate_chat as generate_step
 from spanloom.steps import render_shard as render_step
 from spanloom.steps import validate_alignment as validate_step
 from spanloom.steps import verify_tokenizer as tokenizer_step
 from spanloom.steps import write_indexed as write_step
+from spanloom.steps.generate_chat import GeneratorRules
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import Upload, publish_file, publish_files, remove_if_allowed
@@ -246,13 +249,7 @@ def convert_synth(
 ) -> dict[str, Any]:
     """Raw SYNTH (a Parquet file or a folder of them) → a `synth_harmony_v1` folder."""
     with scratch_for("convert-synth", [raw, out], scratch) as here:
-        local_raw = here.path(raw)
-        if is_uri(raw):
-            uri = parse_uri(raw)
-            found = [uri] if uri.key.endswith(".parquet") and find(uri) else _parquet_below(uri)
-            for entry in found:
-                name = entry.key.removeprefix(uri.key).strip("/")
-                stage_file(entry, local_raw / safe_name(name, uri) if name else local_raw)
+        local_raw = _staged_records(here, raw, (".parquet",))
         local_out = here.path(out)
         if is_uri(out):
             shutil.rmtree(local_out, ignore_errors=True)  # what a killed run left; the conversion wants it empty
@@ -263,11 +260,54 @@ def convert_synth(
     return result
 
 
-def _parquet_below(uri: Uri) -> list[Uri]:
-    found = [entry.uri for entry in list_objects(uri) if entry.uri.key.endswith(".parquet")]
+def generate_chat(
+    *,
+    source: str,
+    out: str,
+    rules: GeneratorRules,
+    tokenizer: str | None = None,
+    report: str | None = None,
+    on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """Conversations → transcripts, and the report of what does not fit."""
+    with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as here:
+        result = generate_step.generate_chat(
+            source=_staged_records(here, source, CONVERSATION_SUFFIXES),
+            out=here.path(out),
+            tokenizer=_staged_chat_tokenizer(here, tokenizer),
+            rules=rules,
+            report=here.path(report) if report else None,
+            on_progress=on_progress,
+        )
+        here.publish_file(out)
+        if report:
+            here.publish_file(report, replace=True)
+    return result
+
+
+def _staged_chat_tokenizer(here: Scratch, place: str | None) -> Path | None:
+    """A tokenizer's JSON file, or the asset."""
+    return here.file(place) if place and place.endswith(".json") else _staged_tokenizer(here, place)
+
+
+def _staged_records(here: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
+    """A file of one of these kinds, or all such files of a folder."""
+    path = here.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    if uri.key.endswith(suffixes) and find(uri):
+        found = [uri]
+    else:
+        found = [entry.uri for entry in list_objects(uri) if entry.uri.key.endswith(suffixes)]
     if not found:
-        raise StorageError("there is no *.parquet object below this URI", where=str(uri), remedy="mend the URI")
-    return found
+        kinds = " or ".join(f"*{suffix}" for suffix in suffixes)
+        raise StorageError(f"there is no {kinds} object below this URI", where=str(uri), remedy="mend the URI")
+    for entry in found:
+        name = entry.key.removeprefix(uri.key).strip("/")
+        stage_file(entry, path / safe_name(name, uri) if name else path)
+    return path
 
 
 @contextmanager

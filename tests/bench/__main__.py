@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import alone, bars, encoders, memory, peers, speed, tables
+from bench import alone, bars, encoders, memory, packing, peers, speed, tables
 from bench.corpus import conversations_source, tiny_source
 from bench.processes import METHOD
 from spanloom.harmony.tokenizer import load_encoding
@@ -22,7 +22,7 @@ from spanloom.provenance import git_sha, library_versions, machine
 TIMES = 4
 """The big size is so many times the small one."""
 EQUAL_ROWS = 400
-PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "memory")
+PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "memory", "packing")
 ON_CORPUS = {"encoders", "speed", "peers", "stages"}
 
 TEACH = """
@@ -38,6 +38,8 @@ what is measured
   stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
   small    The whole build of the demo's rows; and of the real sample's, where SPANLOOM_SAMPLE names it.
   memory   `spanloom build --workers 2` over very many rows of 15 tokens, at two sizes: bytes that one more row costs.
+  packing  Packed chat: blocks of a long stream against a plain loop over its tokens and a copy of them; transcripts to
+           tokens against the bare tokenizer; peak memory for a stream and for one ten times as long.
 
 how to get numbers that mean something
   An idle machine; --runs 5; a --work folder on the disk that matters (or in memory, to see the code and not the disk).
@@ -128,6 +130,12 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
                 counts = (given.memory_rows, TIMES * given.memory_rows)
                 sizes = memory.measure([(tiny_source(work, rows), rows) for rows in counts], work, asset, say)
                 results[part] = {"method": METHOD, "sizes": sizes, "growth": memory.growth(sizes)}
+            case "packing":
+                found = results.setdefault(part, {"trials": []})
+                new = packing.measure(given.packing_tokens, asset, _repeats(found, given.runs), say)
+                found["trials"] += map(asdict, new)
+                found["summary"] = packing.summary([packing.PackingTrial(**trial) for trial in found["trials"]])
+                found["memory"] = packing.measure_memory(given.packing_tokens, say)
     if results.get("peers"):
         # Held against the plain route, wherever that was measured.
         lines = speed.summary(_trials(results, "speed") + _trials(results, "peers"))
@@ -157,6 +165,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--memory-rows", type=int, help=f"tiny rows of the small memory run; the big one has {TIMES}× (default 100000)"
     )
+    parser.add_argument("--packing-tokens", type=int, help="tokens of the stream that is packed (default 8000000)")
     parser.add_argument("--stride", type=int, help="points: every so manieth code point (default 1: all)")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=list(PARTS), help="measure only these")
     parser.add_argument("--work", type=Path, help="folder for corpora and outputs (default: a temporary one)")
@@ -170,8 +179,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here, trial by trial, or add them")
     parser.add_argument("--quick", action="store_true", help="try it out: small corpora, one run; numbers mean little")
     given = parser.parse_args()
-    small = {"rows": 300, "runs": 1, "memory_rows": 5_000, "stride": 256}
-    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000, "stride": 1}
+    small = {"rows": 300, "runs": 1, "memory_rows": 5_000, "stride": 256, "packing_tokens": 1_000_000}
+    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000, "stride": 1, "packing_tokens": 8_000_000}
     for name, value in (small if given.quick else usual).items():
         if getattr(given, name) is None:
             setattr(given, name, value)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
+from bench import packing
 from bench.encoders import OURS
 from bench.memory import BOUND, WORKER_BOUND
 from bench.speed import MIB, PLAIN, Trial, summary
@@ -39,6 +40,8 @@ def bars(results: Results) -> Iterator[Bar]:
         yield from _stages(results["stages"]["summary"], plain_rate(results))
     if "memory" in results:
         yield from _memory(results["memory"]["growth"])
+    if "packing" in results:
+        yield from _packing(results["packing"])
     if "real" in results:
         yield _files("real rows give the files they must become", results["real"]["equal_files"], 48)
     if "points" in results:
@@ -86,9 +89,20 @@ def _memory(growth: list[dict[str, Any]]) -> Iterator[Bar]:
             yield _at_most(what, by_place[process, stage]["bytes_per_row"], BOUND, "bytes")
 
 
+def _packing(found: dict[str, Any]) -> Iterator[Bar]:
+    of = {line["route"]: line["of"] for line in found["summary"]}
+    yield _at_least("packing, of a plain loop over tokens", of[packing.FEEDS][packing.LOOP], 10)
+    yield _at_least("packing, of copying the tokens (stretch)", of[packing.FEEDS][packing.COPY], 1 / 3)
+    yield _at_least("tokenising, of the bare tokenizer", of[packing.JSON_OWN][packing.JSON_BARE], 0.9)
+    yield _at_least("tokenising with o200k, of its encoder", of[packing.O200K_OWN][packing.O200K_BARE], 0.9)
+    small, big = found["memory"]
+    grown = big["peak"] / small["peak"]
+    yield ("packing, peak memory for ten times the stream", "≤ 1.05×", f"{grown:.2f}×", _verdict([grown <= 1.05]))
+
+
 def _at_least(what: str, runs: list[float], wanted: float) -> Bar:
     spread = f" ({min(runs):.2f}–{max(runs):.2f})" if len(runs) > 1 else ""
-    return (what, f"≥ {wanted:g}×", f"{median(runs):.2f}×{spread}", _verdict([run >= wanted for run in runs]))
+    return (what, f"≥ {wanted:.3g}×", f"{median(runs):.2f}×{spread}", _verdict([run >= wanted for run in runs]))
 
 
 def _at_most(what: str, found: float, wanted: float, unit: str) -> Bar:

@@ -6,6 +6,7 @@ In: the results as they go to JSON. Out: `Sheet`s, and each as a terminal table 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isnan
+from statistics import median
 from typing import Any
 
 from rich.table import Table
@@ -61,6 +62,8 @@ def all_tables(results: Results) -> Iterator[Sheet]:
         yield small(results)
     if "memory" in results:
         yield memory(results["memory"])
+    if "packing" in results:
+        yield packing(results["packing"])
 
 
 def routes(results: Results) -> Sheet:
@@ -263,6 +266,24 @@ def memory(found: dict[str, Any]) -> Sheet:
             for line in found["growth"]
         ],
         caption=f"allowed: about {BOUND} bytes a row in the parent; {_mib(WORKER_BOUND)} and flat in a worker",
+    )
+
+
+def packing(found: dict[str, Any]) -> Sheet:
+    memory = " and ".join(f"{_mib(size['peak'])} for {size['tokens']:,} tokens" for size in found["memory"])
+    return Sheet(
+        key="packing",
+        title="Packed chat: tokens a second, blocks of 1,024, ratios within each run",
+        columns=("route", "tokens/s", "held against"),
+        rows=[
+            (
+                line["route"],
+                _rate(line["rate"]),
+                ", ".join(f"{_times(median(runs))} of {other}" for other, runs in line["of"].items()) or "–",
+            )
+            for line in found["summary"]
+        ],
+        caption=f"peak memory of packing: {memory}",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import alone, bars, encoders, page, tables
+from bench import alone, bars, encoders, packing, page, tables
 from bench.pieces import derive_merges
 from bench.speed import PLAIN, Trial, marginal, summary
 
@@ -138,3 +138,42 @@ def test_a_bar_that_only_some_runs_reach_is_open() -> None:
     assert bars._at_least("b", [9.0, 11.0, 12.0], 10) == ("b", "≥ 10×", "11.00× (9.00–12.00)", "open")
     assert bars._at_least("b", [10.0, 11.0], 10)[-1] == "yes"
     assert bars._at_least("b", [1.0, 9.0], 10)[-1] == "no"
+
+
+def test_packing_is_held_against_the_loop_and_the_copy_of_its_own_repeat() -> None:
+    seconds = {
+        packing.LOOP: (10.0, 20.0),
+        packing.COPY: (0.25, 0.5),
+        packing.PACK: (0.5, 1.0),
+        packing.FEEDS: (1.0, 1.0),
+        packing.JSON_BARE: (1.0, 1.0),
+        packing.JSON_OWN: (1.0, 2.0),
+        packing.O200K_BARE: (1.0, 1.0),
+        packing.O200K_OWN: (1.0, 1.0),
+    }
+    trials = [
+        packing.PackingTrial(route=route, repeat=repeat, tokens=1000, seconds=took)
+        for route, both in seconds.items()
+        for repeat, took in enumerate(both)
+    ]
+    found = packing.summary(trials)
+    by_route = {line["route"]: line for line in found}
+    assert by_route[packing.PACK]["rate"] == pytest.approx(1500)
+    assert by_route[packing.PACK]["of"] == {packing.LOOP: [20, 20], packing.COPY: [0.5, 0.5]}
+    assert by_route[packing.FEEDS]["of"] == {packing.LOOP: [10, 20], packing.COPY: [0.25, 0.5]}
+    memory = [{"tokens": 10, "peak": 100}, {"tokens": 100, "peak": 103}]
+    results = {"packing": {"summary": found, "memory": memory}}
+    assert [(wanted, met) for _, wanted, _, met in bars.bars(results)] == [
+        ("≥ 10×", "yes"),
+        ("≥ 0.333×", "open"),
+        ("≥ 0.9×", "open"),
+        ("≥ 0.9×", "yes"),
+        ("≤ 1.05×", "yes"),
+    ]
+    assert tables.packing(results["packing"]).rows[2][2] == "20.00× of token by token, 0.50× of copy of the tokens"
+
+
+def test_the_plain_loop_and_the_packer_do_the_same_work() -> None:
+    stream = packing.conversations(60_000)
+    packing.check_equal(stream)
+    assert stream.size >= 60_000

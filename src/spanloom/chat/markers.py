@@ -91,28 +91,33 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
 
     """
     unsigned = tokens.view(np.uint32 if tokens.dtype == np.int32 else np.uint64)
+    number = unsigned.dtype.type
     reachable = [token for token in sorted(markers.ids) if token <= np.iinfo(tokens.dtype).max]
+    kind_of_rank = np.array([markers.ids.index(token) for token in reachable] or [EOS], np.uint8)
     runs = _runs(reachable)
     size = min(_CHUNK, tokens.size)
-    distance, hits, more = np.empty(size, unsigned.dtype), np.empty(size, np.bool_), np.empty(size, np.bool_)
-    positions = []
+    distance, hits, more = np.empty(size, unsigned.dtype), np.zeros(size, np.bool_), np.empty(size, np.bool_)
+    positions, found = [np.empty(0, np.int64)], [tokens[:0]]
     for start in range(0, tokens.size, _CHUNK):
         chunk = unsigned[start : start + _CHUNK]
         here = hits[: chunk.size]
-        for number, (first, last) in enumerate(runs):
-            into = here if number == 0 else more[: chunk.size]
+        for turn, (first, last) in enumerate(runs):
+            into = more[: chunk.size] if turn else here
             if first == last:
-                np.equal(chunk, unsigned.dtype.type(first), out=into)
+                np.equal(chunk, number(first), out=into)
             else:  # one comparison for ids that follow each other: what lies below wraps around to the top
-                np.subtract(chunk, unsigned.dtype.type(first), out=distance[: chunk.size])
-                np.less_equal(distance[: chunk.size], unsigned.dtype.type(last - first), out=into)
-            if number:
+                np.subtract(chunk, number(first), out=distance[: chunk.size])
+                np.less_equal(distance[: chunk.size], number(last - first), out=into)
+            if turn:
                 np.logical_or(here, into, out=here)
-        positions.append(np.flatnonzero(here) + start if runs else np.empty(0, np.int64))
-    where = np.concatenate(positions) if positions else np.empty(0, np.int64)
-    order = np.argsort(markers.ids).astype(np.uint8)
-    kinds: Kinds = order[np.searchsorted(np.array(reachable, dtype=tokens.dtype), tokens[where])]
-    return Found(positions=where, kinds=kinds)
+        where = np.flatnonzero(here)
+        positions.append(where + start)
+        found.append(tokens[start : start + _CHUNK][where])
+    which: npt.NDArray[Any] = np.concatenate(found)
+    rank = np.zeros(which.size, np.uint8)
+    for token in reachable[1:]:
+        rank += which >= token
+    return Found(positions=np.concatenate(positions), kinds=kind_of_rank[rank])
 
 
 def _runs(ids: list[int]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ slices of the stream,
 and packing is finding the markers, one short turn per block to find the slices, and copying them.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -22,7 +22,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.chat.markers import ASSISTANT, END, EOS, SYSTEM, USER, Found, Markers, Positions, Stream, find_markers
+from spanloom.chat.markers import ASSISTANT, END, EOS, SYSTEM, USER, Found, Markers, Stream, find_markers
 from spanloom.chat.masks import Flags, mask_of
 from spanloom.errors import ChatError
 
@@ -174,7 +174,7 @@ class Packer:
         tail[0, start : start + left] = held[held.size - left :]
         if self.post_training:
             found = stream.find(self.markers)
-            spans = _UserSpans.of(found, stream.size, self.block_size)
+            spans = _Spans(found, stream.size, self.block_size)
             slices = spans.injected_at(held.size - left)
             tail[0, :start] = np.concatenate([held[:0], *(stream.between(*cut) for cut in slices)])
             mask = mask_of(
@@ -203,46 +203,48 @@ class Packer:
 
     def _pack(self, stream: "_Joined") -> Blocks:
         found = stream.find(self.markers)
-        spans = _UserSpans.of(found, stream.size, self.block_size)
-        stops = found.positions[found.kinds == EOS]
+        spans = _Spans(found, stream.size, self.block_size)
         size, width = stream.size, self.block_size
-        begins, nexts = spans.begins, spans.nexts
+        begins, nexts, stops = spans.begins, spans.nexts, spans.stops
         given_up = stopped = 0
 
         slices: list[tuple[int, int]] = []
         injected: list[int] = []
         at = copied = self._begin  # where the block begins; up to where the stream is in `slices`
-        span = 0  # user spans that begin before it
+        span = bisect_left(begins, at)  # user spans that begin before it
         while True:
-            span = bisect_left(begins, at, span)
-            if span and at <= nexts[span - 1]:  # a block that begins inside a user span
-                system = spans.system_of[span - 1], spans.system_to[span - 1]
-                copies = system[1] - system[0] + 1
-                end = at + width - copies
-                if end > size:
-                    break
-                if at > copied:
-                    slices.append((copied, at))
-                if copies > 1:
-                    slices.append(system)
-                slices.append((begins[span - 1], begins[span - 1] + 1))
-                injected.append(copies)
-                copied = at
-                at = end
-                if nexts[span - 1] >= end:  # and ends inside it
-                    slices.append((copied, end))
-                    stop = int(np.searchsorted(stops, end))
-                    at = copied = int(stops[stop]) + 1 if stop < stops.size else size
-                    given_up += at - end
-                    stopped += 1
-                    if stop == stops.size:
-                        self._giving_up = True
-                        break
-            else:
+            # From one block to the next there are so many more at most.
+            span = bisect_left(begins, at, span, min(span + width + 1, len(begins)))
+            if span == 0 or at > nexts[span - 1]:
                 if at + width > size:
                     break
                 injected.append(0)
                 at += width
+                continue
+            # A block that begins inside a user span.
+            user = begins[span - 1]
+            system = spans.system_at(user)
+            copies = 1 if system is None else system[1] - system[0] + 1
+            end = at + width - copies
+            if end > size:
+                break
+            if at > copied:
+                slices.append((copied, at))
+            if system is not None:
+                slices.append(system)
+            slices.append((user, user + 1))
+            injected.append(copies)
+            copied, at = at, end
+            if nexts[span - 1] >= end:  # and ends inside it
+                slices.append((copied, end))
+                stopped += 1
+                stop = bisect_left(stops, end)
+                at = copied = stops[stop] + 1 if stop < len(stops) else size
+                given_up += at - end
+                if stop == len(stops):
+                    self._giving_up = True
+                    break
+                span = bisect_left(begins, at)
         if at > copied:
             slices.append((copied, at))
         self._count(tokens_given_up=given_up, stops=stopped)
@@ -260,12 +262,12 @@ class Packer:
     def _forget(self) -> None:
         self._held, self._begin, self._needed = self._held[:0].copy(), 0, self.block_size
 
-    def _hold(self, stream: "_Joined", found: Found, spans: "_UserSpans", at: int) -> None:
+    def _hold(self, stream: "_Joined", found: Found, spans: "_Spans", at: int) -> None:
         """Keeps the stream from `at` on, and what tells its state there."""
         past = int(np.searchsorted(found.positions, at))
         context = [stream.between(0, 0)]
-        system = _systems_before(found, np.array([past]), self.block_size)[0].tolist()
-        context.append(stream.between(*system))
+        if (system := spans.system_at(at)) is not None:
+            context.append(stream.between(*system))
         if past and (kind := found.kinds[past - 1]) in (SYSTEM, USER, ASSISTANT):
             opened = int(found.positions[past - 1])
             # Of a system span under way no more than makes it too long for any block, however it goes on.
@@ -285,22 +287,22 @@ class Packer:
         return fed[after:]
 
     def _handed_out(self, blocks: Blocks, padding: int = 0) -> Blocks:
-        loss = np.count_nonzero(blocks.loss_mask, axis=1)
-        lossless = int(np.count_nonzero(loss == 0))
+        some: npt.NDArray[np.bool_] = np.any(blocks.loss_mask.view(np.bool_), axis=1)
+        lossless = int(np.count_nonzero(~some))
         self._count(lossless_blocks=lossless)
         if lossless and not self.keep_lossless:
-            dropped = loss == 0
-            in_them = lossless * self.block_size - int(blocks.injected[dropped].sum()) - padding
-            self._count(dropped_blocks=lossless, dropped_tokens=in_them)
-            padding = 0  # there is padding in the tail alone, which is a block by itself
+            dropped_copies = int(blocks.injected[~some].sum())
+            if not some[-1]:  # padding is in the tail alone, which comes by itself
+                dropped_copies, padding = dropped_copies + padding, 0
+            self._count(dropped_blocks=lossless, dropped_tokens=lossless * self.block_size - dropped_copies)
             blocks = Blocks(
-                input_ids=blocks.input_ids[~dropped],
-                loss_mask=blocks.loss_mask[~dropped],
-                injected=blocks.injected[~dropped],
+                input_ids=blocks.input_ids[some],
+                loss_mask=blocks.loss_mask[some],
+                injected=blocks.injected[some],
             )
         self._count(
             blocks=len(blocks),
-            loss_tokens=int(loss.sum()),
+            loss_tokens=int(np.count_nonzero(blocks.loss_mask)),
             injected_blocks=int(np.count_nonzero(blocks.injected)),
             injected_tokens=int(blocks.injected.sum()),
             padding_tokens=padding,
@@ -472,65 +474,50 @@ class _Joined:
         return cast(Stream, gathered)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _UserSpans:
-    """The user spans of a stream, and the system span that holds at each. Lists: they are read one by one.
+class _Spans:
+    """Where the user and the system spans of a stream are. Lists: they are read one by one, a few times a block.
 
-    begins     where each U stands
-    nexts      where the next marker stands; the stream's end where there is none yet
-    system_of  where the system span to inject begins
-    system_to  and ends, both 0 where there is none, or none that fits
+    begins, nexts  where each U stands, and the next marker after it; the stream's end where there is none yet
+    systems        the complete system spans, as slices: E follows S with no other marker between
+    stops          where each X stands
     """
 
-    begins: list[int]
-    nexts: list[int]
-    system_of: list[int]
-    system_to: list[int]
-
-    @classmethod
-    def of(cls, found: Found, size: int, width: int) -> "_UserSpans":
+    def __init__(self, found: Found, size: int, width: int) -> None:
         positions, kinds = found.positions, found.kinds
+        self._width = width
         users = np.flatnonzero(kinds == USER)
-        following = users + 1
-        nexts = positions[np.minimum(following, kinds.size - 1)]
-        if users.size and following[-1] == kinds.size:
-            nexts[-1] = size
-        systems = _systems_before(found, users, width)
-        return cls(
-            begins=positions[users].tolist(),
-            nexts=nexts.tolist(),
-            system_of=systems[:, 0].tolist(),
-            system_to=systems[:, 1].tolist(),
-        )
+        self.begins: list[int] = positions[users].tolist()
+        self.nexts: list[int] = positions[users[: users.size - 1] + 1].tolist() if users.size else []
+        if users.size:
+            last = int(users[-1]) + 1
+            self.nexts.append(int(positions[last]) if last < positions.size else size)
+        ends = np.flatnonzero((kinds[1:] == END) & (kinds[:-1] == SYSTEM)) + 1
+        self._system_to: list[int] = (positions[ends] + 1).tolist()
+        self._system_of: list[int] = positions[ends - 1].tolist()
+        self.stops: list[int] = positions[kinds == EOS].tolist()
 
-    def injected_at(self, at: int) -> tuple[tuple[int, int], ...]:
+    def system_at(self, at: int) -> tuple[int, int] | None:
+        """The system span that holds at a place, if a block has room for it: the last complete one since the last X.
+
+        One that is too long is not injected, and hides the ones before it all the same.
+        """
+        number = bisect_right(self._system_to, at) - 1
+        if number < 0:
+            return None
+        start, stop = self._system_of[number], self._system_to[number]
+        stops = bisect_left(self.stops, at)
+        if stops and self.stops[stops - 1] >= stop:
+            return None
+        return (start, stop) if stop - start + 1 <= self._width - 1 else None
+
+    def injected_at(self, at: int) -> list[tuple[int, int]]:
         """The slices of the stream that a block which begins at `at` is to open with."""
         span = bisect_left(self.begins, at) - 1
         if span < 0 or at > self.nexts[span]:
-            return ()
-        user = (self.begins[span], self.begins[span] + 1)
-        return ((self.system_of[span], self.system_to[span]), user) if self.system_to[span] else (user,)
-
-
-def _systems_before(found: Found, asked: Positions, width: int) -> Positions:
-    """The system span that holds before each of the markers numbered `asked`, as a slice; 0:0 where none is to inject.
-
-    A system span is complete where E follows S with no other marker between. The last complete one holds until X, also
-    if it is too long for any block.
-    """
-    positions, kinds = found.positions, found.kinds
-    ends = np.flatnonzero((kinds[1:] == END) & (kinds[:-1] == SYSTEM)) + 1
-    systems = np.zeros((asked.size, 2), np.int64)
-    if ends.size:
-        last = np.searchsorted(ends, asked) - 1
-        stops = np.flatnonzero(kinds == EOS)
-        since = np.append(stops, -1)[np.searchsorted(stops, asked) - 1]  # the last X: number -1 stands for none
-        end = ends[np.maximum(last, 0)]
-        systems[:, 0] = positions[end - 1]
-        systems[:, 1] = positions[end] + 1
-        holds = (last >= 0) & (end > since) & (systems[:, 1] - systems[:, 0] + 1 <= width - 1)
-        systems[~holds] = 0
-    return systems
+            return []
+        begin = self.begins[span]
+        system = self.system_at(begin)
+        return [(begin, begin + 1)] if system is None else [system, (begin, begin + 1)]
 
 
 def _moved(found: Found, slices: list[tuple[int, int]]) -> Found:

@@ -178,13 +178,16 @@ class _Json:
             )
 
     def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
-        for text in texts:
-            if not _is_utf8(text):
-                text.encode()  # raises: the package would say less
+        try:
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:
+            for text in texts:
+                text.encode()  # says which character, where the package speaks of types
+            raise
         flat: list[int] = []
         lengths = []
         eos = self.markers.eos
-        for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False):
+        for encoding in encodings:
             ids = encoding.ids
             flat += ids
             flat.append(eos)

@@ -2,6 +2,7 @@
 
     datasets   build, validate, fetch, convert-synth, sample, fetch-tokenizer
     views      inspect, stats, export, blend, manifest
+    chat       chat generate, chat pack
     steps      step …
     options    what several of them share · app: their frame
 
@@ -15,7 +16,7 @@ import traceback
 
 from rich.console import Console
 
-from spanloom.cli import datasets, steps, views  # noqa: F401  # they join the app
+from spanloom.cli import chat, datasets, steps, views  # noqa: F401  # they join the app
 from spanloom.cli.app import app, executor_here
 from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, SpanloomError
 from spanloom.kfp_io import split_arguments

@@ -2,5 +2,7 @@
 
     verify_tokenizer ─► render_shard ×4 ─► assemble_split ─► write_indexed ×4 ─► assemble_manifest ─► validate_alignment
 
+Packed chat: generate_chat makes its transcripts.
+
 `spanloom build` runs them all in one process tree, `spanloom step …` runs one of them, and so does each container.
 """

@@ -1,0 +1,99 @@
+"""Packed chat, before packing: conversations → transcripts that fit, and a report of what does not.
+
+In: a file or folder of conversations, a tokenizer. Out: one file of transcripts and a report, JSON. Streamed: memory
+does not follow the number of conversations. Neither file stands under its name before it is complete.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from spanloom.chat.conversations import SUFFIXES, Conversation, read_conversations
+from spanloom.chat.generate import GeneratorCounts, generate
+from spanloom.chat.sources import find_files
+from spanloom.chat.tokenizer import load_tokenizer
+from spanloom.chat.transcripts import TranscriptWriter, is_line_based
+from spanloom.errors import ChatError
+from spanloom.provenance import git_sha, readable_json
+from spanloom.storage import sha256_file, write_atomically
+
+PROGRESS_EVERY = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorRules:
+    """`on_error`: "raise" stops at a control string in a text and at a record that cannot be read, "skip" counts both.
+    None, the default, counts the first and stops at the second: the one is a matter of the data, the other a fault."""
+
+    context_len: int = 1024
+    on_error: Literal["raise", "skip"] | None = None
+
+
+def generate_chat(
+    *,
+    source: Path,
+    out: Path,
+    tokenizer: Path | None = None,
+    rules: GeneratorRules,
+    report: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and what this returns to `report`.
+
+    Raises SourceError (a file), ChatError (a record, or nothing to write), ConflictError where `out` holds other bytes.
+    """
+    files = find_files(source, SUFFIXES)
+    inputs = [
+        {"path": _name(file, source), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files
+    ]
+    loaded = load_tokenizer(tokenizer)
+    counts = GeneratorCounts()
+    with TranscriptWriter(out) as writer:
+        transcripts = generate(
+            _read(source, rules, counts, on_progress),
+            count_tokens=loaded.count,
+            context_len=rules.context_len,
+            line_based=is_line_based(out),
+            on_error="raise" if rules.on_error == "raise" else "skip",
+            counts=counts,
+        )
+        for text in transcripts:
+            writer.write(text)
+        found = counts.as_dict()
+        if not counts.written:
+            skipped = ", ".join(f"{count} {reason}" for reason, count in found["conversations_skipped"].items())
+            raise ChatError(
+                f"no conversation gives a transcript ({counts.read} read; {skipped or 'there are none'})",
+                where=str(source),
+                remedy="look at the conversations, or allow a longer context",
+            )
+        output = writer.publish()
+    done = {
+        "output": output,
+        "context_len": rules.context_len,
+        "on_error": rules.on_error,
+        "line_based": is_line_based(out),
+        "tokenizer": loaded.as_dict(),
+        "git_sha": git_sha(),
+        **found,
+        "inputs": inputs,
+    }
+    if report is not None:
+        write_atomically(report, readable_json(done))
+    return done
+
+
+def _read(
+    source: Path, rules: GeneratorRules, counts: GeneratorCounts, on_progress: Callable[[int, int], None] | None
+) -> Iterator[Conversation]:
+    """The conversations, with a word now and then of how many have been read; how many there are nobody knows."""
+    reading = read_conversations(source, counts.unreadable) if rules.on_error == "skip" else read_conversations(source)
+    for number, conversation in enumerate(reading, start=1):
+        if on_progress is not None and number % PROGRESS_EVERY == 0:
+            on_progress(number, number)
+        yield conversation
+
+
+def _name(file: Path, source: Path) -> str:
+    return file.relative_to(source).as_posix() if source.is_dir() else file.name
