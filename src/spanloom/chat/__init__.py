@@ -10,4 +10,8 @@ In the order in which data flows:
     markers        the control strings, their ids, and where they stand in a stream
     packing        the stream → blocks: boundary injection and the stop rule
     masks          a finished block → which of its tokens carry loss; targets
+    loader         transcripts, or a finished dataset → samples and batches for torch
+    training       an example that trains on them
+
+loader and training import torch at the top; nothing else here does, and nothing else imports them.
 """

@@ -6,7 +6,7 @@
 
     shard      a shard as a trainer names it, held against the manifest
     blend      which prefixes to train on, with their weights
-    dataset    Megatron's GPTDataset with loss mask and span
+    dataset    Megatron's GPTDataset with loss mask, and span where there is one
     batch      the span on every rank, a step read ahead
     loss       the loss per span, with the counts of the whole step
     plain      the dataset for other trainers, without Megatron
