@@ -350,8 +350,9 @@ class TestResume:
 
     @pytest.mark.filterwarnings("ignore:This DataLoader will create")
     @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), (2, 0), (3, 100)])
-    def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int) -> None:
-        options = FORK if workers else {}
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int, drop_last: bool) -> None:
+        options: dict[str, Any] = {"drop_last": drop_last, **(FORK if workers else {})}
 
         def make() -> PackedChatLoader:
             return PackedChatLoader(
