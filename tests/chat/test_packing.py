@@ -335,6 +335,44 @@ def test_what_is_held_does_not_grow_with_the_stream(width: int, longest: int, cl
         assert len(packer.state()["held"]) <= (width - 2) + width + (width - 1)
 
 
+# The examples of docs/families/chat.md
+
+LETTERS = {"S": S, "U": U, "A": A, "E": E, "X": X}
+
+
+def spelled(text: str) -> list[int]:
+    """`S s E U a`: markers, and a token of text for each small letter."""
+    return [LETTERS.get(letter, 100 + ord(letter)) for letter in text.split()]
+
+
+def test_the_page_draws_a_block_that_begins_inside_a_user_span() -> None:
+    blocks, _ = pack(spelled("S s E U a b c d e f g E A h E X"), block_size=10, markers=MARKERS)
+    assert blocks.input_ids.tolist() == [spelled("S s E U a b c d e f"), spelled("S s E U g E A h E X")]
+    assert blocks.loss_mask.tolist() == [[0] * 10, [0, 0, 0, 0, 0, 0, 1, 1, 1, 0]]
+
+
+def test_the_page_draws_the_stop_rule() -> None:
+    stream = spelled("U a b c d e f g h i j k l E A m E X U n E A o E")
+    blocks, counts = pack(stream, block_size=6, markers=MARKERS)
+    assert blocks.input_ids.tolist() == list(map(spelled, ["U a b c d e", "U f g h i j", "U n E A o E"]))
+    assert counts.tokens_given_up == 7
+
+
+@pytest.mark.parametrize(
+    ("block", "mask"),
+    [
+        ("U q E A r E", [0, 0, 0, 1, 1, 1]),
+        ("U q E A r E A t E", [0, 0, 0, 1, 1, 1, 1, 1, 1]),
+        ("U q E A r X", [0, 0, 0, 0, 0, 0]),
+        ("U q E A r A t E", [0, 0, 0, 0, 0, 1, 1, 1]),
+        ("U q A r E", [0, 0, 0, 0, 0]),
+        ("U q E S s E A r E", [0, 0, 0, 0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_the_page_spells_masks_out(block: str, mask: list[int]) -> None:
+    assert loss_mask(np.array([spelled(block)], np.int32), markers=MARKERS).tolist() == [mask]
+
+
 # Places where the rules are easily misread
 
 

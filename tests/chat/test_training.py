@@ -155,6 +155,28 @@ class TestLoss:
         torch.testing.assert_close(model(one)[:, :2], model(other)[:, :2])
 
 
+def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
+    """Plain gradient descent, so that the size of the gradient shows, and not its direction alone."""
+    batch = TestLoss().batch()
+    models = [TinyTransformer(vocab_size=VOCAB_SIZE, layers=1, hidden=32, heads=2, seed=5) for _ in "ab"]
+    with training.process_group():
+        descent = torch.optim.SGD(models[0].parameters(), lr=1.0)
+        figures = training.step(
+            models[0], descent, batch, learning_rate=0.25, options=Options(output=Path("."), clip=0.0)
+        )
+        ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path(".")))
+    trained = batch["loss_mask"][:, 1:] == 1
+    likelihood = log_softmax(models[1](batch["input_ids"][:, :-1]), -1)[trained]
+    loss = -likelihood.gather(1, batch["input_ids"][:, 1:][trained][:, None]).mean()
+    loss.backward()
+    assert figures is not None
+    assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
+    assert (figures["trained_tokens"], figures["blocks"]) == (int(trained.sum()), 6)
+    assert ended is None
+    for ours, expected in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, expected - 0.25 * expected.grad, rtol=1e-5, atol=1e-7)
+
+
 class TestPass:
     def test_it_ends_when_the_loader_ends_each_block_once(self, unbroken: Path) -> None:
         records = log(unbroken)
