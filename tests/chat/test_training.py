@@ -161,10 +161,8 @@ def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
     models = [TinyTransformer(vocab_size=VOCAB_SIZE, layers=1, hidden=32, heads=2, seed=5) for _ in "ab"]
     with training.process_group():
         descent = torch.optim.SGD(models[0].parameters(), lr=1.0)
-        figures = training.step(
-            models[0], descent, batch, learning_rate=0.25, options=Options(output=Path("."), clip=0.0)
-        )
-        ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path(".")))
+        figures = training.step(models[0], descent, batch, learning_rate=0.25, options=Options(output=Path(), clip=0.0))
+        ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path()))
     trained = batch["loss_mask"][:, 1:] == 1
     likelihood = log_softmax(models[1](batch["input_ids"][:, :-1]), -1)[trained]
     loss = -likelihood.gather(1, batch["input_ids"][:, 1:][trained][:, None]).mean()
