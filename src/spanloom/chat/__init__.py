@@ -15,4 +15,8 @@ In the order in which data flows:
     verify         what must hold in every block on disk, worked out anew
     vocabulary     what each token stands for, for people who look at blocks
     sample         small conversations of our own
+    loader         transcripts, or a finished dataset → samples and batches for torch
+    training       an example that trains on them
+
+loader and training import torch at the top; nothing else here does, and nothing else imports them.
 """

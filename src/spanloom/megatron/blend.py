@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import DatasetError
+from spanloom.megatron.shard import block_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +36,18 @@ def blend(content: dict[str, Any], root: Path | str, split: str, *, sequence_len
 
     Args: content, the manifest's; root, where the trainer sees the dataset; sequence_length in tokens: a shard with
     fewer than that and one more gives no sample, and Megatron refuses a blend with an empty part, so it is left out.
+    Of blocks, which are read without the one more, a single one is a sample.
     Raises DatasetError when nothing is left.
     """
     kept: dict[str, int] = {}
     left_out = []
+    least = sequence_length + (block_size(content) is None)
     for shard in content["shards"]:
         for file in shard["splits"].get(split, {"files": []})["files"]:
             if not file["path"].endswith("_tokens.bin"):
                 continue
             prefix, tokens = f"{root}/{file['path'].removesuffix('.bin')}", shard["splits"][split]["tokens"]
-            if tokens > sequence_length:
+            if tokens >= least:
                 kept[prefix] = tokens
             else:
                 left_out.append(prefix)

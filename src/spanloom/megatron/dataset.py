@@ -1,7 +1,7 @@
 """Megatron's GPTDataset with supervision: the same samples as the stock class draws, with aligned loss mask and span.
 
 In: a blend of token prefixes and a `GPTDatasetConfig`, through `BlendedMegatronDatasetBuilder`. Out: upstream's
-dictionary, `loss_mask` from the disk, and `span_id`.
+dictionary, `loss_mask` from the disk, and `span_id` where the dataset has spans.
 
 Sampling, shuffling, epochs, blending, cutting and caching stay upstream's: it asks the low-level dataset for the parts
 of a sample, and gets tokens. That dataset remembers which positions it gave, and hands out the lossmask and span of
@@ -30,7 +30,7 @@ from spanloom.errors import DatasetError
 from spanloom.findings import Report
 from spanloom.megatron.batch import encode_wire
 from spanloom.megatron.check import open_parallel
-from spanloom.megatron.shard import ARRAYS, Shard, check_tokenizer, open_shard
+from spanloom.megatron.shard import ARRAYS, Shard, block_size, check_tokenizer, open_shard
 
 _NO_PAD = -1
 """Stock code rewrites pad ids to 0, which eats EOD where a tokenizer pads with it. Our documents hold no pads."""
@@ -60,13 +60,13 @@ def dataset_tokenizer(content: dict[str, Any]) -> DatasetTokenizer:
 class SupervisedShard:
     """The low-level dataset: tokens for upstream, and the supervision of the tokens that it took last.
 
-    Positions come from the tokens' index, whose lengths the other two share.
+    Positions come from the tokens' index, whose lengths the others share.
     """
 
     def __init__(self, shard: Shard, *, mmap: bool) -> None:
         self.shard, self._mmap = shard, mmap
         self.tokens = IndexedDataset(str(shard.prefixes["tokens"]), multimodal=False, mmap=mmap)
-        self._mask, self._span = (_reader(shard.prefixes[name], mmap) for name in ("lossmask", "span"))
+        self._supervision = {name: _reader(prefix, mmap) for name, prefix in shard.prefixes.items() if name != "tokens"}
         self._taken = _Taken()
 
     def __reduce__(self) -> Any:
@@ -99,11 +99,18 @@ class SupervisedShard:
         """Begins a sample."""
         self._taken.parts.clear()
 
-    def supervision(self, length: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Loss mask float32 and span int64 of the first `length` positions taken since `forget`, 0 beyond the last."""
-        return self._read(self._mask, np.float32, length), self._read(self._span, np.int64, length)
+    def supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
+        """`loss_mask` float32, and `span_id` int64 where there are spans, of the first `length` positions taken.
 
-    def _read(self, read: "_Read", dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
+        Taken since `forget`; 0 beyond the last.
+        """
+        found = {"loss_mask": self._read("lossmask", np.float32, length)}
+        if "span" in self._supervision:
+            found["span_id"] = self._read("span", np.int64, length)
+        return found
+
+    def _read(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
+        read = self._supervision[name]
         values = np.concatenate([read(begin, begin + count) for begin, count in self._taken.parts], dtype=dtype)
         return values[:length] if values.size >= length else np.pad(values, (0, length - values.size))
 
@@ -134,9 +141,11 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         tokens     int64   [S]
         labels     int64   [S]  labels[t] = the token after tokens[t]
         loss_mask  float32 [S]  1 = the label is trained
-        span_id    int64   [S]  of the label: 0 context · 1 analysis · 2 final
+        span_id    int64   [S]  of the label: 0 context · 1 analysis · 2 final; only where the dataset has spans
         …          upstream's other keys, as the config asks for them
 
+    A dataset of packed blocks is read block by block: `sequence_length` is the block's, and
+    `add_extra_token_to_sequence` False, else samples would straddle blocks and begin in the middle of what was packed.
     Raises DatasetError or ManifestError, naming the file, before the first sample.
     """
 
@@ -144,6 +153,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
     def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
         _check_config(dataset_path, config)
         shard = open_shard(Path(dataset_path))
+        _check_blocks(dataset_path, config, block_size(shard.content))
         tokenizer = config.tokenizer
         check_tokenizer(
             shard.content,
@@ -154,13 +164,13 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         report = Report()
         open_parallel(
             report,
-            {name: (shard.prefixes[name], dtype) for name, dtype in ARRAYS.items()},
+            {name: (prefix, ARRAYS[name]) for name, prefix in shard.prefixes.items()},
             split=shard.split,
             shard=shard.number,
         )
         if not report.clean:
             raise DatasetError(
-                f"tokens, lossmask and span do not lie parallel: {report.findings[0]}",
+                f"{', '.join(shard.prefixes)} do not lie parallel: {report.findings[0]}",
                 where=dataset_path,
                 remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
             )
@@ -219,12 +229,12 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         """Sample `idx`; None gives one that carries no loss, as upstream's does."""
         self.dataset.forget()
         item: dict[str, torch.Tensor] = super().__getitem__(idx)
-        mask, span = self.dataset.supervision(item["tokens"].numel())
-        if not self.config.add_extra_token_to_sequence:
-            mask[-1] = span[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
-        if idx is None:
-            mask[:] = span[:] = 0
-        item["loss_mask"], item["span_id"] = torch.from_numpy(mask), torch.from_numpy(span)
+        for key, values in self.dataset.supervision(item["tokens"].numel()).items():
+            if not self.config.add_extra_token_to_sequence:
+                values[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
+            if idx is None:
+                values[:] = 0
+            item[key] = torch.from_numpy(values)
         return item
 
 
@@ -235,10 +245,33 @@ class SpanWireGPTDataset(SpanGPTDataset):
     taken (`spanloom.megatron.batch`): a stock loss would take the 2 for a weight and count every answer token twice.
     """
 
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
+        shard = SpanGPTDataset.build_low_level_dataset(dataset_path, config)
+        if "span" not in shard.shard.prefixes:
+            raise DatasetError(
+                "this dataset has no spans, so that there is nothing for its loss mask to carry",
+                where=dataset_path,
+                remedy="take SpanGPTDataset, whose loss_mask is a plain 0/1 mask, and the stock loss",
+            )
+        return shard
+
     def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
         item = super().__getitem__(idx)
         item["loss_mask"] = encode_wire(item["loss_mask"], item.pop("span_id"))
         return item
+
+
+def _check_blocks(dataset_path: str, config: GPTDatasetConfig, block: int | None) -> None:
+    if block is None or (config.sequence_length == block and not config.add_extra_token_to_sequence):
+        return
+    extra = "with" if config.add_extra_token_to_sequence else "without"
+    raise DatasetError(
+        f"the dataset is packed in blocks of {block:,} tokens, and samples of {config.sequence_length:,} {extra} an "
+        "extra token would straddle them",
+        where=dataset_path,
+        remedy=f"set sequence_length={block} and add_extra_token_to_sequence=False in the GPTDatasetConfig",
+    )
 
 
 def _check_config(dataset_path: str | None, config: GPTDatasetConfig) -> None:

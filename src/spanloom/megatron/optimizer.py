@@ -79,14 +79,6 @@ class MasterAdamW:
         return math.sqrt(float(squares))
 
 
-def learning_rate_at(step: int, *, peak: float, warmup: int, steps: int) -> float:
-    """Rises over `warmup` steps, then falls along a cosine to a tenth of the peak at the last."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.1 + 0.45 * (1 + math.cos(math.pi * progress)))
-
-
 def _add_to_main_grad(parameter: torch.nn.Parameter) -> None:
     parameter.main_grad += parameter.grad
     parameter.grad = None

@@ -1,6 +1,7 @@
 """The same dataset for trainers that are not Megatron: map datasets for `torch.utils.data`, and collates.
 
-In: the root of a finished dataset. Out: samples with the keys of `SpanGPTDataset`, from torch and numpy alone.
+In: the root of a finished dataset. Out: samples with the keys of `SpanGPTDataset`, from torch and numpy alone; there is
+no `span_id` where the dataset has no spans.
 
     StreamDataset     documents end to end, cut every S tokens, as nanoGPT-style loops train
     DocumentDataset   one sample a document, padded in the batch, as fine-tuning does
@@ -58,15 +59,18 @@ class _Split:
         stream = self.read("tokens", first, min(last + 1, labels_to))
         labels = np.zeros(last - first, dtype=np.int64)
         labels[: stream.size - 1] = stream[1 : last - first + 1]
-        mask, span = (np.zeros(last - first, dtype=np.int64) for _ in range(2))
+        mask = np.zeros(last - first, dtype=np.float32)
         mask[: supervised - first] = self.read("lossmask", first, supervised)
-        span[: supervised - first] = self.read("span", first, supervised)
-        return {
+        sample = {
             "tokens": torch.from_numpy(stream[: last - first].astype(np.int64)),
             "labels": torch.from_numpy(labels),
-            "loss_mask": torch.from_numpy(mask).to(torch.float32),
-            "span_id": torch.from_numpy(span),
+            "loss_mask": torch.from_numpy(mask),
         }
+        if "span" in self._arrays[0]:
+            span = np.zeros(last - first, dtype=np.int64)
+            span[: supervised - first] = self.read("span", first, supervised)
+            sample["span_id"] = torch.from_numpy(span)
+        return sample
 
 
 class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here

@@ -1,7 +1,7 @@
 """One shard of a finished dataset as a trainer names it, its files held against the manifest.
 
-In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the three prefixes that lie parallel, or an
-error that names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed,
+In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes that lie parallel, or an error that
+names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed,
 which takes minutes and is `spanloom validate`'s work. No torch here.
 """
 
@@ -22,7 +22,7 @@ ARRAYS: dict[str, np.dtype[Any]] = {
     "lossmask": np.dtype(np.uint8),
     "span": np.dtype(np.uint8),
 }
-"""What training reads, in the order in which positions are packed."""
+"""What training reads. A family whose loss has no spans leaves `span` out."""
 
 _PREFIX = re.compile(r"(?P<stem>shard_(?P<shard>\d+))_tokens")
 _REBUILD = "build the dataset again, or fetch it again; `spanloom validate ROOT` says all that is wrong"
@@ -32,8 +32,9 @@ _REBUILD = "build the dataset again, or fetch it again; `spanloom validate ROOT`
 class Shard:
     """A shard of one split, checked.
 
-    `prefixes`: array name → path without suffix. `index_sha256`: hash of the tokens' `.idx`, which holds the lengths of
-    all documents, and with them everything that Megatron's sample indices depend on. `content`: the manifest's.
+    `prefixes`: array name → path without suffix, for each array that the dataset has. `index_sha256`: hash of the
+    tokens' `.idx`, which holds the lengths of all documents, and with them everything that Megatron's sample indices
+    depend on. `content`: the manifest's.
     """
 
     split: str
@@ -56,7 +57,7 @@ def open_shard(prefix: Path) -> Shard:
     content = read_content(root)
     listed = {file["path"]: file for file in listed_files(content)}
     hashes = {}
-    prefixes = {name: prefix.with_name(f"{matched['stem']}_{name}") for name in ARRAYS}
+    prefixes = {name: prefix.with_name(f"{matched['stem']}_{name}") for name in content["arrays"]}
     for path in (path.with_name(path.name + suffix) for path in prefixes.values() for suffix in (".idx", ".bin")):
         entry = listed.get(f"{split}/{path.name}")
         if entry is None:
@@ -83,18 +84,29 @@ def open_shard(prefix: Path) -> Shard:
 
 
 def read_content(root: Path) -> dict[str, Any]:
-    """The `content` of a finished dataset with tokens, lossmask and span. Raises DatasetError or ManifestError."""
+    """The `content` of a finished dataset that training can read. Raises DatasetError or ManifestError."""
     if not root.is_dir():
         raise DatasetError(
             "the dataset is gone: there is no such folder", where=str(root), remedy="mount it, or name another --root"
         )
     content: dict[str, Any] = manifest.read(root)["content"]
-    if content["arrays"] != {name: str(dtype) for name, dtype in ARRAYS.items()}:
+    with_span = {name: str(dtype) for name, dtype in ARRAYS.items()}
+    if content["arrays"] not in (with_span, {name: with_span[name] for name in ("tokens", "lossmask")}):
         raise DatasetError(
-            f"the dataset has the arrays {content['arrays']}; training reads tokens (int32), lossmask and span (uint8)",
+            f"the dataset has the arrays {content['arrays']}; training reads tokens (int32) and lossmask (uint8), and "
+            "span (uint8) where there is one",
             where=str(root / manifest.MANIFEST_NAME),
         )
     return content
+
+
+def block_size(content: dict[str, Any]) -> int | None:
+    """Tokens of each document where all documents are blocks of one length, as packing makes them; else None.
+
+    Blocks are to be read whole: with `sequence_length` = this and without the extra token that Megatron adds.
+    """
+    size: int | None = content["config"].get("block_size")
+    return size
 
 
 def check_tokenizer(content: dict[str, Any], *, eod: int | None, sha256: str | None, where: Path) -> None:

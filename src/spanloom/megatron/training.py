@@ -20,6 +20,7 @@ from typing import Any
 
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.megatron.blend import blend
+from spanloom.megatron.learning_rate import learning_rate_at
 from spanloom.megatron.shard import read_content
 from spanloom.provenance import sha256_json
 
@@ -37,7 +38,7 @@ with warnings.catch_warnings():
     from spanloom.megatron.dataset import SpanWireGPTDataset, dataset_tokenizer
     from spanloom.megatron.loss import SPANS, SpanWeights
     from spanloom.megatron.model import gpt
-    from spanloom.megatron.optimizer import MasterAdamW, learning_rate_at
+    from spanloom.megatron.optimizer import MasterAdamW
     from spanloom.megatron.schedule import StepResult, average_gradients, run_step
     from spanloom.megatron.stream import Layout, read_valid, train_batches, valid_batches
     from spanloom.megatron.trainlog import Record, TrainLog
