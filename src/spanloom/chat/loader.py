@@ -35,9 +35,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_in
 from spanloom.chat.markers import Markers
 from spanloom.chat.masks import targets
 from spanloom.chat.packing import Blocks, Packer, PackingCounts, as_stream
-from spanloom.chat.sources import stop
+from spanloom.chat.records import OnError, read_records, transcript_files
 from spanloom.chat.tokenizer import ChatTokenizer
-from spanloom.chat.transcripts import read_transcripts
 from spanloom.errors import ChatError, DatasetError
 from spanloom.megatron.plain import DocumentDataset
 from spanloom.megatron.shard import block_size as blocks_of
@@ -88,18 +87,14 @@ class TranscriptFiles:
     """
 
     source: Path
-    on_error: str = "raise"
+    on_error: OnError = "raise"
 
     def __iter__(self) -> Iterator[str | None]:
-        refused: list[ChatError] = []
-        unreadable = refused.append if self.on_error == "skip" else stop
-        for where, text in read_transcripts(self.source, unreadable=unreadable):
-            yield from (None for _ in refused)  # each keeps its number, by which records are dealt
-            refused.clear()
-            if text is None and self.on_error == "raise":
-                raise ChatError("the transcript is null", where=where, remedy=_MEND)
-            yield text
-        yield from (None for _ in refused)
+        number = 0
+        for file in transcript_files(self.source):
+            for text in read_records(file, on_error=self.on_error, first=number):
+                number += 1
+                yield text
 
 
 class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
@@ -134,7 +129,7 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
         world_size: int | None = None,
         position_ids: bool = False,
         cu_seqlens: bool = False,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
     ) -> None:
         markers = markers if tokenizer is None else tokenizer.markers
         if markers is None:

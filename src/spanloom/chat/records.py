@@ -48,7 +48,7 @@ def read_records(file: Path, *, on_error: OnError = "raise", first: int = 0) -> 
             raise ChatError(
                 f"record {number} is null, not text",
                 where=where,
-                remedy="mend it, or skip and count such records with --on-error skip",
+                remedy='mend it, or skip and count such records (--on-error skip, on_error="skip")',
             )
         yield text
         number += 1
