@@ -1,4 +1,4 @@
-"""An example of training on packed chat: `python -m spanloom.chat.training --input … --tokenizer … --output …`.
+"""An example of training on packed chat: `python -m spanloom.chat.training --input … --output …`.
 
 In: transcripts, a tokenizer, flags. Out: under `--output` the log and checkpoints.
 
@@ -360,7 +360,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{name}", help=shown, **{**kind, **more})
 
     flag("input", None, "transcripts: a file or a folder of .parquet, .jsonl or .txt", type=Path, required=True)
-    flag("tokenizer", None, "the tokenizer: a tokenizers JSON file, or the o200k asset", type=Path, required=True)
+    flag("tokenizer", None, "a tokenizers JSON file, or the o200k asset; default: the asset, where it lies", type=Path)
     flag("output", None, "folder for log.jsonl and checkpoints/", type=Path, required=True)
     flag("block-size", 256, "tokens in a block")
     flag(
