@@ -22,7 +22,7 @@ from spanloom.harmony.audit import AUDIT_FRACTION, Auditor, audit_stride
 from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
 from spanloom.harmony.fast import FastRenderer
 from spanloom.harmony.part import render_rows
-from spanloom.harmony.render import load_renderer
+from spanloom.harmony.render import load_renderer, loading_ahead
 from spanloom.harmony.rendered import PartWriter
 from spanloom.harmony.source import (
     METADATA_COLUMNS,
@@ -183,9 +183,9 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
 
 
 def worker_startup(tokenizer: Path) -> Iterator[Line]:
-    """From asking for a process to its first rendered row."""
+    """From asking for a process to its first rendered row; it loads ahead, as a build's workers do."""
     began = time.perf_counter()
-    with process_pool(1) as pool:
+    with process_pool(1, ahead=loading_ahead("fast", tokenizer)) as pool:
         tokens = pool.submit(_first_row, tokenizer).result()
         yield {"stage": "worker start-up", "seconds": time.perf_counter() - began, "tokens": tokens}
 

@@ -47,14 +47,16 @@ def spans_from_wrappers(tokens: Tokens, lengths: Lengths) -> tuple[Flags, list[S
             for document, position in zip(documents, positions, strict=True)
         )
 
-    opens = np.flatnonzero(tokens == START)
+    specials = np.flatnonzero(tokens >= EOD)  # one look at all tokens; the wrappers are a few in a hundred
+    kinds = tokens[specials]
+    opens = specials[kinds == START]
     fault(firsts[tokens[firsts] != START], "the document does not begin with <|start|>")
     # A message ends where the next one opens, or before the document's EOD.
     closes = np.append(opens[1:], tokens.size)[: opens.size]
     closes = np.minimum(closes, ends[np.searchsorted(ends, opens, side="right")] - 1)
 
-    bodies = _first_after(tokens == MESSAGE, opens)
-    channels = _first_after(tokens == CHANNEL, opens)
+    bodies = _first_after(specials[kinds == MESSAGE], opens, tokens.size)
+    channels = _first_after(specials[kinds == CHANNEL], opens, tokens.size)
     headed = bodies < closes
     fault(opens[~headed], "a message has no <|message|>")
     ended = np.isin(tokens[np.maximum(closes - 1, 0)], CLOSERS)
@@ -80,7 +82,7 @@ def spans_from_wrappers(tokens: Tokens, lengths: Lengths) -> tuple[Flags, list[S
     return np.cumsum(steps[:-1], dtype=np.int8).astype(np.uint8), faults
 
 
-def _first_after(marks: npt.NDArray[np.bool_], opens: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Position of the first mark after each of `opens`; the length of `marks` where there is none."""
-    positions = np.append(np.flatnonzero(marks), marks.size)
+def _first_after(marks: npt.NDArray[np.int64], opens: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """The first of the positions `marks` after each of `opens`; `size` where there is none."""
+    positions = np.append(marks, size)
     return positions[np.searchsorted(positions, opens)]

@@ -63,7 +63,7 @@ def check_documents(documents: DiskDocuments) -> Iterator[Finding]:
     inner[last] = False
     yield from documents.at("eod", "EOD inside a document", np.flatnonzero(inner))
     yield from documents.at(
-        "ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", np.flatnonzero((tokens < 0) | (tokens >= VOCAB_SIZE))
+        "ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", np.flatnonzero(tokens.view(np.uint32) >= VOCAB_SIZE)
     )
     yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span >= len(SPAN_NAMES)))

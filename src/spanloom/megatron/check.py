@@ -33,7 +33,8 @@ class ParallelDatasets:
         while first < self.lengths.size:
             ends = np.cumsum(self.lengths[first : first + _CHUNK], dtype=np.int64)
             count = max(1, int(np.searchsorted(ends, tokens, side="right")))
-            lengths = self.lengths[first : first + count]
+            # Copied: Megatron unmaps its index when the dataset goes, whoever still looks at it.
+            lengths = self.lengths[first : first + count].copy()
             items = int(ends[lengths.size - 1])
             # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same and
             # then cuts it into an array a sequence, which took longer than all checks.

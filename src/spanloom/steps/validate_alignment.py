@@ -187,7 +187,7 @@ def _check_files(
                 report.ran("tokens", documents.tokens.size)
                 report.add(check_documents(documents))
                 report.add(check_rows(documents, rows, valid_fraction))
-                totals += np.bincount(documents.span, minlength=totals.size)[: totals.size]
+                totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
                 found = id_fingerprints(rows)
                 if split == "valid":
                     fingerprints.append(found)
