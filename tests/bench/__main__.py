@@ -21,6 +21,8 @@ from spanloom.provenance import git_sha, library_versions, machine
 
 TIMES = 4
 """The big size is so many times the small one."""
+BUILT = 12
+"""The build is given so many times the big size, and a third of that: less would be lost in the noise of a start."""
 EQUAL_ROWS = 400
 PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "memory", "packing")
 ON_CORPUS = {"encoders", "speed", "peers", "stages"}
@@ -33,7 +35,7 @@ what is measured
            and `spanloom build` with 1 and 2 workers, over conversations of about 900 tokens made of text from this
            machine, no paragraph of it twice. Before that both routes build a few hundred rows, and their files must be
            equal byte for byte. Rates are marginal, so start-up does not count: between N and 4N rows for the plain
-           route, between 4N and 16N for the build, which would be done with fewer too soon to be timed. Ratios are
+           route, between 16N and 48N for the build, which would be done with fewer too soon to be timed. Ratios are
            taken within one repeat. "Whole" includes validation, which the plain route does not have.
   peers    The record route, Megatron's preprocess_data and Hugging Face's chat template, at N/4 and N rows.
   stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
@@ -93,7 +95,8 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
         sources = [conversations_source(work, rows // TIMES // TIMES, encoding)]
         sources += [conversations_source(work, rows // TIMES, encoding), (big, rows)]
         if "speed" in given.only:
-            sources.append(conversations_source(work, TIMES * rows, encoding))
+            most = conversations_source(work, BUILT * rows, encoding)
+            sources += [conversations_source(work, most[1] // 3, encoding), most]
         results["corpus"] = {"rows": [count for _, count in sources]}
         del encoding
     for part in given.only:
@@ -111,7 +114,7 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
                     few, _ = conversations_source(work, min(EQUAL_ROWS, sources[1][1]), load_encoding(asset))
                     found["equal_files"] = speed.check_equal(few, work, asset)
                     say(f"equal byte for byte: {found['equal_files']} files of both routes")
-                trials = speed.measure(sources[1:3], sources[2:], work, asset, _repeats(found, given.runs), say)
+                trials = speed.measure(sources[1:3], sources[3:], work, asset, _repeats(found, given.runs), say)
                 found["trials"] += map(asdict, trials)
                 found["summary"] = speed.summary(_trials(results, "speed"))
             case "peers":

@@ -17,9 +17,9 @@ from spanloom.harmony.conversations import Conversation
 from spanloom.harmony.fast import FastRenderer
 from spanloom.harmony.record import RenderedBatch, render_through_harmony
 from spanloom.harmony.tokenizer import load_encoding
-from spanloom.o200k import encoder
+from spanloom.o200k.loading import PACKAGE, load_ahead
 
-RENDERERS = {"fast": ("openai-harmony", encoder.PACKAGE), "harmony": ("openai-harmony",)}
+RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)}
 """Name → the packages that make the tokens."""
 
 
@@ -52,7 +52,7 @@ def load_renderer(name: str, asset: Path) -> Renderer:
 
 def loading_ahead(name: str, asset: Path) -> Callable[[], object] | None:
     """What a worker may begin with before it imports anything else, for `workers.process_pool`."""
-    return partial(encoder.load_ahead, asset) if name == "fast" else None
+    return partial(load_ahead, asset) if name == "fast" else None
 
 
 def renderer_version(name: str) -> str:

@@ -6,19 +6,14 @@ fastokens does the work: the fastest of the encoders that were found exact (`pyt
 tests/o200k/test_encoder.py holds it against openai-harmony on every code point.
 """
 
-import os
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from spanloom.o200k.loading import load_ahead
 from spanloom.supervision import Lengths, Tokens
-
-PACKAGE = "fastokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,33 +38,3 @@ class Encoder:
             tokens=np.frombuffer(ids, dtype="<u4").astype(np.int32),
             lengths=np.diff(np.frombuffer(offsets, dtype="<u8")).astype(np.int32),
         )
-
-
-_loading: dict[Path, "Future[Any]"] = {}
-_loading_lock = threading.Lock()
-
-
-def load_ahead(asset: Path) -> "Future[Any]":
-    """Begins to load the tokenizer in a thread, if this process has not begun yet: a worker imports its libraries
-    meanwhile, for loading holds no GIL. Returns at once."""
-    with _loading_lock:
-        if asset not in _loading:
-            future = _loading[asset] = Future()
-            threading.Thread(target=_load, args=(asset, future), daemon=True).start()
-        return _loading[asset]
-
-
-def _load(asset: Path, future: "Future[Any]") -> None:
-    try:
-        import fastokens
-
-        tokenizer = fastokens.Tokenizer.from_tiktoken(str(asset), encoding="o200k_base", special_tokens={})
-        # At its first batch of several texts it would start a thread for each core that it sees, in each worker. Work
-        # is divided among processes here, so let it see one core. Only this thread is held to it, and it ends here.
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        tokenizer.encode_batch_flat(["two", "texts"])
-    except BaseException as fault:
-        future.set_exception(fault)
-    else:
-        future.set_result(tokenizer)
