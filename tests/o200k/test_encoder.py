@@ -97,6 +97,28 @@ print(threads() - before)
     assert done.stdout.split() == ["0"], "threads that encoding started"
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
+def test_memory_does_not_follow_the_words_that_were_seen(asset: Path) -> None:
+    """The tokenizer keeps what it has encoded. A worker sees words without end, so that must have a bound."""
+    code = """
+import sys
+from pathlib import Path
+import numpy as np
+from spanloom.o200k.encoder import Encoder
+encoder, draw = Encoder(Path(sys.argv[1])), np.random.default_rng(0)
+for turn in range(1, 121):
+    letters = draw.integers(97, 123, size=(20_000, 9)).astype(np.uint8)
+    words = b" ".join(word.tobytes() for word in letters).decode()
+    encoder.encode([words[at : at + 4000] for at in range(0, len(words), 4000)])
+    if turn in (60, 120):
+        print(int(Path("/proc/self/statm").read_text().split()[1]) * 4096)
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(asset)], capture_output=True, text=True, check=True)
+    half, whole = map(int, done.stdout.split())
+    assert whole - half < 32 << 20, "1.2 million more distinct words: an entry for each would be 60 MB and more"
+
+
 def test_an_asset_that_cannot_be_read_raises_each_time(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("no vocabulary")
     for _ in range(2):
