@@ -5,14 +5,13 @@ what takes the time; a run that stopped is simply run again, and makes the same 
 """
 
 import json
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
-from spanloom.chat.records import OnError, text_bytes, transcript_files
+from spanloom.chat.records import OnError, transcript_files
 from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.findings import Report
@@ -21,21 +20,19 @@ from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import REPORT_HTML, REPORT_JSON
-from spanloom.steps.pack_chat import PackingRules, config_of, pack_chat
+from spanloom.steps.pack_chat import PackingRules, config_of, pack_chat, useful_workers
 from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.storage import clear_temporaries, sha256_file, write_atomically
 from spanloom.storage.root_lock import check_apart, held_root, remove_work
 from spanloom.workers import process_pool
 
 DEFAULT_DEEP = 64
-BYTES_PER_WORKER = 8 << 20
-"""A worker takes about a second to load its libraries, in which another tokenises about so much text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
     """What to pack. `source_as_given` and `tokenizer_as_given` are what `transcripts` and `tokenizer` were staged from,
-    for the record; `workers` None is one for each core, fewer for little text; `deep` blocks of each shard are packed
+    for the record; `workers` None is what `useful_workers` says; `deep` blocks of each shard are packed
     again by validation."""
 
     transcripts: Path
@@ -84,7 +81,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
         else:
             _claim(root, work, identity)
             try:
-                written = _pack(options, files, progress)
+                written = _pack(options, progress)
             except BaseException:
                 clear_temporaries(root)
                 raise
@@ -104,9 +101,8 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
     return PackResult(root=root, manifest=written, report=report, already_built=finished)
 
 
-def _pack(options: PackOptions, files: list[Path], progress: Progress) -> dict[str, Any]:
-    size = sum(text_bytes(file) for file in files)
-    workers = options.workers or max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
+def _pack(options: PackOptions, progress: Progress) -> dict[str, Any]:
+    workers = options.workers or useful_workers(load_tokenizer(options.tokenizer), options.transcripts)
     (options.root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made anew
     with (
         progress.stage("pack"),

@@ -311,7 +311,7 @@ def pack_chat(
         loaded = load_chat_tokenizer(_staged_chat_tokenizer(here, tokenizer))
 
         def pack(where: Path) -> dict[str, Any]:
-            workers_here = workers or os.cpu_count() or 1
+            workers_here = workers or pack_step.useful_workers(loaded, source)
             with process_pool(workers_here) if workers_here > 1 else nullcontext() as pool:
                 return pack_step.pack_chat(
                     transcripts=source,

@@ -123,7 +123,10 @@ def pack(
     on_error: OnErrorOption = "raise",
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes that tokenise. Default: one for each core, fewer for little text.", min=1),
+        typer.Option(
+            help="Processes that tokenise. Default: one for each core, fewer for little text; with o200k, one.",
+            min=1,
+        ),
     ] = None,
     deep: Annotated[
         int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)

@@ -9,6 +9,7 @@ by worker processes, whose results are taken in order, so bytes do not depend on
 is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
 """
 
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -33,7 +34,7 @@ from spanloom.chat.blocks import (
 )
 from spanloom.chat.packing import Blocks, Packer
 from spanloom.chat.records import OnError, read_records, text_bytes, transcript_files
-from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
+from spanloom.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
 from spanloom.errors import ChatError
 from spanloom.inventory import added, split_totals
 from spanloom.megatron.split_writer import SplitWriter
@@ -44,6 +45,9 @@ from spanloom.workers import Pool
 
 BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
 """A batch ends at whichever comes first: records may be of any length."""
+
+BYTES_PER_WORKER = 4 << 20
+"""A worker takes about two seconds to start, in which a `tokenizers` file is done with about so much text."""
 
 Progress = Callable[[int, int], None]
 """Called with the bytes of text that are packed, and those there are: what the files' sizes let expect."""
@@ -136,6 +140,18 @@ def pack_chat(
     }
     manifest.write_pending(root, whole)
     return whole
+
+
+def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
+    """How many processes tokenise these transcripts the soonest, on this machine's cores.
+
+    One, which is this process, for the o200k vocabulary: its encoder is done with a text sooner than the text has gone
+    to another process and its tokens have come back. A `tokenizers` file takes ten times as long or more.
+    """
+    if tokenizer.name == O200K_NAME:
+        return 1
+    size = sum(text_bytes(file) for file in transcript_files(transcripts))
+    return max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
 
 
 def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
