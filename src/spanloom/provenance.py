@@ -114,7 +114,7 @@ def built_by() -> str:
 
 def machine() -> dict[str, Any]:
     """What the build ran on."""
-    return {"system": platform.platform(), "architecture": platform.machine(), "cpus": os.cpu_count()}
+    return {"system": platform.system(), "architecture": platform.machine(), "cpus": os.cpu_count()}
 
 
 def environment_here(more: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -217,6 +217,7 @@ def writing(summary: dict[str, Any]) -> Sheet:
             net = line["seconds"] - line["hashing"]
             rows += [
                 ("… its hashing subtracted", f"{net:.3f}", "", _mb(line["bytes"], net)),
+                ("… reading its input, alone", f"{line['reading']:.3f}", "", _mb(line["bytes"], line["reading"])),
                 ("… the same files by tofile and fsync", f"{line['raw']:.3f}", "", _mb(line["bytes"], line["raw"])),
             ]
     write = summary["write"]

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.harmony.config import ARRAY_DTYPES
-from spanloom.harmony.rendered import RENDERED_JSON, read_rendered, read_sidecar
+from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON, read_ids, read_rendered, read_sidecar
 from spanloom.megatron import indexed
 from spanloom.steps.write_indexed import write_indexed
 from spanloom.storage import sha256_file
@@ -47,7 +47,7 @@ class _NoDigest:
 
 
 def step(work: Path, size: str) -> Iterator[Line]:
-    """The whole step over all shards; the hashing that it does, alone; the same bytes by tofile."""
+    """The whole step over all shards; its reading and its hashing, each alone; the same bytes by tofile."""
     root = work / "written"
     shutil.rmtree(root, ignore_errors=True)
     began = time.perf_counter()
@@ -60,6 +60,14 @@ def step(work: Path, size: str) -> Iterator[Line]:
             inventory=work / f"written_{shard:02d}.json",
         )
     seconds = time.perf_counter() - began
+    began = time.perf_counter()
+    for shard in SHARDS:
+        rendered, ids = (work / size / f"{name}_{shard:02d}" for name in ("rendered", "ids"))
+        for _ in read_rendered(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"]):
+            pass
+        for _ in read_ids(ids, read_sidecar(ids / IDS_JSON)["parts"]):
+            pass
+    reading = time.perf_counter() - began
     written = [path for folder in ("train", "valid") for path in (root / folder).glob("*.*")]
     read = [path for shard in SHARDS for name in ("rendered", "ids") for path in _parquet(work / size, name, shard)]
     began = time.perf_counter()
@@ -76,6 +84,7 @@ def step(work: Path, size: str) -> Iterator[Line]:
         "size": size,
         "seconds": seconds,
         "hashing": hashing,
+        "reading": reading,
         "raw": raw,
         "bytes": sum(values.nbytes for values in arrays.values()),
         "idx_bytes": indexes,
