@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom import manifest
+from spanloom.chat.blocks import SPLIT
 from spanloom.chat.records import OnError, transcript_files
 from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.errors import ConflictError, SpanloomError
@@ -152,11 +153,12 @@ def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
 def _claim(root: Path, work: Path, identity: dict[str, Any]) -> None:
     """Makes the held folder that of this very dataset and no other."""
     said = work / "build.json"
-    if said.is_file() and json.loads(said.read_bytes()) != identity:
+    published = [*(root / SPLIT).glob("shard_*"), *root.glob(manifest.PENDING_NAME)]
+    if published and said.is_file() and json.loads(said.read_bytes()) != identity:
         raise ConflictError(
             "the root holds an unfinished build with other options or another source",
             where=str(root),
-            remedy="run that one again to finish it, or give another --out",
+            remedy="run that one again to finish it, remove the root, or give another --out",
         )
     clear_temporaries(root)
     write_atomically(said, readable_json(identity))

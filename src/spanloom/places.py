@@ -276,17 +276,21 @@ def generate_chat(
 ) -> dict[str, Any]:
     """Conversations → transcripts, and the report of what does not fit."""
     with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as here:
-        result = generate_step.generate_chat(
-            source=_staged_records(here, source, CONVERSATION_SUFFIXES),
-            out=here.path(out),
-            tokenizer=_staged_chat_tokenizer(here, tokenizer),
-            rules=rules,
-            report=here.path(report) if report else None,
-            on_progress=on_progress,
-        )
-        here.publish_file(out)
-        if report:
-            here.publish_file(report, replace=True)
+        if report and is_uri(report):
+            here.path(report).unlink(missing_ok=True)  # of an earlier run in a scratch folder that was kept
+        try:
+            result = generate_step.generate_chat(
+                source=_staged_records(here, source, CONVERSATION_SUFFIXES),
+                out=here.path(out),
+                tokenizer=_staged_chat_tokenizer(here, tokenizer),
+                rules=rules,
+                report=here.path(report) if report else None,
+                on_progress=on_progress,
+            )
+            here.publish_file(out)
+        finally:  # where nothing fits, the report says why
+            if report and is_uri(report) and here.path(report).is_file():
+                here.publish_file(report, replace=True)
     return result
 
 

@@ -105,6 +105,7 @@ def test_the_counters_say_what_became_of_every_conversation() -> None:
         "conversations_written": 2,
         "conversations_skipped": {"control_string": 1, "no_pair": 2, "first_pair_too_long": 1},
         "conversations_shortened": 1,
+        "conversations_ended_early": 0,
         "pairs_written": 3,
         "pairs_dropped": 2,
         "messages_passed_over": 0,

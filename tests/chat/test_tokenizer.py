@@ -10,7 +10,7 @@ import openai_harmony
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from spanloom.chat.markers import CONTROL_STRINGS, find_markers
 from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
@@ -199,3 +199,15 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     (tmp_path / "o200k_base.tiktoken").write_text("YQ== 0\n")
     with pytest.raises(TokenizerError, match="truncated, or another file"):
         load_tokenizer(tmp_path)
+
+
+def test_markers_that_other_text_can_become_are_refused(tmp_path: Path) -> None:
+    loose = byte_level(())
+    loose.normalizer = normalizers.Lowercase()
+    loose.add_special_tokens([AddedToken(name, special=True, normalized=True) for name in CONTROL_STRINGS])
+    with pytest.raises(ChatError, match=r"(?s)normalized text.*<\|END\|>|<\|END\|>.*normalized text"):
+        load_tokenizer(save(tmp_path / "loose.json", loose))
+    strict = byte_level()
+    strict.normalizer = normalizers.Lowercase()
+    tokenizer = load_tokenizer(save(tmp_path / "strict.json", strict))
+    assert tokenizer.markers.end not in tokenizer.encode(["<|end|>"]).tokens.tolist()

@@ -88,3 +88,35 @@ def test_the_command_says_what_it_did_and_what_is_wrong(
     run = cli("chat", "generate", "--input", source, "--out", tmp_path / "t.txt", "--on-error", "raise")
     assert run.returncode == 1
     assert "line 3, message 0" in run.stderr
+
+
+@pytest.mark.parametrize("taken", ["source", "out"])
+def test_a_report_takes_nobodys_place(source: Path, tmp_path: Path, taken: str) -> None:
+    out = tmp_path / "out.jsonl"
+    before = source.read_bytes()
+    with pytest.raises(ChatError, match="the report would take the place"):
+        generate_chat(source=source, out=out, rules=GeneratorRules(), report=source if taken == "source" else out)
+    assert source.read_bytes() == before
+    assert not out.exists()
+
+
+def test_where_nothing_fits_the_report_says_why(source: Path, tmp_path: Path) -> None:
+    out, report = tmp_path / "out.jsonl", tmp_path / "report.json"
+    with pytest.raises(ChatError, match="--context-len"):
+        generate_chat(source=source, out=out, rules=GeneratorRules(context_len=2), report=report)
+    said = json.loads(report.read_text())
+    assert said["output"] is None
+    assert said["conversations_skipped"] == {"control_string": 1, "first_pair_too_long": 2}
+    assert not out.exists()
+
+
+def test_a_conversation_that_ends_at_a_user_without_an_answer_is_counted(tmp_path: Path) -> None:
+    source, out = tmp_path / "chats.jsonl", tmp_path / "out.jsonl"
+    pair = [message("user", "One?"), message("assistant", "One.")]
+    cut = [*pair, message("user", "Two?"), message("tool", "2"), *pair]
+    whole = [*pair, *pair]
+    source.write_text("".join(json.dumps(one) + "\n" for one in (cut, whole)))
+    done = generate_chat(source=source, out=out, rules=GeneratorRules())
+    assert (done["conversations_written"], done["pairs_written"], done["conversations_ended_early"]) == (2, 3, 1)
+    (example,) = done["examples"]["unanswered_user"]
+    assert (example["message"], example["followed_by"]) == (2, "tool")

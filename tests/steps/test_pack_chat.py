@@ -168,3 +168,15 @@ def test_the_counts_of_the_manifest_add_up(tmp_path: Path) -> None:
         assert came == tokens + counts["tokens_given_up"] + counts["dropped_tokens"] + counts["tail_tokens"]
         assert counts["tokens_given_up"]
         assert counts["injected_tokens"]
+
+
+def test_what_failed_before_it_wrote_anything_may_be_run_with_other_options(tmp_path: Path) -> None:
+    with pytest.raises(SpanloomError, match="no block of 4,096"):
+        packed(tmp_path, [transcript()], block_size=4096, shards=1)
+    result = packed(tmp_path, [transcript()], block_size=8, shards=1)
+    assert result.report.clean
+
+
+def test_where_no_record_is_text_that_is_what_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SpanloomError, match="all 2 records were skipped"):
+        packed(tmp_path, [None, None], on_error="skip")

@@ -37,6 +37,7 @@ class Skip(StrEnum):
     NO_PAIR = "no_pair"
     FIRST_PAIR_TOO_LONG = "first_pair_too_long"
     LATER_PAIR_TOO_LONG = "later_pair_too_long"
+    UNANSWERED_USER = "unanswered_user"
     UNREADABLE = "unreadable"
 
 
@@ -50,6 +51,7 @@ class GeneratorCounts:
     pairs_written: int = 0
     pairs_dropped: int = 0
     shortened: int = 0
+    ended_early: int = 0
     messages_passed_over: int = 0
     examples: dict[Skip, list[dict[str, Any]]] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ class GeneratorCounts:
             "conversations_written": self.written,
             "conversations_skipped": {reason.value: self.skipped[reason] for reason in Skip if reason in self.skipped},
             "conversations_shortened": self.shortened,
+            "conversations_ended_early": self.ended_early,
             "pairs_written": self.pairs_written,
             "pairs_dropped": self.pairs_dropped,
             "messages_passed_over": self.messages_passed_over,
@@ -156,7 +159,7 @@ def _walk(conversation: Conversation, line_based: bool, raising: bool, counts: G
             raise ChatError(
                 f"a text holds the control string {control}, which would be read as structure",
                 where=place + (f", id {conversation.id}" if conversation.id is not None else ""),
-                remedy="take it out of the text, or skip such conversations",
+                remedy="take it out of the text, or skip and count such conversations with --on-error skip",
             )
         counts.skip(Skip.CONTROL_STRING, **named, message=number, found=control)
         return []
@@ -172,6 +175,10 @@ def _walk(conversation: Conversation, line_based: bool, raising: bool, counts: G
             number += 1
             continue
         if number + 1 == len(messages) or _role(messages[number + 1]) != ASSISTANT:
+            if pairs:  # what comes after is lost with it
+                counts.ended_early += 1
+                after = messages[number + 1].role if number + 1 < len(messages) else None
+                counts.note(Skip.UNANSWERED_USER, **named, message=number, followed_by=after)
             break
         answer = messages[number + 1]
         pair = _span(USER, message.text, line_based) + _span(ASSISTANT, answer.text, line_based)

@@ -76,7 +76,8 @@ def json_lines(path: Path, unreadable: OnUnreadable = stop) -> Iterator[tuple[st
         try:
             value = orjson.loads(line)
         except orjson.JSONDecodeError as fault:
-            unreadable(ChatError(f"the line is not JSON: {fault}", where=where, remedy="mend it, or skip such lines"))
+            remedy = "mend it, or skip and count such lines with --on-error skip"
+            unreadable(ChatError(f"the line is not JSON: {fault}", where=where, remedy=remedy))
             continue
         yield where, value
 

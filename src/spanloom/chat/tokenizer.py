@@ -175,6 +175,14 @@ class _Json:
                 f"control strings share an id with a piece of text: {', '.join(shared)}",
                 remedy="give the control strings ids of their own",
             )
+        added = tokenizer.get_added_tokens_decoder()
+        if tokenizer.normalizer is not None and (
+            loose := [names[token] for token in sorted(set(names) & set(added)) if added[token].normalized]
+        ):
+            raise ChatError(
+                f"the tokenizer looks for {', '.join(loose)} in normalized text, where other text can become them",
+                remedy='say "normalized": false of these added_tokens in its file',
+            )
         # An id in the vocabulary is not enough: text must come out as it, also between letters.
         torn = []
         for control in CONTROL_STRINGS:

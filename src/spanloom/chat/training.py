@@ -30,7 +30,7 @@ from spanloom.chat.masks import IGNORED
 from spanloom.chat.sources import find_files
 from spanloom.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.chat.transcripts import SUFFIXES
-from spanloom.errors import EXIT_FAILURE, ChatError, ConflictError, SpanloomError
+from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ChatError, ConflictError, SpanloomError
 from spanloom.megatron import checkpoint
 from spanloom.megatron.learning_rate import learning_rate_at
 from spanloom.megatron.trainlog import LOG_NAME, Record, read_log
@@ -331,6 +331,9 @@ def main(arguments: list[str] | None = None) -> int:
                 print(_WHAT_COUNTS[post_training], flush=True)
             spec = data_spec(data["input"], tokenizer, dataset)
             train(options, dataset, vocab_size=tokenizer.vocab_size, spec=spec)
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on from the last checkpoint", file=sys.stderr)
+        return EXIT_INTERRUPTED
     except SpanloomError as error:
         # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
         print(f"error: {error}", file=sys.stderr)
@@ -377,7 +380,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         f"checkpoint's; {WARMUP_VARIABLE} sets it too",
     )
     flag("shuffle", 10_000, "records held to draw from; 0 keeps their order")
-    flag("batch-size", 8, "blocks in a step, of each rank")
+    flag("batch-size", 2, "blocks in a step, of each rank; with o200k a block of 256 takes 0.6 GB")
     flag("learning-rate", 1e-3, "peak; it rises over the warm-up and falls along a cosine to a tenth")
     flag("weight-decay", 0.1, "AdamW's")
     flag("clip", 1.0, "gradients are scaled down to this norm; 0 for not at all")

@@ -99,7 +99,10 @@ def generate(
         return
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["conversations_skipped"].items()) or "none"
     print(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
-    print(f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs)")
+    print(
+        f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs); "
+        f"ended at a user without an answer: {done['conversations_ended_early']:,}"
+    )
 
 
 @chat_app.command("pack")

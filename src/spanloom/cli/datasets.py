@@ -193,6 +193,8 @@ def validate(
         print_json({**result, "root": root, "manifest": result["manifest"] and f"{root.rstrip('/')}/manifest.json"})
     else:
         Console().print(findings_text(report), soft_wrap=True, highlight=False)
+        if report.clean and result["manifest"] is None:
+            print("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
     exit_by(report)
 
 

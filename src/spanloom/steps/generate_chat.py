@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from spanloom.chat.conversations import SUFFIXES, Conversation, read_conversations
-from spanloom.chat.generate import GeneratorCounts, generate
+from spanloom.chat.generate import GeneratorCounts, Skip, generate
 from spanloom.chat.sources import find_files
 from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.chat.transcripts import TranscriptWriter, is_line_based
@@ -47,8 +47,31 @@ def generate_chat(
     inputs = [
         {"path": _name(file, source), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files
     ]
+    if report is not None and report.resolve() in {path.resolve() for path in (out, *files)}:
+        raise ChatError(
+            "the report would take the place of the conversations or of the transcripts",
+            where=str(report),
+            remedy="give another --report",
+        )
     loaded = load_tokenizer(tokenizer)
     counts = GeneratorCounts()
+
+    def told(output: dict[str, Any] | None) -> dict[str, Any]:
+        """What is to be said of the run, also in the report."""
+        done = {
+            "output": output,
+            "context_len": rules.context_len,
+            "on_error": rules.on_error,
+            "line_based": is_line_based(out),
+            "tokenizer": loaded.as_dict(),
+            "git_sha": git_sha(),
+            **counts.as_dict(),
+            "inputs": inputs,
+        }
+        if report is not None:
+            write_atomically(report, readable_json(done))
+        return done
+
     with TranscriptWriter(out) as writer:
         transcripts = generate(
             _read(source, rules, counts, on_progress),
@@ -60,28 +83,16 @@ def generate_chat(
         )
         for text in transcripts:
             writer.write(text)
-        found = counts.as_dict()
         if not counts.written:
-            skipped = ", ".join(f"{count} {reason}" for reason, count in found["conversations_skipped"].items())
+            told(None)
+            skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.skipped.items())
+            too_long = Skip.FIRST_PAIR_TOO_LONG in counts.skipped
             raise ChatError(
                 f"no conversation gives a transcript ({counts.read} read; {skipped or 'there are none'})",
                 where=str(source),
-                remedy="look at the conversations, or allow a longer context",
+                remedy="allow a longer --context-len" if too_long else "look at the conversations, and at --report",
             )
-        output = writer.publish()
-    done = {
-        "output": output,
-        "context_len": rules.context_len,
-        "on_error": rules.on_error,
-        "line_based": is_line_based(out),
-        "tokenizer": loaded.as_dict(),
-        "git_sha": git_sha(),
-        **found,
-        "inputs": inputs,
-    }
-    if report is not None:
-        write_atomically(report, readable_json(done))
-    return done
+        return told(writer.publish())
 
 
 def _read(

@@ -182,11 +182,16 @@ def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: P
         )
     if not any(shard.packer.counts.blocks for shard in shards):
         tokens = sum(shard.packer.counts.tokens_in for shard in shards)
+        if not tokens:
+            skipped = sum(shard.rows_read for shard in shards)
+            raise ChatError(f"all {skipped:,} records were skipped: none is text", where=str(transcripts))
         raise ChatError(
             f"{tokens:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
             + ("" if rules.keep_lossless else " that carries loss"),
             where=str(transcripts),
-            remedy="take a smaller --block-size, fewer --shards, or --pad-tail",
+            remedy="take a smaller --block-size"
+            + (", fewer --shards" if rules.shards > 1 else "")
+            + (", or --pad-tail" if rules.keep_lossless else ", or --keep-lossless"),
         )
 
 
