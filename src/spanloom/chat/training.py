@@ -55,7 +55,7 @@ class Options:
     """The flags that `train` heeds; `--help` says what each means."""
 
     output: Path
-    batch_size: int = 8
+    batch_size: int = 2
     warmup_pct: float = 0.05
     learning_rate: float = 1e-3
     weight_decay: float = 0.1
