@@ -79,13 +79,16 @@ def measure_real(
 
 
 def summary(trials: list[Trial]) -> dict[str, Any]:
-    """Medians over the repeats: stages of a worker, steps (marginal), writing, validation, start-up."""
+    """By the fastest of the repeats, as in `speed.summary`: stages of a worker, steps (marginal), validation, start-up.
+
+    Writing is held against `tofile` within each repeat: medians.
+    """
     lines = {kind: [trial["lines"] for trial in trials if trial["kind"] == kind] for kind in WORKER_KINDS}
     worker = [
         {
             **{key: value for key, value in same[0].items() if key != "seconds"},
-            "seconds": median(line["seconds"] for line in same),
-            "rate": median(line["tokens"] / line["seconds"] for line in same),
+            "seconds": min(line["seconds"] for line in same),
+            "rate": max(line["tokens"] / line["seconds"] for line in same),
         }
         for same in zip(*lines["worker"], strict=True)
     ]
@@ -107,20 +110,22 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
         "writing": writing,
         "write": _write_rates(lines["writing"]),
         "bytes": [line for line in lines["steps"][0] if line["stage"] == "bytes"],
-        "worker_startup": median(run[0]["seconds"] for run in lines["startup"]),
-        "reader_import": median(run[0]["seconds"] for run in lines["validation"]),
+        "worker_startup": min(run[0]["seconds"] for run in lines["startup"]),
+        "reader_import": min(run[0]["seconds"] for run in lines["validation"]),
     }
 
 
 def _marginal(runs: list[list[dict[str, Any]]], stage: str, amount: str) -> dict[str, float]:
-    """Of a stage that was measured at both sizes: medians of the rate between them and of what it costs at none."""
-    pairs = [_sizes(run, stage) for run in runs]
-    rates = [marginal(small[amount], small["seconds"], big[amount], big["seconds"]) for small, big in pairs]
-    fixed = [small["seconds"] - small[amount] / rate for (small, _), rate in zip(pairs, rates, strict=True)]
+    """Of a stage that was measured at both sizes, by the fastest run at each: the rate between them, and what it costs
+    at none."""
+    small, big = (
+        min(lines, key=lambda line: line["seconds"]) for lines in zip(*(_sizes(r, stage) for r in runs), strict=True)
+    )
+    rate = marginal(small[amount], small["seconds"], big[amount], big["seconds"])
     return {
-        "rate": median(rates),
-        "fixed": median(fixed),
-        "whole_rate": median(b[amount] / b["seconds"] for _, b in pairs),
+        "rate": rate,
+        "fixed": small["seconds"] - small[amount] / rate,
+        "whole_rate": big[amount] / big["seconds"],
     }
 
 
