@@ -111,6 +111,7 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
         "write": _write_rates(lines["writing"]),
         "bytes": [line for line in lines["steps"][0] if line["stage"] == "bytes"],
         "worker_startup": min(run[0]["seconds"] for run in lines["startup"]),
+        "worker_startups": [run[0]["seconds"] for run in lines["startup"]],
         "reader_import": min(run[0]["seconds"] for run in lines["validation"]),
     }
 
@@ -124,6 +125,9 @@ def _marginal(runs: list[list[dict[str, Any]]], stage: str, amount: str) -> dict
     rate = marginal(small[amount], small["seconds"], big[amount], big["seconds"])
     return {
         "rate": rate,
+        "rates": [
+            marginal(s[amount], s["seconds"], b[amount], b["seconds"]) for s, b in (_sizes(r, stage) for r in runs)
+        ],
         "fixed": small["seconds"] - small[amount] / rate,
         "whole_rate": big[amount] / big["seconds"],
     }

@@ -53,6 +53,25 @@ def test_a_route_is_measured_by_its_fastest_run_of_each_size() -> None:
     assert (built["rows"], built["runs"], built["parent_peak"], built["torch_in_worker"]) == ([10, 40], 2, 1, None)
 
 
+def test_a_bar_goes_by_every_run_not_by_the_fastest_of_each_size() -> None:
+    def run(repeat: int, route: str, small: float, big: float) -> list[Trial]:
+        return [
+            trial(route, repeat, tokens, took, render=took, split=0.0, write=0.0)
+            for tokens, took in ((100, small), (400, big))
+        ]
+
+    two = "build --workers 2"
+    trials = [
+        *(*run(0, PLAIN, 60, 240), *run(0, "build --workers 1", 2, 6), *run(0, two, 3, 6)),  # 4 s against 3 s
+        *(*run(1, PLAIN, 60, 240), *run(1, "build --workers 1", 2, 6), *run(1, two, 4, 5.5)),  # 4 s against 1.5 s
+    ]
+    found = {what: met for what, _, _, met in bars._speed(trials)}
+    assert found["2 workers of 1, whole build"] == "open"
+    assert found["whole build, 1 worker, of plain"] == "yes"
+    found = {what: met for what, _, _, met in bars._speed([one for one in trials if one.repeat == 0])}
+    assert found["2 workers of 1, whole build"] == "no"
+
+
 def test_a_route_measured_apart_is_held_against_the_plain_one() -> None:
     trials = [trial(PLAIN, 0, 100, 1.0), trial(PLAIN, 0, 400, 4.0)]
     trials += [trial("elsewhere", 7, 100, 1.0), trial("elsewhere", 7, 400, 2.0)]
