@@ -236,7 +236,9 @@ BAD_ROWS: dict[str, BadRow] = {
         assistant(channel="final", content=" " * 1_000_000), "renderer_refused", "openai-harmony panicked: .+"
     ),
     # bytes
-    "messages not UTF-8": BadRow({"messages_json": b'{"messages": ["\xff"]}'}, "not_utf8", NOT_UTF8),
+    "messages not UTF-8": BadRow(
+        {"messages_json": b'{"messages": ["\xff"]}'}, "not_utf8", "messages_json is not UTF-8"
+    ),
     "id not UTF-8": BadRow({"synth_id": b"bad\xff", "metadata_json": None}, "not_utf8", NOT_UTF8, synth_id=None),
     "metadata not UTF-8": BadRow({"metadata_json": b'{"synth_id": "\xed\xa0\x80"}'}, "not_utf8", NOT_UTF8),
 }

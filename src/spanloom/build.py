@@ -281,7 +281,14 @@ def _validate(
 ) -> Report:
     documents = sum(split["sequences"] for split in written["content"]["totals"]["splits"].values())
     with progress.stage("validate"), progress.checking(validator.counters, documents):
-        future = validator.pool.submit(_validate_here, root, source=options.source, deep=options.deep, tokenizer=asset)
+        future = validator.pool.submit(
+            _validate_here,
+            root,
+            source=options.source,
+            deep=options.deep,
+            tokenizer=asset,
+            workers=options.workers,
+        )
         report, seconds = validator.pool.result(future, "validation")
         conclude(root, report, seconds=seconds, report_file=root / REPORT_JSON, html_file=root / REPORT_HTML)
     return report

@@ -3,6 +3,7 @@
 In: facts about a dataset. Out: `Report`, which is clean or says where the dataset is wrong.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -54,6 +55,17 @@ class Report:
             self.found[finding.check] = self.found.get(finding.check, 0) + 1
             if self.found[finding.check] <= FINDINGS_KEPT_PER_CHECK:
                 self.findings.append(finding)
+
+    def include(self, other: "Report") -> None:
+        """Adds all that another report says, as if its checks had run here."""
+        for check, count in other.checked.items():
+            self.ran(check, count)
+        # Every finding it kept is counted as it is added, those beyond are counted here.
+        beyond = Counter(other.found)
+        beyond.subtract(finding.check for finding in other.findings)
+        self.add(other.findings)
+        for check, count in beyond.items():
+            self.found[check] += count
 
     def as_dict(self) -> dict[str, Any]:
         return {

@@ -6,7 +6,7 @@ nobody's; totals.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,6 @@ from typing import Any
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.storage import sha256_file
-
-HASHED_AT_ONCE = 4
-"""Files. More cores than that wait for the disk."""
 
 
 def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -47,13 +44,21 @@ def split_totals(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def check_inventory(root: Path, content: dict[str, Any]) -> Iterator[Finding]:
-    """Sizes and hashes of the listed files, files that are not listed, sums that do not add up."""
+def check_inventory(root: Path, content: dict[str, Any], threads: Executor | None = None) -> Iterator[Finding]:
+    """Sizes and hashes of the listed files, files that are not listed, sums that do not add up.
+
+    With `threads` the files are hashed there, from now on and not from the first finding asked for.
+    """
     listed = {file["path"]: file for file in listed_files(content)}
-    with ThreadPoolExecutor(HASHED_AT_ONCE) as threads:  # hashing holds no GIL
-        for fault in threads.map(partial(_fault, root), listed.values()):
-            if fault is not None:
-                yield fault
+    return _faults(
+        root, content, set(listed), (threads.map if threads else map)(partial(_fault, root), listed.values())
+    )
+
+
+def _faults(
+    root: Path, content: dict[str, Any], listed: set[str], of_files: Iterable[Finding | None]
+) -> Iterator[Finding]:
+    yield from filter(None, of_files)
     for folder in (*content["totals"]["splits"], "rejects"):
         for path in sorted((root / folder).glob("*")):
             # Folders are let be: Megatron keeps its index cache in one beside the data when not told otherwise.

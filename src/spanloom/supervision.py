@@ -130,10 +130,13 @@ def tokens_per_span(span_id: Flags, lengths: Lengths) -> npt.NDArray[np.int64]:
 
     Args: span_id uint8 [T]; lengths int32 [N], all ≥ 1. Returns int64 [N, 3], columns in the order of `SPAN_NAMES`.
     """
-    counts = np.zeros((lengths.size, len(SPAN_NAMES)), dtype=np.int64)
-    if lengths.size:
-        firsts = np.cumsum(lengths, dtype=np.int64) - lengths
-        for span in (SPAN_ANALYSIS, SPAN_FINAL):
-            counts[:, span] = np.add.reduceat(span_id == span, firsts, dtype=np.int64)
-        counts[:, SPAN_CONTEXT] = lengths - counts[:, 1:].sum(axis=1)
-    return counts
+    ends = np.cumsum(lengths, dtype=np.int64)
+    # Spans are long, so what is counted is runs of one span: where the span changes, or a document begins.
+    firsts = np.union1d(np.flatnonzero(span_id[1:] != span_id[:-1]) + 1, ends - lengths)
+    documents = np.searchsorted(ends, firsts, side="right")
+    counts = np.bincount(
+        documents * len(SPAN_NAMES) + span_id[firsts],
+        weights=np.diff(firsts, append=span_id.size),
+        minlength=lengths.size * len(SPAN_NAMES),
+    )
+    return counts.astype(np.int64).reshape(lengths.size, len(SPAN_NAMES))

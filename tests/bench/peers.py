@@ -113,7 +113,7 @@ def _prepare(source: Path, folder: Path, tokenizer: Path) -> dict[str, np.ndarra
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
             for part in plan_parts(groups):
                 for batch in read_rows(shard, part):
-                    texts = batch.columns["messages_json"]
+                    texts = batch.messages_json.to_pylist()
                     documents = renderer.render([parse_conversation(text) for text in texts]).documents
                     for document in np.split(documents.tokens, np.cumsum(documents.lengths)[:-1]):
                         assert document[-1] == EOD

@@ -81,7 +81,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     renderer.render([first])
     timed.seconds = 0.0
     clock = _Clock()
-    rows = tokens = size = audited = 0
+    rows = tokens = audited = 0
     for shard in open_source(source).shards:
         auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
         for number, part in enumerate(plan_parts(_group_rows(shard))):
@@ -104,7 +104,6 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
                     )
                     clock.lap("write rendered part")
                     rows, tokens = rows + len(batch), tokens + rendered.documents.tokens.size
-                    size += sum(len(text or "") for text in batch.columns["messages_json"])
                     clock.lap(None)
                 writer.commit({})
                 clock.lap("write rendered part")
@@ -119,7 +118,6 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
         "seconds": sum(clock.seconds[stage] for stage in (*order, "write rendered part")),
     } | {
         **amounts,
-        "json_characters": size,
         "audited": audited,
     }
 
@@ -222,10 +220,12 @@ def _first_row(tokenizer: Path) -> int:
 
 
 def _parse(batch: SourceRows) -> list[Conversation]:
-    texts = batch.columns["messages_json"]
     for synth_id, metadata in zip(batch.columns["synth_id"], batch.columns["metadata_json"], strict=True):
         row_id(synth_id, metadata)
-    return [parse_conversation(text, quotes) for text, quotes in zip(texts, count_quotes(texts), strict=True)]
+    texts = batch.messages_json.to_pylist()
+    return [
+        parse_conversation(text, quotes) for text, quotes in zip(texts, count_quotes(batch.messages_json), strict=True)
+    ]
 
 
 def _write(work: Path, size: str, root: Path) -> Iterator[Path]:

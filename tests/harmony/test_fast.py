@@ -1,6 +1,7 @@
 """The fast route gives the record route's bits, whatever the conversation; what it was not proven on it hands over."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from spanloom.harmony.audit import Auditor, audit_stride
 from spanloom.harmony.conversations import parse_conversation
 from spanloom.harmony.fast import LONGEST_TEXT, FastRenderer, derive_wrappers
 from spanloom.harmony.record import RenderedBatch, render_through_harmony
+from spanloom.o200k.encoder import EncodedTexts
 
 Messages = list[dict[str, Any]]
 
@@ -151,9 +153,12 @@ def test_the_stride_audits_the_share_asked_for_and_64_rows_at_least() -> None:
 def faulty(fast: FastRenderer, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     if where == "encoder":
         encode = fast._encoder.encode
-        monkeypatch.setattr(
-            fast._encoder, "encode", lambda texts: (e := encode(texts), e.tokens.__setitem__(slice(0, 1), 525))[0]
-        )
+
+        def wrong_at_the_first(texts: list[str]) -> EncodedTexts:
+            right = encode(texts)
+            return replace(right, tokens=np.concatenate([[525], right.tokens[1:]]).astype(np.int32))
+
+        monkeypatch.setattr(fast._encoder, "encode", wrong_at_the_first)
     else:
         wrapper = fast._wrappers["assistant", "analysis"]
         broken = fast_module.Wrapper(prefix=wrapper.prefix[::-1].copy(), closer=wrapper.closer, last=wrapper.last)

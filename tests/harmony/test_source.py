@@ -103,7 +103,7 @@ def test_batches_give_the_rows_of_each_part_back_in_order(tmp_path: Path) -> Non
             assert batch.first_row == len(read)
             assert len(batch) <= 256
             assert not batch.undecodable
-            assert set(batch.columns) == {"messages_json", "metadata_json", "synth_id", "language", "exercise"}
+            assert set(batch.columns) == {"metadata_json", "synth_id", "language", "exercise"}
             read += batch.columns["synth_id"]
     assert read == [f"id-{row}" for row in range(950)]
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +37,11 @@ def json_texts(draw: st.DrawFn, depth: int = 3) -> str:
             return "[" + f"{space},".join(draw(st.lists(json_texts(depth - 1), max_size=3))) + "]"
 
 
-def outcome(text: str, quotes: int | None = None) -> tuple[str, Any]:
+def as_column(texts: list[str | None]) -> pa.LargeBinaryArray:
+    return pa.array([None if text is None else text.encode() for text in texts], pa.large_binary())
+
+
+def outcome(text: str | bytes, quotes: int | None = None) -> tuple[str, Any]:
     try:
         return "value", strict_json.loads(text, quotes)
     except ValueError as fault:
@@ -80,28 +85,48 @@ def test_decides_as_the_standard_library_does(text: str) -> None:
 
 @given(st.lists(st.none() | json_texts() | TEXT, max_size=6))
 def test_counting_a_batch_at_once_decides_the_same(texts: list[str | None]) -> None:
-    counts = strict_json.count_quotes(texts)
+    counts = strict_json.count_quotes(as_column(texts))
     assert len(counts) == len(texts)
     for text, quotes in zip(texts, counts, strict=True):
-        if text is None:
-            assert quotes is None
-        else:
-            assert same(outcome(text, quotes), reference(text))
+        if text is not None:
+            assert same(outcome(text.encode(), quotes), reference(text))
+
+
+@given(st.lists(json_texts() | TEXT, min_size=2, max_size=6), st.data())
+def test_a_slice_of_a_batch_is_counted_as_its_own(texts: list[str], data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, len(texts)))
+    counts = strict_json.count_quotes(as_column(list(texts)).slice(first))
+    assert len(counts) == len(texts) - first
+    for text, quotes in zip(texts[first:], counts, strict=True):
+        assert same(outcome(text.encode(), quotes), reference(text))
+
+
+@given(st.tuples(json_texts(), st.binary(max_size=3), json_texts()))
+def test_bytes_are_text_or_refused(parts: tuple[str, bytes, str]) -> None:
+    raw = parts[0].encode() + parts[1] + parts[2].encode()
+    (quotes,) = strict_json.count_quotes(pa.array([raw], pa.large_binary()))
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        assert outcome(raw, quotes)[0] == "UnicodeDecodeError"
+    else:
+        assert same(outcome(raw, quotes), reference(text))
 
 
 @pytest.mark.parametrize(
     ("texts", "counts"),
     [
         (['{"a": "b"}'], [4]),
-        (['{"a": "\\""}', "[]", None], [4, 0, None]),
+        (['{"a": "\\""}', "[]", None], [4, 0, 0]),
         (['{"a": "x\\\\"}', '{"b": ""}'], [None, 4]),  # an escaped backslash, then the closing quote
-        (['{"a":\n1}', "[]"], [None, None]),  # a line feed between tokens
+        (['{"a":\n1}', "[]"], [2, 0]),  # a line feed between tokens
+        (["\\", '{"a": 1}'], [0, 2]),  # a text that is not JSON does not bear upon the next
         (['"', '"x"'], [1, 2]),
         ([], []),
     ],
 )
 def test_quotes_that_begin_or_end_a_string(texts: list[str | None], counts: list[int | None]) -> None:
-    assert strict_json.count_quotes(texts) == counts
+    assert strict_json.count_quotes(as_column(texts)) == counts
 
 
 def test_a_repeated_key_is_named_wherever_it_stands() -> None:

@@ -43,11 +43,11 @@ def row_id(synth_id: str | None, metadata_json: str | None) -> str:
     return found
 
 
-def parse_conversation(messages_json: str | None, quotes: int | None = None) -> Conversation:
+def parse_conversation(messages_json: str | bytes | None, quotes: int | None = None) -> Conversation:
     """`{"messages": [...]}` → a conversation whose structure the contract allows. `quotes`: see `strict_json.loads`.
 
-    Raises RowRefusedError: no text, not JSON, a key twice, no list, an empty list, a message that is no object,
-    an unknown role, an assistant message outside `analysis` and `final`, no assistant message.
+    Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, no list, an empty list, a message that is no
+    object, an unknown role, an assistant message outside `analysis` and `final`, no assistant message.
     """
     if messages_json is None:
         raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
@@ -86,13 +86,15 @@ def _metadata(text: str) -> dict[str, Any]:
     return value
 
 
-def _parsed(text: str, invalid: Reason, column: str, quotes: int | None = None) -> Any:
+def _parsed(text: str | bytes, invalid: Reason, column: str, quotes: int | None = None) -> Any:
     try:
         return strict_json.loads(text, quotes)
     except strict_json.RepeatedKeyError as fault:
         raise RowRefusedError(
             Reason.DUPLICATE_KEY, f"{column} holds the key {fault.key!r} twice in one object"
         ) from None
+    except UnicodeDecodeError:
+        raise RowRefusedError(Reason.NOT_UTF8, f"{column} is not UTF-8") from None
     except (ValueError, RecursionError) as fault:
         raise RowRefusedError(invalid, f"{column} is not JSON: {fault}") from None
 

@@ -1,6 +1,6 @@
 """The input contract `synth_harmony_v1`: a directory of Parquet shards and a manifest, opened, checked and read.
 
-In: a directory. Out: `Source` (what the manifest says, held against the files) and batches of rows as Python strings.
+In: a directory. Out: `Source` (what the manifest says, held against the files) and batches of rows.
 A fault of the manifest, a file or a column is a `SourceError` and always stops; faults of rows are found later.
 """
 
@@ -71,14 +71,19 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRows:
-    """A batch of consecutive rows, column by column; `first_row` counts from 0 in the shard."""
+    """A batch of consecutive rows; `first_row` counts from 0 in the shard.
+
+    `messages_json` is as it lies in the file, UTF-8 or not: most of a batch's bytes, which the parser takes as they
+    are. `columns`: the others. `undecodable`: rows of which one of these is not UTF-8.
+    """
 
     first_row: int
+    messages_json: pa.LargeBinaryArray
     columns: dict[str, list[str | None]]
     undecodable: frozenset[int]
 
     def __len__(self) -> int:
-        return len(self.columns["messages_json"])
+        return len(self.messages_json)
 
 
 def open_source(directory: Path, *, shards: int = EXPECTED_SHARDS, only: int | None = None) -> Source:
@@ -284,10 +289,11 @@ def read_rows(shard: Shard, part: Part) -> Iterator[SourceRows]:
         columns = _columns(file.schema_arrow)
         row, end = part.first_row, part.first_row + part.rows
         try:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, row_groups=list(part.row_groups), columns=columns):
+            groups = list(part.row_groups)
+            for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False):
                 if row >= end:
                     break
-                yield _as_strings(batch.slice(0, end - row), row)
+                yield _source_rows(batch.slice(0, end - row), row)
                 row += min(batch.num_rows, end - row)
         except (pa.ArrowInvalid, OSError) as fault:
             raise SourceError(
@@ -295,15 +301,20 @@ def read_rows(shard: Shard, part: Part) -> Iterator[SourceRows]:
             ) from None
 
 
-def _as_strings(batch: pa.RecordBatch, first_row: int) -> SourceRows:
+def _source_rows(batch: pa.RecordBatch, first_row: int) -> SourceRows:
     columns: dict[str, list[str | None]] = {}
     undecodable: set[int] = set()
     for name in batch.schema.names:
+        if name == "messages_json":
+            continue
         try:
             columns[name] = batch.column(name).to_pylist()
         except UnicodeDecodeError:  # Parquet readers do not check that strings are UTF-8
             columns[name] = [_decoded(value, index, undecodable) for index, value in enumerate(batch.column(name))]
-    return SourceRows(first_row=first_row, columns=columns, undecodable=frozenset(undecodable))
+    messages_json = batch.column("messages_json").cast(pa.large_binary())
+    return SourceRows(
+        first_row=first_row, messages_json=messages_json, columns=columns, undecodable=frozenset(undecodable)
+    )
 
 
 def _decoded(value: pa.Scalar, index: int, undecodable: set[int]) -> str | None:

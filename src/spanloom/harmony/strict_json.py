@@ -9,11 +9,11 @@ again by the standard library, slowly, which then decides and says what is wrong
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 import orjson
+import pyarrow as pa
 
 
 class RepeatedKeyError(ValueError):
@@ -24,37 +24,44 @@ class RepeatedKeyError(ValueError):
         self.key = key
 
 
-def loads(text: str, quotes: int | None = None) -> Any:
-    """The value of a JSON text. Raises RepeatedKeyError, ValueError (not JSON) or RecursionError (nested too deep).
+def loads(text: str | bytes, quotes: int | None = None) -> Any:
+    """The value of a JSON text. Raises RepeatedKeyError, UnicodeDecodeError (bytes that are not UTF-8), ValueError (not
+    JSON) or RecursionError (nested too deep).
 
     `quotes`: those of the text that begin or end a string, where `count_quotes` has counted them already.
     """
     try:
         value = orjson.loads(text)
-        if 2 * _strings(value) == (_quotes(text) if quotes is None else quotes):
+        if 2 * _strings(value) == (_quotes(_decoded(text)) if quotes is None else quotes):
             return value
     except (ValueError, RecursionError):
         pass
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    return json.loads(_decoded(text), object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
-def count_quotes(texts: Sequence[str | None]) -> list[int | None]:
+def count_quotes(texts: pa.LargeBinaryArray) -> list[int | None]:
     """How many quotes of each text begin or end a string (all but the escaped ones), counted over all texts at once.
 
-    None where that takes a closer look: no text, or an escaped backslash before a quote.
+    None where that takes a closer look: an escaped backslash before a quote.
     """
-    raw = b"\n".join([b"" if text is None else text.encode("utf-8", "surrogatepass") for text in texts])
-    flat = np.frombuffer(b"\n\n" + raw + b"\n", dtype=np.uint8)
+    if not len(texts):
+        return []
+    _, offsets, data = texts.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int64)[texts.offset :][: len(texts) + 1]
+    flat = np.frombuffer(data or b"", dtype=np.uint8)[bounds[0] : bounds[-1]]
+    bounds = bounds - bounds[0]
     at = np.flatnonzero(flat == ord('"'))
+    # What is before a text is of another one. No JSON object begins with a quote, or with a backslash and a quote.
     escaped = flat[at - 1] == ord("\\")
-    unclear = at[escaped & (flat[at - 2] == ord("\\"))]
-    ends = np.flatnonzero(flat == ord("\n"))[2:]
-    if ends.size != len(texts):  # a line feed between the tokens of some text
-        return [None] * len(texts)
-    counts = np.diff(np.searchsorted(at[~escaped], ends), prepend=0).tolist()
-    for row in np.unique(np.searchsorted(ends, unclear)).tolist():
+    unclear = at[escaped & (flat[np.maximum(at - 2, 0)] == ord("\\"))]
+    counts: list[int | None] = np.diff(np.searchsorted(at[~escaped], bounds)).tolist()
+    for row in np.unique(np.searchsorted(bounds, unclear, side="right") - 1).tolist():
         counts[row] = None
-    return [None if text is None else count for text, count in zip(texts, counts, strict=True)]
+    return counts
+
+
+def _decoded(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode()
 
 
 def _quotes(text: str) -> int:

@@ -62,24 +62,23 @@ def spans_from_wrappers(tokens: Tokens, lengths: Lengths) -> tuple[Flags, list[S
     ended = np.isin(tokens[np.maximum(closes - 1, 0)], CLOSERS)
     fault(closes[~ended] - 1, "a message does not end in <|end|>, <|return|> or <|call|>")
 
-    padded = np.append(tokens, np.int32(EOD))
-    roles = padded[opens + 1]
+    end = max(tokens.size - 1, 0)  # a special that is the last token of all stands for what should follow it: a fault
+    roles = tokens[np.minimum(opens + 1, end)]
     assistant = roles == ASSISTANT
     fault(
         opens[~assistant & ~np.isin(roles, list(CONTEXT_ROLES.values()))] + 1,
         "a role is none of system, developer, user, assistant",
     )
-    said = np.where(channels < bodies, padded[np.minimum(channels + 1, tokens.size)], -1)
+    said = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)
     labels = np.full(opens.size, SPAN_CONTEXT, dtype=np.uint8)
     labels[assistant & headed & (said == ANALYSIS)] = SPAN_ANALYSIS
     labels[assistant & headed & (said == FINAL)] = SPAN_FINAL
     fault(opens[assistant & headed & (labels == SPAN_CONTEXT)], "an assistant message is in neither analysis nor final")
 
-    # Painting by steps: +label where a message opens, -label where it closes, then a running sum.
-    steps = np.zeros(tokens.size + 1, dtype=np.int8)
-    np.add.at(steps, opens, labels.astype(np.int8))
-    np.subtract.at(steps, closes, labels.astype(np.int8))
-    return np.cumsum(steps[:-1], dtype=np.int8).astype(np.uint8), faults
+    # Nothing up to the first message, then in turns what a message is, and what comes between it and the next.
+    edges = np.concatenate([[0], np.column_stack([opens, closes]).reshape(-1), [tokens.size]])
+    painted = np.concatenate([[0], np.column_stack([labels, np.zeros_like(labels)]).reshape(-1)]).astype(np.uint8)
+    return np.repeat(painted, np.diff(edges)), faults
 
 
 def _first_after(marks: npt.NDArray[np.int64], opens: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:

@@ -59,12 +59,10 @@ def check_documents(documents: DiskDocuments) -> Iterator[Finding]:
     tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
     last = np.cumsum(lengths, dtype=np.int64) - 1
     yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != EOD])
-    inner = tokens == EOD
-    inner[last] = False
-    yield from documents.at("eod", "EOD inside a document", np.flatnonzero(inner))
-    yield from documents.at(
-        "ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", np.flatnonzero(tokens.view(np.uint32) >= VOCAB_SIZE)
-    )
+    high = np.flatnonzero(tokens.view(np.uint32) >= EOD)  # few of all tokens, and what is below 0 counts as high too
+    eods, ids = high[tokens[high] == EOD], tokens[high].view(np.uint32)
+    yield from documents.at("eod", "EOD inside a document", np.setdiff1d(eods, last, assume_unique=True))
+    yield from documents.at("ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", high[ids >= VOCAB_SIZE])
     yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span >= len(SPAN_NAMES)))
     yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
@@ -79,8 +77,13 @@ def check_documents(documents: DiskDocuments) -> Iterator[Finding]:
     yield from documents.at("span", "the span is not that of the next token's message", np.flatnonzero(labels != span))
 
 
-def check_rows(documents: DiskDocuments, rows: pa.Table, valid_fraction: float) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
+def check_rows(
+    documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], valid_fraction: float
+) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, and the split rule applied to each id.
+
+    `digests` uint64 [N]: those of the rows' ids, see `id_digests`.
+    """
     count = documents.lengths.size
     if rows.num_rows != count:
         yield documents.finding("rows", f"rows.parquet ends after {rows.num_rows} of these {count} documents", 0)
@@ -90,38 +93,52 @@ def check_rows(documents: DiskDocuments, rows: pa.Table, valid_fraction: float) 
         "sequence": np.arange(documents.first, documents.first + count),
         "tokens": documents.lengths,
     }
-    firsts = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
     for value, name in enumerate(SPAN_NAMES):
-        expected[f"{name}_tokens"] = np.add.reduceat(documents.span == value, firsts, dtype=np.int64)
+        expected[f"{name}_tokens"] = _tokens_of(documents, value)
     for name, values in expected.items():
         for at in np.flatnonzero(column[name] != values).tolist():
             yield documents.finding("rows", f"{name} is {column[name][at]}, the files say {values[at]}", at)
     for at in np.flatnonzero(np.diff(column["row"]) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
     threshold = _threshold(valid_fraction)
-    for at, synth_id in enumerate(rows.column("synth_id").to_pylist()):
-        if (wanted := _split(synth_id, threshold)) != documents.split:
-            yield documents.finding("split", f"{synth_id!r} belongs to {wanted}", at)
+    valid = digests < threshold if threshold < 2**64 else np.ones(digests.size, dtype=np.bool_)
+    for at in np.flatnonzero(valid != (documents.split == "valid")).tolist():
+        wanted = "valid" if valid[at] else "train"
+        yield documents.finding("split", f"{rows.column('synth_id')[at].as_py()!r} belongs to {wanted}", at)
 
 
 _TEXT = ("synth_id", "language", "exercise")
 
 
+def _tokens_of(documents: DiskDocuments, value: int) -> npt.NDArray[np.int64]:
+    """Tokens of each document whose span is `value`. Returns int64 [N].
+
+    Told by how many of them lie before each document's end; between two places where the span turns, that number grows
+    by one a token, or not at all.
+    """
+    inside = (documents.span == value).view(np.int8)
+    turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
+    before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
+    ends = np.cumsum(documents.lengths, dtype=np.int64)
+    found: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
+    return found
+
+
 def split_of(synth_id: str, valid_fraction: float) -> str:
     """The split rule as the contract words it, one id at a time."""
-    return _split(synth_id, _threshold(valid_fraction))
+    digest = int.from_bytes(blake2b(synth_id.encode("utf-8"), digest_size=8).digest(), "big")
+    return "valid" if digest < _threshold(valid_fraction) else "train"
+
+
+def id_digests(rows: pa.Table) -> npt.NDArray[np.uint64]:
+    """What the split rule goes by: the 64 bits of blake2b of each id, as numbers. Returns uint64 [N].
+
+    Two rows with one id have one digest: where both obey the rule, they stand in one split.
+    """
+    ids = rows["synth_id"].cast(pa.binary()).to_pylist()
+    joined = b"".join([blake2b(synth_id, digest_size=8).digest() for synth_id in ids])
+    return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
 
 def _threshold(valid_fraction: float) -> int:
     return int(Decimal(str(valid_fraction)) * 2**64)
-
-
-def _split(synth_id: str, threshold: int) -> str:
-    digest = int.from_bytes(blake2b(synth_id.encode("utf-8"), digest_size=8).digest(), "big")
-    return "valid" if digest < threshold else "train"
-
-
-def id_fingerprints(rows: pa.Table) -> npt.NDArray[Any]:
-    """16-byte hashes of the ids, as numpy byte strings (S16) that sort and compare."""
-    joined = b"".join(blake2b(synth_id.encode(), digest_size=16).digest() for synth_id in rows["synth_id"].to_pylist())
-    return np.frombuffer(joined, dtype="S16")

@@ -24,6 +24,7 @@ import warnings
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,7 @@ def open_indexed(prefix: Path) -> Any:
     return _indexed_dataset()(str(prefix), mmap=False)
 
 
+@cache
 def _indexed_dataset() -> Any:
     with warnings.catch_warnings():
         # megatron-core warns on import that Apex and TransformerEngine are missing; reading files needs neither.

@@ -18,7 +18,7 @@ from spanloom.supervision import Lengths, Tokens
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedTexts:
-    """`tokens` int32 [T], the texts' tokens end to end; `lengths` int32 [N], tokens of each."""
+    """`tokens` int32 [T], the texts' tokens end to end, not to be written to; `lengths` int32 [N], tokens of each."""
 
     tokens: Tokens
     lengths: Lengths
@@ -35,6 +35,6 @@ class Encoder:
         # What looks like a special token is text like any other: there are none, so none can be found.
         ids, offsets = self._tokenizer.encode_batch_flat(list(texts))
         return EncodedTexts(
-            tokens=np.frombuffer(ids, dtype="<u4").astype(np.int32),
+            tokens=np.frombuffer(ids, dtype=np.dtype("<i4")),  # unsigned, and far below where that makes a difference
             lengths=np.diff(np.frombuffer(offsets, dtype="<u8")).astype(np.int32),
         )

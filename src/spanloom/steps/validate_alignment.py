@@ -6,12 +6,17 @@ through openai-harmony; of packed chat it derives each block's loss mask and pac
 token by token. No code here rendered, packed, shifted or wrote any of it.
 """
 
+import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
+from itertools import islice, product
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +32,7 @@ from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
 from spanloom.harmony.source import open_source
 from spanloom.harmony.tokenizer import load_encoding
-from spanloom.harmony.verify import DiskDocuments, check_documents, check_rows, id_fingerprints
+from spanloom.harmony.verify import DiskDocuments, check_documents, check_rows, id_digests
 from spanloom.inventory import check_inventory, listed_files
 from spanloom.megatron.check import ParallelDatasets, open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
@@ -38,8 +43,15 @@ from spanloom.rows import RowsReader
 from spanloom.storage import sha256_file
 
 TOKENS_AT_ONCE = 1 << 20
+AT_ONCE = 4
+"""Files hashed and shards checked side by side, at most: more cores than that wait for the disk."""
 SPLIT_SAMPLE = 256
 """Source rows of each shard that the split rule is applied to again."""
+
+T = TypeVar("T")
+Digests = npt.NDArray[np.uint64]
+Shard = dict[str, Any]
+"""A shard as the manifest has it."""
 
 Progress = Callable[[int, int], None]
 """Called with the sequences checked so far, and the sequences there are."""
@@ -53,6 +65,7 @@ def validate_alignment(
     tokenizer: Path | None = None,
     report_file: Path | None = None,
     html_file: Path | None = None,
+    workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
@@ -60,7 +73,9 @@ def validate_alignment(
     The arguments are those of `validate_dataset` and `conclude`.
     """
     began = monotonic()
-    report = validate_dataset(root, source=source, deep=deep, tokenizer=tokenizer, on_progress=on_progress)
+    report = validate_dataset(
+        root, source=source, deep=deep, tokenizer=tokenizer, workers=workers, on_progress=on_progress
+    )
     conclude(root, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
     return report
 
@@ -92,6 +107,7 @@ def validate_dataset(
     source: Path | None = None,
     deep: int = 0,
     tokenizer: Path | None = None,
+    workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
     """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
@@ -99,22 +115,64 @@ def validate_dataset(
     With `source` (the `synth_harmony_v1` directory it was built from) the split rule is applied again to sampled source
     rows, and `deep` rows in all are rendered again by openai-harmony and compared token by token. With the transcripts
     that packed chat was built from, the first `deep` blocks of each shard are packed again and compared.
+    Hashes files and checks shards in up to `workers` threads (None: one for each core), never in more than `AT_ONCE`.
     Raises ManifestError when there is no manifest to hold the files against.
     """
     require_megatron()
     content = manifest.read_any(root)["content"]
-    report = Report()
+    report, beyond_files = Report(), Report()
     report.ran("inventory", sum(1 for _ in listed_files(content)))
-    report.add(check_inventory(root, content))
-    if content["family"] == PACKED_CHAT:
-        _check_blocks(report, root, content, on_progress)
-        if source is not None:
-            _check_transcripts(report, root, content, source, deep, tokenizer)
-        return report
-    readable = _check_files(report, root, content, on_progress)
-    if source is not None:
-        _check_source(report, root, content, readable, source, deep, tokenizer)
+    with ThreadPoolExecutor(min(workers or os.cpu_count() or 1, AT_ONCE)) as threads:
+        inventory = check_inventory(root, content, threads)
+        run = _Run(threads, content, on_progress)
+        try:
+            if content["family"] == PACKED_CHAT:
+                _check_blocks(beyond_files, root, content, run)
+                if source is not None:
+                    _check_transcripts(beyond_files, root, content, source, deep, tokenizer)
+            else:
+                readable = _check_files(beyond_files, root, content, run)
+                if source is not None:
+                    _check_source(beyond_files, root, content, readable, source, deep, tokenizer, run)
+            report.add(inventory)  # first: a file that is missing explains what follows from it
+            report.include(beyond_files)
+        except BaseException:
+            run.stopped.set()  # else leaving the block would wait for all shards
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
     return report
+
+
+class _Run:
+    """Shards checked side by side: how far they are together, and whether to go on."""
+
+    def __init__(self, threads: Executor, content: dict[str, Any], on_progress: Progress | None) -> None:
+        self.stopped = threading.Event()
+        self._threads, self._on_progress = threads, on_progress
+        self._sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
+        self._checked, self._lock = 0, threading.Lock()
+
+    def each(self, report: Report, shards: list[Shard], check: Callable[[Report, Shard], T]) -> list[T]:
+        """What `check` returns of each shard; what it reports is added in the order of the shards."""
+
+        def reported(shard: Shard) -> tuple[Report, T]:
+            own = Report()
+            return own, check(own, shard)
+
+        results = []
+        for own, result in self._threads.map(reported, shards):
+            report.include(own)
+            results.append(result)
+        return results
+
+    def checked(self, sequences: int) -> None:
+        """Counts sequences as checked. Raises CancelledError when nobody waits for the rest."""
+        if self.stopped.is_set():
+            raise CancelledError
+        with self._lock:
+            self._checked += sequences
+            if self._on_progress:
+                self._on_progress(self._checked, self._sequences)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,30 +185,29 @@ class _Opened:
     rows: RowsReader
 
 
-def _opened(report: Report, root: Path, content: dict[str, Any], split: str) -> Iterator[_Opened]:
-    """The shards of a split that can be read. None is kept open: Megatron maps each index.
+@contextmanager
+def _opened(report: Report, root: Path, content: dict[str, Any], split: str, shard: Shard) -> Iterator[_Opened | None]:
+    """A split of one shard; None when it is empty or cannot be read. It is not kept open: Megatron maps each index.
 
-    What is wrong around what the caller reads of each is added to the report: sequences against the manifest, rows
-    that go on behind them.
+    What is wrong around what the caller reads of it is added to the report: sequences against the manifest, rows that
+    go on behind them.
     """
-    for shard in content["shards"]:
-        number, counts = shard["shard"], shard["splits"][split]
-        if not counts["sequences"]:
-            continue
-        prefix = root / split / f"shard_{number:02d}"
-        names = {name: (prefix.with_name(f"{prefix.name}_{name}"), dtype) for name, dtype in content["arrays"].items()}
-        datasets = open_parallel(report, names, split=split, shard=number)
-        rows_file = prefix.with_name(f"{prefix.name}_rows.parquet")
-        if datasets is None or not rows_file.is_file():  # a missing file is in the report already
-            continue
-        if datasets.lengths.size != counts["sequences"]:
-            message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
-            report.add([Finding(check="manifest", message=message, split=split, shard=number)])
-        rows = RowsReader(rows_file)
-        yield _Opened(split=split, shard=number, datasets=datasets, rows=rows)
-        if rows.take(1).num_rows:
-            message = "rows.parquet goes on after the last document"
-            report.add([Finding(check="rows", message=message, split=split, shard=number)])
+    number, counts = shard["shard"], shard["splits"][split]
+    prefix = root / split / f"shard_{number:02d}"
+    names = {name: (prefix.with_name(f"{prefix.name}_{name}"), dtype) for name, dtype in content["arrays"].items()}
+    datasets = open_parallel(report, names, split=split, shard=number) if counts["sequences"] else None
+    rows_file = prefix.with_name(f"{prefix.name}_rows.parquet")
+    if datasets is None or not rows_file.is_file():  # a missing file is in the report already
+        yield None
+        return
+    if datasets.lengths.size != counts["sequences"]:
+        message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
+        report.add([Finding(check="manifest", message=message, split=split, shard=number)])
+    rows = RowsReader(rows_file)
+    yield _Opened(split=split, shard=number, datasets=datasets, rows=rows)
+    if rows.take(1).num_rows:
+        message = "rows.parquet goes on after the last document"
+        report.add([Finding(check="rows", message=message, split=split, shard=number)])
 
 
 def _check_span_tokens(report: Report, content: dict[str, Any], opened: _Opened, totals: npt.NDArray[np.int64]) -> None:
@@ -161,47 +218,60 @@ def _check_span_tokens(report: Report, content: dict[str, Any], opened: _Opened,
         report.add([Finding(check="manifest", message=message, split=opened.split, shard=opened.shard)])
 
 
-def _check_files(
-    report: Report, root: Path, content: dict[str, Any], on_progress: Progress | None
-) -> set[tuple[str, int]]:
+def _check_files(report: Report, root: Path, content: dict[str, Any], run: _Run) -> set[tuple[str, int]]:
     """Every document of every shard and split, valid first: its ids must not turn up in train.
 
     Returns the splits and shards that could be read.
     """
-    valid_fraction = content["split"]["valid_fraction"]
-    sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
-    checked = 0
     report.ran("documents", 0)
     report.ran("tokens", 0)
-    held_out = np.empty(0, dtype="S16")
+    numbers = [shard["shard"] for shard in content["shards"]]
+    held_out = np.empty(0, dtype=np.uint64)
     readable: set[tuple[str, int]] = set()
     for split in ("valid", "train"):
-        fingerprints: list[npt.NDArray[Any]] = []
-        for opened in _opened(report, root, content, split):
-            readable.add((split, opened.shard))
-            totals = np.zeros(len(content["span_names"]), dtype=np.int64)
-            for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
-                documents = DiskDocuments(split=split, shard=opened.shard, first=first, lengths=lengths, **arrays)
-                rows = opened.rows.take(lengths.size)
-                report.ran("documents", lengths.size)
-                report.ran("tokens", documents.tokens.size)
-                report.add(check_documents(documents))
-                report.add(check_rows(documents, rows, valid_fraction))
-                totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
-                found = id_fingerprints(rows)
-                if split == "valid":
-                    fingerprints.append(found)
-                elif (both := np.flatnonzero(_among(found, held_out))).size:
-                    report.add(
-                        documents.finding("disjoint", "this synth_id stands in valid too", at) for at in both.tolist()
-                    )
-                checked += lengths.size
-                if on_progress:
-                    on_progress(checked, sequences)
-            _check_span_tokens(report, content, opened, totals)
-        if split == "valid" and fingerprints:
-            held_out = np.sort(np.concatenate(fingerprints))
+        check = partial(_check_shard, root=root, content=content, split=split, held_out=held_out, run=run)
+        found = run.each(report, content["shards"], check)
+        readable |= {(split, number) for number, digests in zip(numbers, found, strict=True) if digests is not None}
+        if split == "valid":
+            held_out = np.sort(np.concatenate([held_out, *(digests for digests in found if digests is not None)]))
     return readable
+
+
+def _check_shard(
+    report: Report,
+    shard: Shard,
+    *,
+    root: Path,
+    content: dict[str, Any],
+    split: str,
+    held_out: Digests,
+    run: _Run,
+) -> Digests | None:
+    """Every document of a split of one shard. Returns the digests of the ids of valid, of another split none; None
+    when it cannot be read."""
+    valid_fraction = content["split"]["valid_fraction"]
+    totals = np.zeros(len(content["span_names"]), dtype=np.int64)
+    kept = [np.empty(0, dtype=np.uint64)]
+    with _opened(report, root, content, split, shard) as opened:
+        if opened is None:
+            return None
+        for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+            documents = DiskDocuments(split=split, shard=opened.shard, first=first, lengths=lengths, **arrays)
+            rows = opened.rows.take(lengths.size)
+            digests = id_digests(rows)
+            report.ran("documents", lengths.size)
+            report.ran("tokens", documents.tokens.size)
+            report.add(check_documents(documents))
+            report.add(check_rows(documents, rows, digests, valid_fraction))
+            totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
+            if split == "valid":
+                kept.append(digests)
+            else:
+                both = np.flatnonzero(_among(digests, held_out)).tolist()
+                report.add(documents.finding("disjoint", "this synth_id stands in valid too", at) for at in both)
+            run.checked(lengths.size)
+        _check_span_tokens(report, content, opened, totals)
+    return np.concatenate(kept)
 
 
 def _among(values: npt.NDArray[Any], ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -220,6 +290,7 @@ def _check_source(
     source: Path,
     deep: int,
     tokenizer: Path | None,
+    run: _Run,
 ) -> None:
     shards = content["shards"]
     given = open_source(source, shards=len(shards))
@@ -227,22 +298,23 @@ def _check_source(
         report.add([Finding(check="source", message="the dataset was built from another source", file=str(source))])
         return
     encoding = load_encoding(locate_asset(tokenizer)) if deep else None
-    for index, shard in enumerate(shards):
-        number = shard["shard"]
-        share = deep // len(shards) + (index < deep % len(shards))
+    shares = {shard["shard"]: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
 
-        def read_document(split: str, sequence: int, number: int = number) -> dict[str, npt.NDArray[Any]]:
+    def check(own: Report, shard: Shard) -> None:
+        number, rows_read = shard["shard"], shard["rows_read"]
+
+        def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]]:
             return {
                 name: open_indexed(root / split / f"shard_{number:02d}_{name}").get(sequence) for name in ARRAY_DTYPES
             }
 
-        sampled = min(max(SPLIT_SAMPLE, share), shard["rows_read"])
-        report.ran("source rows", sampled)
-        report.ran("rows rendered again", min(share, sampled))
-        report.add(
+        sampled = min(max(SPLIT_SAMPLE, shares[number]), rows_read)
+        own.ran("source rows", sampled)
+        own.ran("rows rendered again", min(shares[number], sampled))
+        own.add(
             check_sample(
                 shard=given.shards[number],
-                rows_read=shard["rows_read"],
+                rows_read=rows_read,
                 root=root,
                 splits={
                     split: root / split / f"shard_{number:02d}_rows.parquet"
@@ -252,53 +324,58 @@ def _check_source(
                 rejected=shard["rejects_file"] and Path(shard["rejects_file"]["path"]),
                 valid_fraction=content["split"]["valid_fraction"],
                 count=SPLIT_SAMPLE,
-                deep=share,
+                deep=shares[number],
                 encoding=encoding,
                 read_document=read_document,
             )
         )
 
+    run.each(report, shards, check)
 
-def _check_blocks(report: Report, root: Path, content: dict[str, Any], on_progress: Progress | None) -> None:
+
+def _check_blocks(report: Report, root: Path, content: dict[str, Any], run: _Run) -> None:
     """Every block of every shard of packed chat, and the counts of the packing."""
-    rules = packed.Rules.of(content)
-    sequences = sum(split["sequences"] for split in content["totals"]["splits"].values())
-    checked = 0
     report.ran("documents", 0)
     report.ran("tokens", 0)
     for split in content["totals"]["splits"]:
-        for opened in _opened(report, root, content, split):
-            lengths = opened.datasets.lengths
-            if (other := np.flatnonzero(lengths != rules.block_size)).size:
-                message = f"{lengths[other[0]]} tokens, blocks have {rules.block_size}"
-                place = {"split": split, "shard": opened.shard, "sequence": int(other[0])}
-                report.add([Finding(check="block_size", message=message, **place)])
-                continue  # what is no block cannot be looked at as one
-            totals = np.zeros(len(content["span_names"]), dtype=np.int64)
-            found = dict.fromkeys(("blocks", "injected_tokens", "padding_tokens", "lossless_blocks"), 0)
-            for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
-                rows = opened.rows.take(lengths.size)
-                if rows.num_rows != lengths.size:
-                    message = f"rows.parquet ends after {rows.num_rows} of these {lengths.size} blocks"
-                    report.add(
-                        [Finding(check="rows", message=message, split=split, shard=opened.shard, sequence=first)]
-                    )
-                    break
-                blocks = _blocks(opened, first, arrays, rows, rules)
-                report.ran("documents", lengths.size)
-                report.ran("tokens", blocks.tokens.size)
-                report.add(packed.check_blocks(blocks, rules))
-                report.add(packed.check_rows(blocks, rows, rules))
-                totals += np.bincount(blocks.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
-                found["blocks"] += lengths.size
-                found["injected_tokens"] += int(blocks.injected.sum())
-                found["padding_tokens"] += int(blocks.padding.sum())
-                found["lossless_blocks"] += int((~blocks.lossmask.any(axis=1)).sum())
-                checked += lengths.size
-                if on_progress:
-                    on_progress(checked, sequences)
-            _check_span_tokens(report, content, opened, totals)
-            _check_packing(report, content, opened, found, rules)
+        run.each(report, content["shards"], partial(_check_blocks_of, root=root, content=content, split=split, run=run))
+
+
+def _check_blocks_of(
+    report: Report, shard: Shard, *, root: Path, content: dict[str, Any], split: str, run: _Run
+) -> None:
+    number, rules = shard["shard"], packed.Rules.of(content)
+    with _opened(report, root, content, split, shard) as opened:
+        if opened is None:
+            return
+        lengths = opened.datasets.lengths
+        if (other := np.flatnonzero(lengths != rules.block_size)).size:
+            message = f"{lengths[other[0]]} tokens, blocks have {rules.block_size}"
+            report.add(
+                [Finding(check="block_size", message=message, split=split, shard=number, sequence=int(other[0]))]
+            )
+            return  # what is no block cannot be looked at as one
+        totals = np.zeros(len(content["span_names"]), dtype=np.int64)
+        found = dict.fromkeys(("blocks", "injected_tokens", "padding_tokens", "lossless_blocks"), 0)
+        for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+            rows = opened.rows.take(lengths.size)
+            if rows.num_rows != lengths.size:
+                message = f"rows.parquet ends after {rows.num_rows} of these {lengths.size} blocks"
+                report.add([Finding(check="rows", message=message, split=split, shard=number, sequence=first)])
+                break
+            blocks = _blocks(opened, first, arrays, rows, rules)
+            report.ran("documents", lengths.size)
+            report.ran("tokens", blocks.tokens.size)
+            report.add(packed.check_blocks(blocks, rules))
+            report.add(packed.check_rows(blocks, rows, rules))
+            totals += np.bincount(blocks.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
+            found["blocks"] += lengths.size
+            found["injected_tokens"] += int(blocks.injected.sum())
+            found["padding_tokens"] += int(blocks.padding.sum())
+            found["lossless_blocks"] += int((~blocks.lossmask.any(axis=1)).sum())
+            run.checked(lengths.size)
+        _check_span_tokens(report, content, opened, totals)
+        _check_packing(report, content, opened, found, rules)
 
 
 def _blocks(
@@ -343,9 +420,10 @@ def _check_transcripts(
     rules = packed.Rules.of(content)
     encode = _encoding_of(content, tokenizer)
     shards = len(content["shards"])
-    for split in content["totals"]["splits"]:
-        for opened in _opened(Report(), root, content, split):  # what is wrong with the files is in the report already
-            if (opened.datasets.lengths != rules.block_size).any():
+    for split, shard in product(content["totals"]["splits"], content["shards"]):
+        # What is wrong with the files is in the report already.
+        with _opened(Report(), root, content, split, shard) as opened:
+            if opened is None or (opened.datasets.lengths != rules.block_size).any():
                 continue
             count = min(deep, opened.datasets.lengths.size)
             rows = opened.rows.take(count)
