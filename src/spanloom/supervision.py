@@ -131,8 +131,8 @@ def tokens_per_span(span_id: Flags, lengths: Lengths) -> npt.NDArray[np.int64]:
     Args: span_id uint8 [T]; lengths int32 [N], all ≥ 1. Returns int64 [N, 3], columns in the order of `SPAN_NAMES`.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    # Spans are long, so what is counted is runs of one span: where the span changes, or a document begins.
-    firsts = np.union1d(np.flatnonzero(span_id[1:] != span_id[:-1]) + 1, ends - lengths)
+    # Spans are long, so what is counted is runs of one span: from where it changes, or where a document begins.
+    firsts = np.sort(np.concatenate([np.flatnonzero(span_id[1:] != span_id[:-1]) + 1, ends - lengths]))
     documents = np.searchsorted(ends, firsts, side="right")
     counts = np.bincount(
         documents * len(SPAN_NAMES) + span_id[firsts],
