@@ -11,11 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sources
 from spanloom import manifest
 from spanloom.build import BuildOptions, build
-from spanloom.findings import Report
+from spanloom.findings import Finding, Report
+from spanloom.harmony.verify import DiskDocuments, _tokens_of
 from spanloom.steps.validate_alignment import validate_alignment, validate_dataset
 
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
@@ -89,6 +92,82 @@ def test_an_undamaged_dataset_is_clean_and_every_check_saw_something(root: Path,
     assert report.checked["source rows"] == 60
     assert report.checked["tokens"] > 60 * 20
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before, "validation writes nothing"
+
+
+def test_however_many_look_at_it_the_report_is_the_same(root: Path, source: Path) -> None:
+    """Shards are checked side by side; what is found in them comes in their order, after files that are not theirs."""
+    for split, shard in (("train", 0), ("train", 1), ("valid", 1)):
+        damage = Damage(root, split, shard)
+        for sequence in range(3):
+            damage.set("tokens", sequence, 4, 199999)
+    reports = [validate_dataset(root, source=source, workers=workers) for workers in (1, 2, 4)]
+    assert reports[0].findings == reports[1].findings == reports[2].findings
+    assert reports[0].as_dict() == reports[1].as_dict() == reports[2].as_dict()
+    order = [(f.check, f.split, f.shard, f.sequence) for f in reports[0].findings if f.check in ("inventory", "eod")]
+    assert [place[0] for place in order[:3]] == ["inventory"] * 3
+    assert order[3:] == [
+        ("eod", split, shard, sequence)
+        for split, shard in (("valid", 1), ("train", 0), ("train", 1))
+        for sequence in range(3)
+    ]
+
+
+def test_progress_counts_every_document_once(root: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    validate_dataset(root, workers=4, on_progress=lambda checked, of: seen.append((checked, of)))
+    assert [checked for checked, _ in seen] == sorted(checked for checked, _ in seen)
+    assert seen[-1] == (60, 60)
+
+
+def test_who_stops_waiting_stops_the_checks(root: Path) -> None:
+    """Ctrl-C must not have to wait for every shard to be read to its end."""
+    seen: list[int] = []
+
+    def stop_at_the_first(checked: int, _: int) -> None:
+        seen.append(checked)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        validate_dataset(root, workers=1, on_progress=stop_at_the_first)
+    assert len(seen) == 1
+
+
+def test_reports_are_joined_as_if_one_had_seen_all() -> None:
+    def finding(check: str, sequence: int) -> Finding:
+        return Finding(check=check, message="wrong", sequence=sequence)
+
+    found = [finding("eod", sequence) for sequence in range(50)] + [finding("ids", 7)]
+    whole, joined = Report(), Report()
+    for part in (found[:30], found[30:45], found[45:]):
+        one = Report()
+        for report in (whole, one):
+            report.ran("documents", len(part))
+            report.add(part)
+        joined.include(one)
+    assert joined.as_dict() == whole.as_dict()
+    assert joined.found == {"eod": 50, "ids": 1}
+    assert len(joined.findings) == 21
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.data())
+def test_tokens_of_a_span_are_counted_as_one_would_count_them(lengths: list[int], data: st.DataObject) -> None:
+    runs = data.draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), min_size=1))
+    flat = [value for value, times in runs for _ in range(times)]
+    flat = (flat * (sum(lengths) // len(flat) + 1))[: sum(lengths)]
+    span = np.array(flat, dtype=np.uint8)
+    documents = DiskDocuments(
+        split="train",
+        shard=0,
+        first=0,
+        lengths=np.array(lengths, dtype=np.int32),
+        tokens=np.zeros(span.size, dtype=np.int32),
+        lossmask=np.zeros_like(span),
+        span=span,
+    )
+    cuts = np.cumsum(lengths)[:-1].tolist()
+    for value in range(3):
+        wanted = [part.tolist().count(value) for part in np.split(span, cuts)]
+        assert _tokens_of(documents, value).tolist() == wanted
 
 
 @pytest.mark.parametrize(
