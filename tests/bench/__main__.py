@@ -170,7 +170,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, help=f"rows of the small corpus; the big one has {TIMES}× (default 5000)")
     parser.add_argument("--runs", type=int, help="how often the runs are repeated (default 3)")
     parser.add_argument(
-        "--memory-rows", type=int, help=f"tiny rows of the small memory run; the big one has {TIMES}× (default 100000)"
+        "--memory-rows", type=int, help=f"tiny rows of the small memory run; the big one has {TIMES}× (default 400000)"
     )
     parser.add_argument("--packing-tokens", type=int, help="tokens of the stream that is packed (default 8000000)")
     parser.add_argument("--stride", type=int, help="points: every so manieth code point (default 1: all)")
@@ -187,7 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="try it out: small corpora, one run; numbers mean little")
     given = parser.parse_args()
     small = {"rows": 300, "runs": 1, "memory_rows": 5_000, "stride": 256, "packing_tokens": 1_000_000}
-    usual = {"rows": 5000, "runs": 3, "memory_rows": 100_000, "stride": 1, "packing_tokens": 8_000_000}
+    usual = {"rows": 5000, "runs": 3, "memory_rows": 400_000, "stride": 1, "packing_tokens": 8_000_000}
     for name, value in (small if given.quick else usual).items():
         if getattr(given, name) is None:
             setattr(given, name, value)

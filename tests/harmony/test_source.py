@@ -108,6 +108,24 @@ def test_batches_give_the_rows_of_each_part_back_in_order(tmp_path: Path) -> Non
     assert read == [f"id-{row}" for row in range(950)]
 
 
+def test_the_footer_is_read_once_for_all_parts_of_a_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names every row group: to read it for each part would take longer the longer the shard is."""
+    shard = only_shard(sources.write_source(tmp_path, [sources.rows(40)], row_group_size=4))
+    opened: list[Path] = []
+    open_whole = source.open_shard
+
+    def counting(shard: Shard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        if footer is None:
+            opened.append(shard.path)
+        return open_whole(shard, footer)
+
+    monkeypatch.setattr(source, "open_shard", counting)
+    parts = plan([4] * 10, 4)
+    read = [synth_id for part in parts for batch in read_rows(shard, part) for synth_id in batch.columns["synth_id"]]
+    assert read == [f"id-{row}" for row in range(40)]
+    assert opened == [shard.path]
+
+
 def test_a_string_that_is_not_utf8_marks_its_row_and_no_other(tmp_path: Path) -> None:
     sources.write_source(tmp_path, [sources.rows(3)])
     table = pq.read_table(tmp_path / shard_name(0))

@@ -233,7 +233,8 @@ def _check_files(report: Report, root: Path, content: dict[str, Any], run: _Run)
         found = run.each(report, content["shards"], check)
         readable |= {(split, number) for number, digests in zip(numbers, found, strict=True) if digests is not None}
         if split == "valid":
-            held_out = np.sort(np.concatenate([held_out, *(digests for digests in found if digests is not None)]))
+            held_out = np.concatenate([held_out, *(digests for digests in found if digests is not None)])
+            held_out.sort()
     return readable
 
 
