@@ -159,7 +159,7 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
 
 
 def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
-    """`validate-alignment` of finished files, without rows rendered again: importing Megatron apart."""
+    """`validate-alignment` of finished files, on one core, without rows rendered again: importing Megatron apart."""
     from spanloom.megatron.indexed import load_reader
     from spanloom.steps.validate_alignment import validate_alignment
 
@@ -173,7 +173,7 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
             inventories = list(_write(work, size, root))
             assemble_manifest(inventories=inventories, root=root, allow_unknown_sha=True, environment={})
         began = time.perf_counter()
-        report = validate_alignment(root=root, source=source, tokenizer=tokenizer)
+        report = validate_alignment(root=root, source=source, tokenizer=tokenizer, workers=1)
         seconds = time.perf_counter() - began
         assert report.clean, report
         checked = report.as_dict()["checked"]

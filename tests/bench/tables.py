@@ -190,7 +190,7 @@ def steps(results: Results) -> Sheet:
         ),
         ("write-indexed", f"{summary['write']['rate'] / 1e6:,.0f} MB/s", "", ""),
         (
-            "validate-alignment",
+            "validate-alignment, 1 core",
             _rate(found["validate-alignment"]["rate"]),
             _of(found["validate-alignment"]["rate"], plain),
             _seconds(found["validate-alignment"]["fixed"]),
