@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def main() -> None:
         _measure(given, results, work, lambda line: errors.print(line, highlight=False, soft_wrap=True))
     if given.json:
         given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(results, indent=1) + "\n")
+        given.json.write_text(json.dumps(_without_nan(results), indent=1, allow_nan=False) + "\n")
     console.print()
     for table in [*tables.all_tables(results), bars.sheet(results)]:
         console.print(tables.terminal(table), "", sep="\n")
@@ -147,6 +148,15 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
         # Held against the plain route, wherever that was measured.
         lines = speed.summary(_trials(results, "speed") + _trials(results, "peers"))
         results["peers"]["summary"] = [line for line in lines if line["route"] in peers.PEERS]
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: what noise kept from being measured is null."""
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _trials(results: Results, part: str) -> list[speed.Trial]:

@@ -8,6 +8,7 @@ encoded twice in one process, so no cache knows it already.
 """
 
 import argparse
+import gc
 import json
 import shutil
 import time
@@ -79,6 +80,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     timed = renderer._encoder = _TimedEncoder(renderer._encoder)  # type: ignore[assignment]
     first = parse_conversation('{"messages": [{"role": "assistant", "channel": "final", "content": "é"}]}')
     renderer.render([first])
+    gc.freeze()  # as a worker does
     timed.seconds = 0.0
     clock = _Clock()
     rows = tokens = audited = 0
