@@ -36,9 +36,9 @@ what is measured
            and `spanloom build` with 1 and 2 workers, over conversations of about 900 tokens made of text from this
            machine, no paragraph of it twice. Before that both routes build a few hundred rows, and their files must be
            equal byte for byte. Rates are marginal, so start-up does not count: between N and 4N rows for the plain
-           route, between 16N and 48N for the build, which would be done with fewer too soon to be timed. Each route
-           counts by the fastest of its runs at each size: what else runs on a machine only adds time. "Whole" includes
-           validation, which the plain route does not have.
+           route, between 16N and 48N for the build, which would be done with fewer too soon to be timed. Tables
+           take the median of the runs at each size, bars look at every run. "Whole" includes validation, which the
+           plain route does not have.
   peers    The record route, Megatron's preprocess_data and Hugging Face's chat template, at N/4 and N rows.
   stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
   small    The whole build of the demo's rows; and of the real sample's, where SPANLOOM_SAMPLE names it.

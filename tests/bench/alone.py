@@ -79,16 +79,16 @@ def measure_real(
 
 
 def summary(trials: list[Trial]) -> dict[str, Any]:
-    """By the fastest of the repeats, as in `speed.summary`: stages of a worker, steps (marginal), validation, start-up.
+    """Medians of the repeats: stages of a worker, steps (marginal), validation, start-up, writing.
 
-    Writing is held against `tofile` within each repeat: medians.
+    What is held against `tofile` is held against it within each of them.
     """
     lines = {kind: [trial["lines"] for trial in trials if trial["kind"] == kind] for kind in WORKER_KINDS}
     worker = [
         {
             **{key: value for key, value in same[0].items() if key != "seconds"},
-            "seconds": min(line["seconds"] for line in same),
-            "rate": max(line["tokens"] / line["seconds"] for line in same),
+            "seconds": median(line["seconds"] for line in same),
+            "rate": median(line["tokens"] / line["seconds"] for line in same),
         }
         for same in zip(*lines["worker"], strict=True)
     ]
@@ -110,26 +110,24 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
         "writing": writing,
         "write": _write_rates(lines["writing"]),
         "bytes": [line for line in lines["steps"][0] if line["stage"] == "bytes"],
-        "worker_startup": min(run[0]["seconds"] for run in lines["startup"]),
+        "worker_startup": median(run[0]["seconds"] for run in lines["startup"]),
         "worker_startups": [run[0]["seconds"] for run in lines["startup"]],
-        "reader_import": min(run[0]["seconds"] for run in lines["validation"]),
+        "reader_import": median(run[0]["seconds"] for run in lines["validation"]),
     }
 
 
 def _marginal(runs: list[list[dict[str, Any]]], stage: str, amount: str) -> dict[str, float]:
-    """Of a stage that was measured at both sizes, by the fastest run at each: the rate between them, and what it costs
-    at none."""
-    small, big = (
-        min(lines, key=lambda line: line["seconds"]) for lines in zip(*(_sizes(r, stage) for r in runs), strict=True)
-    )
-    rate = marginal(small[amount], small["seconds"], big[amount], big["seconds"])
+    """Of a stage that was measured at both sizes, by the median at each: the rate between them, and what it costs at
+    none."""
+    pairs = [_sizes(run, stage) for run in runs]
+    few, many = (line[amount] for line in pairs[0])
+    seconds_few, seconds_many = (median(line["seconds"] for line in lines) for lines in zip(*pairs, strict=True))
+    rate = marginal(few, seconds_few, many, seconds_many)
     return {
         "rate": rate,
-        "rates": [
-            marginal(s[amount], s["seconds"], b[amount], b["seconds"]) for s, b in (_sizes(r, stage) for r in runs)
-        ],
-        "fixed": small["seconds"] - small[amount] / rate,
-        "whole_rate": big[amount] / big["seconds"],
+        "rates": [marginal(s[amount], s["seconds"], b[amount], b["seconds"]) for s, b in pairs],
+        "fixed": seconds_few - few / rate,
+        "whole_rate": many / seconds_many,
     }
 
 

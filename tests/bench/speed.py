@@ -1,6 +1,6 @@
 """Tokens a second: the plain route and `spanloom build` over the same conversations, at two sizes.
 
-In: a small and a big source. Out: trials, and a summary by the fastest runs. A route's rate is *marginal*,
+In: a small and a big source. Out: trials, and a summary by medians. A route's rate is *marginal*,
 
     (tokens_big - tokens_small) / (seconds_big - seconds_small)
 
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench.processes import Run, run
@@ -148,10 +149,7 @@ def _plain_command(source: Path, out: Path, tokenizer: Path, *more: str) -> list
 
 
 def summary(trials: list[Trial]) -> list[dict[str, Any]]:
-    """A line a route, by the fastest of its runs at each size, and its ratio to the plain route, measured likewise.
-
-    The fastest, not the median: what else runs on a machine only ever adds time, and on a shared one it adds a lot.
-    """
+    """A line a route, by the median of its runs at each size, and its ratio to the plain route, measured likewise."""
     plain = _rates(trials, PLAIN) if any(trial.route == PLAIN for trial in trials) else None
     lines = []
     for route in dict.fromkeys(trial.route for trial in trials):
@@ -173,21 +171,21 @@ def _rates(trials: list[Trial], route: str) -> dict[str, float]:
     own = [trial for trial in trials if trial.route == route]
     few, many = (edge(trial.tokens for trial in own) for edge in (min, max))
 
-    def fastest(tokens: int, seconds: Callable[[Trial], float]) -> float:
-        return min(seconds(trial) for trial in own if trial.tokens == tokens)
+    def middle(tokens: int, seconds: Callable[[Trial], float]) -> float:
+        return median(seconds(trial) for trial in own if trial.tokens == tokens)
 
     def between(seconds: Callable[[Trial], float]) -> float:
-        return marginal(few, fastest(few, seconds), many, fastest(many, seconds))
+        return marginal(few, middle(few, seconds), many, middle(many, seconds))
 
     whole = between(attrgetter("seconds"))
     rates = {
         "whole": whole,
         "core": between(attrgetter("core_seconds")),
-        "startup": fastest(few, attrgetter("seconds")) - few / whole,
+        "startup": middle(few, attrgetter("seconds")) - few / whole,
     }
     for stage in (*CORE, "validate"):
         if all(stage in trial.stages for trial in own):
-            taken = [fastest(tokens, lambda trial, stage=stage: trial.stages[stage]) for tokens in (few, many)]
+            taken = [middle(tokens, lambda trial, stage=stage: trial.stages[stage]) for tokens in (few, many)]
             rates[f"{stage}_seconds_per_million"] = (taken[1] - taken[0]) / (many - few) * 1e6
     return rates
 

@@ -70,7 +70,7 @@ def routes(results: Results) -> Sheet:
     lines = results["speed"]["summary"]
     return Sheet(
         key="routes",
-        title=f"Tokens a second, marginal between two sizes, the fastest of {lines[0]['runs']} runs of each",
+        title=f"Tokens a second, marginal between two sizes, medians of {lines[0]['runs']} runs of each",
         columns=("route", "rows", "whole build", "of plain", "render + split + write", "of plain", "start-up"),
         rows=[
             (
@@ -111,7 +111,7 @@ def peers_sheet(results: Results) -> Sheet:
     lines, equal = results["peers"]["summary"], results["peers"]["equal"]
     return Sheet(
         key="peers",
-        title=f"Other routes, one process, marginal between {_sizes(lines[0])} rows, the fastest of {lines[0]['runs']}",
+        title=f"Other routes, one process, marginal between {_sizes(lines[0])} rows, medians of {lines[0]['runs']}",
         columns=("route", "tokens/s", "of plain", "start-up", "equal to the record", "what it lacks"),
         rows=[
             (
