@@ -26,7 +26,7 @@ from spanloom.harmony.config import dataset_config
 from spanloom.harmony.rejects import reject_limit
 from spanloom.harmony.render import DEFAULT_RENDERER, check_renderer, loading_ahead, renderer_version
 from spanloom.harmony.source import EXPECTED_SHARDS, Source, open_source, text_bytes
-from spanloom.inventory import check_inventory, listed_files
+from spanloom.inventory import first_damage, listed_files
 from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.plots import load_plotting
@@ -363,7 +363,7 @@ def _differs(root: Path, content: dict[str, Any], identity: dict[str, Any], opti
     for shard in content["shards"]:
         if sum(shard["rejected"].values()) > reject_limit(options.max_rejects, shard["rows_read"]):
             return "rows were rejected for it, more than --max-rejects allows"
-    damage = next(check_inventory(root, content), None)
+    damage = first_damage(root, content)
     return None if damage is None else f"it is this one, but damaged: {damage}"
 
 

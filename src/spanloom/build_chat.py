@@ -16,7 +16,7 @@ from spanloom.chat.records import OnError, transcript_files
 from spanloom.chat.tokenizer import load_tokenizer
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.findings import Report
-from spanloom.inventory import check_inventory
+from spanloom.inventory import first_damage
 from spanloom.megatron.indexed import load_reader, require_megatron
 from spanloom.provenance import git_sha, readable_json, require_git_sha
 from spanloom.report.progress import Mode, Progress
@@ -138,7 +138,7 @@ def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
         difference = "it was packed from other transcripts"
     elif content["git_sha"] != git_sha():
         difference = f"it was packed by other code ({content['git_sha']})"
-    elif (damage := next(check_inventory(root, content), None)) is not None:
+    elif (damage := first_damage(root, content)) is not None:
         difference = f"it is this one, but damaged: {damage}"
     if difference is not None:
         raise ConflictError(

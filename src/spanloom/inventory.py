@@ -6,7 +6,7 @@ nobody's; totals.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.storage import sha256_file
+
+AT_ONCE = 4
+"""Files hashed or shards checked side by side, at most: more cores than that wait for the disk."""
 
 
 def listed_files(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -44,15 +47,19 @@ def split_totals(counts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def check_inventory(root: Path, content: dict[str, Any], threads: Executor | None = None) -> Iterator[Finding]:
+def first_damage(root: Path, content: dict[str, Any]) -> Finding | None:
+    """The first thing that is wrong with the files, or None: whether a finished dataset still stands as it was made."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return next(check_inventory(root, content, threads), None)
+
+
+def check_inventory(root: Path, content: dict[str, Any], threads: Executor) -> Iterator[Finding]:
     """Sizes and hashes of the listed files, files that are not listed, sums that do not add up.
 
-    With `threads` the files are hashed there, from now on and not from the first finding asked for.
+    The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
     """
     listed = {file["path"]: file for file in listed_files(content)}
-    return _faults(
-        root, content, set(listed), (threads.map if threads else map)(partial(_fault, root), listed.values())
-    )
+    return _faults(root, content, set(listed), threads.map(partial(_fault, root), listed.values()))
 
 
 def _faults(

@@ -33,7 +33,7 @@ from spanloom.harmony.resample import check_sample
 from spanloom.harmony.source import open_source
 from spanloom.harmony.tokenizer import load_encoding
 from spanloom.harmony.verify import DiskDocuments, check_documents, check_rows, id_digests
-from spanloom.inventory import check_inventory, listed_files
+from spanloom.inventory import AT_ONCE, check_inventory, listed_files
 from spanloom.megatron.check import ParallelDatasets, open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
 from spanloom.o200k.asset import locate_asset
@@ -43,8 +43,6 @@ from spanloom.rows import RowsReader
 from spanloom.storage import sha256_file
 
 TOKENS_AT_ONCE = 1 << 20
-AT_ONCE = 4
-"""Files hashed and shards checked side by side, at most: more cores than that wait for the disk."""
 SPLIT_SAMPLE = 256
 """Source rows of each shard that the split rule is applied to again."""
 
