@@ -95,6 +95,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
                 tokenizer=options.tokenizer,
                 report_file=root / REPORT_JSON,
                 html_file=root / REPORT_HTML,
+                workers=options.workers,
                 on_progress=on_progress,
             )
         if report.clean:

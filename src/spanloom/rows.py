@@ -6,6 +6,7 @@ In: what a family says of each sequence, its length, its labels of each span. Ou
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spanloom.errors import ArtifactError
 from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
 from spanloom.supervision import Lengths
 
@@ -79,18 +81,32 @@ class RowsWriter:
 
 
 class RowsReader:
-    """The file read forward, as many rows at a time as are asked for."""
+    """The file read forward, as many rows at a time as are asked for. Raises ArtifactError where it cannot be."""
 
     def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetFile(path, pre_buffer=False)
+        self._path = path
+        with self._named():
+            self._file = pq.ParquetFile(path, pre_buffer=False)
         self._batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_size=8192, use_threads=False)
         self._held = self._file.schema_arrow.empty_table()
+        self.names: list[str] = self._file.schema_arrow.names
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as fault:
+            raise ArtifactError(f"{self._path.name} cannot be read: {fault}", where=str(self._path)) from None
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._named():
+            return next(self._batches, None)
 
     def take(self, count: int) -> pa.Table:
         """The next `count` rows, fewer at the end of the file."""
         held = [self._held]
         rows = self._held.num_rows
-        while rows < count and (batch := next(self._batches, None)) is not None:
+        while rows < count and (batch := self._next()) is not None:
             held.append(pa.Table.from_batches([batch]))
             rows += batch.num_rows
         table = pa.concat_tables(held)

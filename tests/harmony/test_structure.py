@@ -47,6 +47,8 @@ def test_a_users_channel_is_context() -> None:
         ([START, structure.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, structure.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, 1428, MESSAGE, 5, EOD], 3, "does not end in"),
+        ([START], 0, "a role is none of"),
+        ([*USER, START, structure.ASSISTANT, CHANNEL], 5, "no <|message|>"),
     ],
 )
 def test_broken_wrappers_are_found_where_they_are(document: list[int], offset: int, message: str) -> None:

@@ -3,6 +3,9 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,10 @@ import sources
 from spanloom import manifest
 from spanloom.build import BuildOptions, build
 from spanloom.findings import Finding, Report
+from spanloom.harmony import resample
+from spanloom.harmony.oracle import disk_sequences
 from spanloom.harmony.verify import DiskDocuments, _tokens_of
+from spanloom.steps import validate_alignment as validate_alignment_module
 from spanloom.steps.validate_alignment import validate_alignment, validate_dataset
 
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
@@ -119,17 +125,86 @@ def test_progress_counts_every_document_once(root: Path) -> None:
     assert seen[-1] == (60, 60)
 
 
-def test_who_stops_waiting_stops_the_checks(root: Path) -> None:
+def test_who_stops_waiting_stops_the_checks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C must not have to wait for every shard to be read to its end."""
+    monkeypatch.setattr(validate_alignment_module, "TOKENS_AT_ONCE", 1)  # one document at a time
     seen: list[int] = []
 
-    def stop_at_the_first(checked: int, _: int) -> None:
+    def interrupted_at_the_first(checked: int, _: int) -> None:
         seen.append(checked)
-        raise KeyboardInterrupt
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
 
     with pytest.raises(KeyboardInterrupt):
-        validate_dataset(root, workers=1, on_progress=stop_at_the_first)
-    assert len(seen) == 1
+        validate_dataset(root, workers=1, on_progress=interrupted_at_the_first)
+    assert len(seen) < 10, "of 60 documents"
+
+
+def test_who_stops_waiting_stops_rendering_again(root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def interrupted_at_the_first(messages_json: str, encoding: Any) -> Any:
+        seen.append(messages_json)
+        if len(seen) == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.05)
+        return disk_sequences(messages_json, encoding)
+
+    monkeypatch.setattr(resample, "disk_sequences", interrupted_at_the_first)
+    with pytest.raises(KeyboardInterrupt):
+        validate_dataset(root, source=source, deep=60, workers=1)
+    assert len(seen) < 10, "of 60 rows"
+
+
+def damaged_rows(damage: Damage, kind: str) -> None:
+    path = damage.path("rows.parquet")
+    table = pq.read_table(path)
+    match kind:
+        case "garbage":
+            path.write_bytes(b"no table at all")
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:-20])
+        case "no column":
+            pq.write_table(table.drop_columns(["synth_id"]), path)
+        case "numbers":
+            at = table.column_names.index("synth_id")
+            pq.write_table(table.set_column(at, "synth_id", pa.array(range(table.num_rows))), path)
+        case "null":
+            ids = [None, *table["synth_id"].to_pylist()[1:]]
+            pq.write_table(table.set_column(table.column_names.index("synth_id"), "synth_id", pa.array(ids)), path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("garbage", "shard_01_rows.parquet cannot be read"),
+        ("truncated", "shard_01_rows.parquet cannot be read"),
+        ("no column", "rows.parquet has no column synth_id"),
+        ("numbers", "rows.parquet cannot be read"),
+        ("null", "synth_id is null"),
+    ],
+)
+def test_a_row_table_that_is_none_is_a_finding_and_the_rest_is_checked(root: Path, kind: str, message: str) -> None:
+    damage = Damage(root)
+    damaged_rows(damage, kind)
+    Damage(root, "train", 0).set("tokens", 3, 4, 199999)
+    report = validate_dataset(root)
+    assert report.findings[0].file == "train/shard_00_tokens.bin"
+    assert report.findings[1].file == "train/shard_01_rows.parquet"
+    assert any(f.check == "rows" and f.shard == 1 and message in f.message for f in report.findings), report.findings
+    assert ("train", 0, 3, 4) in found(report, "eod")
+
+
+def test_warnings_stay_as_they_are() -> None:
+    """Threads that import Megatron's reader at once must not leave each other's filters behind."""
+    code = (
+        "import threading, warnings; from spanloom.megatron import indexed; before = list(warnings.filters);"
+        "threads = [threading.Thread(target=indexed._indexed_dataset) for _ in range(4)];"
+        "[t.start() for t in threads]; [t.join() for t in threads];"
+        "assert ('ignore', None, Warning, None, 0) not in warnings.filters, warnings.filters"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_reports_are_joined_as_if_one_had_seen_all() -> None:

@@ -114,6 +114,10 @@ def _check_injected(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
             yield blocks.finding("injected", message, block)
 
 
+ROW_COLUMNS = ("conversations", "injected_tokens", "padding_tokens")
+"""Of the family's own columns, those that are checked."""
+
+
 def check_rows(blocks: CheckedBlocks, rows: pa.Table, rules: Rules) -> Iterator[Finding]:
     """The rows that describe these blocks: numbering and counts."""
     count, size = blocks.tokens.shape

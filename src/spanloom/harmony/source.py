@@ -307,8 +307,8 @@ def read_rows(shard: Shard, part: Part) -> Iterator[SourceRows]:
 
 @lru_cache(maxsize=1)
 def _footer(shard: Shard) -> pq.FileMetaData:
-    """Kept from one part to the next: it names every row group, thousands where shards are long, and to read
-    it takes a tenth of the time that the rows of a part take to render."""
+    """Kept while a worker stays with one shard: it names every row group, thousands where shards are long, and to read
+    it takes a tenth of the time that the rows of a part take to render. One only, since it takes memory too."""
     with open_shard(shard) as file:
         return file.metadata
 

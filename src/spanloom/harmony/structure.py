@@ -60,13 +60,14 @@ def spans_from_wrappers(tokens: Tokens, lengths: Lengths) -> tuple[Flags, list[S
     headed = bodies < closes
     fault(opens[~headed], "a message has no <|message|>")
     ended = np.isin(tokens[np.maximum(closes - 1, 0)], CLOSERS)
-    fault(closes[~ended] - 1, "a message does not end in <|end|>, <|return|> or <|call|>")
+    fault(np.maximum(closes - 1, opens)[~ended], "a message does not end in <|end|>, <|return|> or <|call|>")
 
-    end = max(tokens.size - 1, 0)  # a special that is the last token of all stands for what should follow it: a fault
-    roles = tokens[np.minimum(opens + 1, end)]
+    end = max(tokens.size - 1, 0)
+    after_opens = np.minimum(opens + 1, end)  # a start that is the last token of all is no role, and stands for one
+    roles = tokens[after_opens]
     assistant = roles == ASSISTANT
     fault(
-        opens[~assistant & ~np.isin(roles, list(CONTEXT_ROLES.values()))] + 1,
+        after_opens[~assistant & ~np.isin(roles, list(CONTEXT_ROLES.values()))],
         "a role is none of system, developer, user, assistant",
     )
     said = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)

@@ -100,6 +100,8 @@ def check_rows(
             yield documents.finding("rows", f"{name} is {column[name][at]}, the files say {values[at]}", at)
     for at in np.flatnonzero(np.diff(column["row"]) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
+    for at in np.flatnonzero(rows.column("synth_id").is_null().to_numpy()).tolist():
+        yield documents.finding("rows", "synth_id is null", at)
     threshold = _threshold(valid_fraction)
     valid = digests < threshold if threshold < 2**64 else np.ones(digests.size, dtype=np.bool_)
     for at in np.flatnonzero(valid != (documents.split == "valid")).tolist():
@@ -107,6 +109,8 @@ def check_rows(
         yield documents.finding("split", f"{rows.column('synth_id')[at].as_py()!r} belongs to {wanted}", at)
 
 
+ROW_COLUMNS = ("row", "synth_id")
+"""Of the family's own columns, those that are checked."""
 _TEXT = ("synth_id", "language", "exercise")
 
 
@@ -136,7 +140,7 @@ def id_digests(rows: pa.Table) -> npt.NDArray[np.uint64]:
     Two rows with one id have one digest: where both obey the rule, they stand in one split.
     """
     ids = rows["synth_id"].cast(pa.binary()).to_pylist()
-    joined = b"".join([blake2b(synth_id, digest_size=8).digest() for synth_id in ids])
+    joined = b"".join([blake2b(synth_id or b"", digest_size=8).digest() for synth_id in ids])
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
 

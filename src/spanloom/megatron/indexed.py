@@ -20,6 +20,7 @@ import hashlib
 import os
 import struct
 import sys
+import threading
 import warnings
 from array import array
 from collections.abc import Iterator, Mapping
@@ -185,9 +186,13 @@ def open_indexed(prefix: Path) -> Any:
     return _indexed_dataset()(str(prefix), mmap=False)
 
 
+_importing = threading.Lock()
+
+
 @cache
 def _indexed_dataset() -> Any:
-    with warnings.catch_warnings():
+    # The filters of warnings belong to the process: two threads at once could leave them changed.
+    with _importing, warnings.catch_warnings():
         # megatron-core warns on import that Apex and TransformerEngine are missing; reading files needs neither.
         warnings.simplefilter("ignore")
         from megatron.core.datasets.indexed_dataset import IndexedDataset

@@ -27,12 +27,13 @@ from spanloom.chat import verify as packed
 from spanloom.chat.blocks import FAMILY as PACKED_CHAT
 from spanloom.chat.records import read_records, transcript_files
 from spanloom.chat.vocabulary import tokenizer_of
+from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
 from spanloom.harmony.config import ARRAY_DTYPES
 from spanloom.harmony.resample import check_sample
 from spanloom.harmony.source import open_source
 from spanloom.harmony.tokenizer import load_encoding
-from spanloom.harmony.verify import DiskDocuments, check_documents, check_rows, id_digests
+from spanloom.harmony.verify import ROW_COLUMNS, DiskDocuments, check_documents, check_rows, id_digests
 from spanloom.inventory import AT_ONCE, check_inventory, listed_files
 from spanloom.megatron.check import ParallelDatasets, open_parallel
 from spanloom.megatron.indexed import open_indexed, require_megatron
@@ -163,10 +164,14 @@ class _Run:
             results.append(result)
         return results
 
-    def checked(self, sequences: int) -> None:
-        """Counts sequences as checked. Raises CancelledError when nobody waits for the rest."""
+    def go_on(self) -> None:
+        """Raises CancelledError when nobody waits for the rest."""
         if self.stopped.is_set():
             raise CancelledError
+
+    def checked(self, sequences: int) -> None:
+        """Counts sequences as checked; see `go_on`."""
+        self.go_on()
         with self._lock:
             self._checked += sequences
             if self._on_progress:
@@ -201,11 +206,30 @@ def _opened(report: Report, root: Path, content: dict[str, Any], split: str, sha
     if datasets.lengths.size != counts["sequences"]:
         message = f"{datasets.lengths.size} sequences, the manifest says {counts['sequences']}"
         report.add([Finding(check="manifest", message=message, split=split, shard=number)])
-    rows = RowsReader(rows_file)
-    yield _Opened(split=split, shard=number, datasets=datasets, rows=rows)
-    if rows.take(1).num_rows:
-        message = "rows.parquet goes on after the last document"
+
+    def fault(message: str) -> None:
         report.add([Finding(check="rows", message=message, split=split, shard=number)])
+
+    try:
+        rows = RowsReader(rows_file)
+    except ArtifactError as unreadable:
+        fault(unreadable.what)
+        yield None
+        return
+    own = packed.ROW_COLUMNS if content["family"] == PACKED_CHAT else ROW_COLUMNS
+    spans = [f"{name}_tokens" for name in content["span_names"]]
+    if missing := [name for name in ("sequence", *own, "tokens", *spans) if name not in rows.names]:
+        fault(f"rows.parquet has no column {', '.join(missing)}")
+        yield None
+        return
+    try:
+        yield _Opened(split=split, shard=number, datasets=datasets, rows=rows)
+        if rows.take(1).num_rows:
+            fault("rows.parquet goes on after the last document")
+    except ArtifactError as unreadable:
+        fault(unreadable.what)
+    except pa.ArrowException as unreadable:  # a column of another type: all else that is read here is read by Megatron
+        fault(f"rows.parquet cannot be read: {unreadable}")
 
 
 def _check_span_tokens(report: Report, content: dict[str, Any], opened: _Opened, totals: npt.NDArray[np.int64]) -> None:
@@ -233,6 +257,7 @@ def _check_files(report: Report, root: Path, content: dict[str, Any], run: _Run)
         if split == "valid":
             held_out = np.concatenate([held_out, *(digests for digests in found if digests is not None)])
             held_out.sort()
+        del found
     return readable
 
 
@@ -303,6 +328,7 @@ def _check_source(
         number, rows_read = shard["shard"], shard["rows_read"]
 
         def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]]:
+            run.go_on()
             return {
                 name: open_indexed(root / split / f"shard_{number:02d}_{name}").get(sequence) for name in ARRAY_DTYPES
             }
