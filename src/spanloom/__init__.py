@@ -1,13 +1,18 @@
 """Spanloom: training-ready token datasets whose supervision is aligned token by token.
 
-The floor plan, in the order in which imports may run:
+The packages, in the order in which imports may run:
 
-    cli → build · places · fetch → steps → harmony · megatron · report → manifest → storage → provenance
-        → supervision · split · findings
+    cli → families → steps → report, training → dataset → megatron, tokenizers, records → storage → the modules here
 
-`harmony` is the SYNTH KD family (raw rows → conversations → tokens with spans); `megatron` writes and reads
-IndexedDatasets; `steps` holds one module for each step of the pipeline; `build` runs all of them on one machine;
-`places` runs one of them over local paths and `gs://` or `s3://` URIs; `fetch` brings a dataset from a bucket.
+    families/    one folder a dataset family, from raw records to a dataset: SYNTH KD (harmony), packed chat (chat)
+    steps/       steps of the pipelines that every family shares
+    dataset/     what every dataset root has: manifest, files, validation, statistics, export
+    report/      values in, pages and tables for people out
+    training/    what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
+    megatron/    the IndexedDataset format
+    records/     reading JSON Lines and Parquet, strictly
+    tokenizers/  the o200k vocabulary
+    storage/     files on this machine, gs://, s3://
 """
 
 from importlib.metadata import version

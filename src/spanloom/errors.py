@@ -1,18 +1,26 @@
-"""The one exception family. `spanloom.cli` is the one place that turns it into a message and an exit code.
+"""The one exception family, each with the exit code of a command that it ends; `spanloom.cli` prints the message.
 
 In: what was wrong, where, what to do. Out: an exception whose text a person can act on.
 """
 
 EXIT_FAILURE = 1
+"""Stopped with an error."""
+
+EXIT_USAGE = 2
 EXIT_FINDINGS = 4
+"""Ran to its end and found something wrong with the data."""
+
 EXIT_INTERRUPTED = 130
 
 
 class SpanloomError(Exception):
     """Something the user can act on.
 
-    `what` says what was wrong, `where` names file, shard, row or id, `remedy` says what to do about it.
+    `what` says what was wrong, `where` names file, shard, row or id, `remedy` says what to do about it. `exit_code` is
+    that of a command that ends with it.
     """
+
+    exit_code = EXIT_FAILURE
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
         self.what, self.where, self.remedy = what, where, remedy
@@ -42,11 +50,11 @@ class RejectedRowError(SpanloomError):
 
 
 class AuditError(SpanloomError):
-    """A fast render differs from openai-harmony's."""
+    """What a fast route made differs from what the authoritative one makes."""
 
 
 class DuplicateIdError(SpanloomError):
-    """The same `synth_id` stands in two rows."""
+    """The same id stands in two rows of a source."""
 
 
 class ArtifactError(SpanloomError):
@@ -69,5 +77,9 @@ class DatasetError(SpanloomError):
     """A dataset cannot be trained on as it stands, or as it was asked for."""
 
 
-class ChatError(SpanloomError, ValueError):
+class RecordError(SpanloomError, ValueError):
+    """A record of the input that cannot be read: stops, or is counted, as the user chose."""
+
+
+class ChatError(RecordError):
     """Conversations, records, tokens or options that packed chat cannot be made from."""

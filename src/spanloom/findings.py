@@ -6,15 +6,24 @@ In: facts about a dataset. Out: `Report`, which is clean or says where the datas
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from spanloom.errors import EXIT_FINDINGS
 
 FINDINGS_KEPT_PER_CHECK = 20
 """A broken shard can differ at every token; the first places say as much as all of them."""
 
+Severity = Literal["error", "warning", "info"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, and where: `sequence` counts from 0 in its shard and split, `offset` in its sequence."""
+    """One thing that is wrong, and where.
+
+    In a token dataset: `sequence` counts from 0 in its shard and split, `offset` in its sequence. In a file of records:
+    `line` counts from 1, `id` names the record, `path` the value in it (`messages[2].role`). `code` is that of the rule
+    which the finding breaks, where rules have codes.
+    """
 
     check: str
     message: str
@@ -23,37 +32,62 @@ class Finding:
     sequence: int | None = None
     offset: int | None = None
     file: str | None = None
+    line: int | None = None
+    id: str | None = None
+    path: str | None = None
+    code: str | None = None
+    severity: Severity = "error"
 
     def __str__(self) -> str:
-        places = [
-            f"{name} {value}"
-            for name in ("split", "shard", "sequence", "offset", "file")
-            if (value := getattr(self, name)) is not None
-        ]
-        return f"{self.check}: {self.message}" + (f" ({', '.join(places)})" if places else "")
+        places = [f"{name} {value}" for name in _PLACES if (value := getattr(self, name)) is not None]
+        code = "" if self.code is None else f" {self.code}"
+        return f"{self.check}{code}: {self.message}" + (f" ({', '.join(places)})" if places else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """A JSON value. What only files of records have is left out where it is not set."""
+        values = asdict(self)
+        if self.severity == "error":
+            del values["severity"]
+        return {name: value for name, value in values.items() if value is not None or name in _ALWAYS}
+
+
+_PLACES = ("split", "shard", "sequence", "offset", "file", "line", "id", "path")
+_ALWAYS = ("check", "message", "split", "shard", "sequence", "offset", "file")
 
 
 @dataclass
 class Report:
-    """The checks that ran, how many things each looked at, and the findings."""
+    """The checks that ran, how many things each looked at, and the findings.
+
+    `keep`: of each check so many findings are kept, all are counted; None keeps them all. `found`: findings by check.
+    Warnings are kept and counted like errors; `clean` goes by errors alone.
+    """
 
     checked: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     found: dict[str, int] = field(default_factory=dict)
+    keep: int | None = FINDINGS_KEPT_PER_CHECK
+    errors: int = 0
 
     @property
     def clean(self) -> bool:
-        return not self.found
+        return not self.errors
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a command that ends with this report."""
+        return 0 if self.clean else EXIT_FINDINGS
 
     def ran(self, check: str, count: int) -> None:
         """Records that `check` looked at `count` more things, so that a check that saw nothing shows as 0."""
         self.checked[check] = self.checked.get(check, 0) + count
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Counts every finding and keeps the first `FINDINGS_KEPT_PER_CHECK` of each check."""
+        """Counts every finding and keeps the first `keep` of each check."""
         for finding in findings:
             self.found[finding.check] = self.found.get(finding.check, 0) + 1
-            if self.found[finding.check] <= FINDINGS_KEPT_PER_CHECK:
+            self.errors += finding.severity == "error"
+            if self.keep is None or self.found[finding.check] <= self.keep:
                 self.findings.append(finding)
 
     def include(self, other: "Report") -> None:
@@ -63,7 +97,9 @@ class Report:
         # Every finding it kept is counted as it is added, those beyond are counted here.
         beyond = Counter(other.found)
         beyond.subtract(finding.check for finding in other.findings)
+        errors = self.errors + other.errors
         self.add(other.findings)
+        self.errors = errors
         for check, count in beyond.items():
             self.found[check] += count
 
@@ -72,5 +108,5 @@ class Report:
             "clean": self.clean,
             "checked": dict(sorted(self.checked.items())),
             "found": dict(sorted(self.found.items())),
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_dict() for finding in self.findings],
         }

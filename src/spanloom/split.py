@@ -11,8 +11,13 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-SPLIT_RULE = "blake2b-64(synth_id) < int(Decimal(valid_fraction) * 2**64)"
-SPLITS = ("train", "valid")
+TRAIN, VALID = "train", "valid"
+SPLITS = (TRAIN, VALID)
+
+
+def split_rule(id_column: str) -> str:
+    """The rule as a manifest words it, for ids from this column of the source."""
+    return f"blake2b-64({id_column}) < int(Decimal(valid_fraction) * 2**64)"
 
 
 def valid_threshold(valid_fraction: float) -> int:
@@ -26,9 +31,9 @@ def valid_threshold(valid_fraction: float) -> int:
     return int(Context(prec=28).multiply(Decimal(str(valid_fraction)), Decimal(2**64)))
 
 
-def id_digests(synth_ids: Iterable[str]) -> npt.NDArray[np.uint64]:
+def id_digests(ids: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Ids as numbers in [0, 2**64): blake2b with 8 bytes of digest over UTF-8, big-endian. Returns uint64 [N]."""
-    joined = b"".join(blake2b(synth_id.encode(), digest_size=8).digest() for synth_id in synth_ids)
+    joined = b"".join(blake2b(name.encode(), digest_size=8).digest() for name in ids)
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)
 
 

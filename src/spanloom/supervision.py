@@ -16,9 +16,11 @@ from spanloom.errors import ArtifactError
 ALIGNMENT = "labels_shift_left_1"
 """Name of the on-disk alignment, recorded in every manifest: supervision[t] describes tokens[t + 1]."""
 
-SPAN_CONTEXT, SPAN_ANALYSIS, SPAN_FINAL = 0, 1, 2
-SPAN_NAMES = ("context", "analysis", "final")
-"""`SPAN_NAMES[span_id]`: context carries no loss; analysis is the reasoning; final is the answer."""
+SPAN_CONTEXT = 0
+"""The span that carries no loss, in every family. The others, and their names, are each family's own."""
+
+IGNORED = -100
+"""The label that PyTorch's cross entropy, and so every trainer, leaves out."""
 
 Tokens = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.uint8]
@@ -31,7 +33,7 @@ class TokenDocuments:
 
     tokens     int32 [T]  token ids
     loss_mask  uint8 [T]  1 = trained
-    span_id    uint8 [T]  0 context · 1 analysis · 2 final
+    span_id    uint8 [T]  0 = context; each family names its others
     lengths    int32 [N]  tokens per document, all ≥ 1, sum = T
     """
 
@@ -125,18 +127,18 @@ def shift_to_tokens(values: Flags, lengths: Lengths) -> Flags:
     return shifted
 
 
-def tokens_per_span(span_id: Flags, lengths: Lengths) -> npt.NDArray[np.int64]:
+def tokens_per_span(span_id: Flags, lengths: Lengths, spans: int) -> npt.NDArray[np.int64]:
     """Tokens of each span in each document.
 
-    Args: span_id uint8 [T]; lengths int32 [N], all ≥ 1. Returns int64 [N, 3], columns in the order of `SPAN_NAMES`.
+    Args: span_id uint8 [T], all below `spans`; lengths int32 [N], all ≥ 1. Returns int64 [N, spans].
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     # Spans are long, so what is counted is runs of one span: from where it changes, or where a document begins.
     firsts = np.sort(np.concatenate([np.flatnonzero(span_id[1:] != span_id[:-1]) + 1, ends - lengths]))
     documents = np.searchsorted(ends, firsts, side="right")
     counts = np.bincount(
-        documents * len(SPAN_NAMES) + span_id[firsts],
+        documents * spans + span_id[firsts],
         weights=np.diff(firsts, append=span_id.size),
-        minlength=lengths.size * len(SPAN_NAMES),
+        minlength=lengths.size * spans,
     )
-    return counts.astype(np.int64).reshape(lengths.size, len(SPAN_NAMES))
+    return counts.astype(np.int64).reshape(lengths.size, spans)

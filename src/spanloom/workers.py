@@ -19,6 +19,9 @@ from spanloom.errors import WorkerError
 
 T = TypeVar("T")
 
+OnProgress = Callable[[int, int], None]
+"""Called with how much is done so far and how much there is; what is counted, the function says that takes it."""
+
 _SPAWN = multiprocessing.get_context("spawn")
 _FIELDS = ("rows", "tokens", "rejects", "written", "checked")
 

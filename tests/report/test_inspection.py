@@ -14,7 +14,7 @@ from spanloom.harmony.tokenizer import SPECIAL_NAMES
 from spanloom.inspection import Selection, messages_of, pick_documents, shown_tokens
 from spanloom.o200k.vocabulary import Vocabulary, load_vocabulary
 from spanloom.report.conversation import ShownDocument, shown_parts
-from spanloom.report.text import visible
+from spanloom.text import visible
 
 
 @pytest.fixture(scope="module")

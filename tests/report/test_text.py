@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanloom.report.text import visible, visible_line
+from spanloom.text import visible, visible_line
 
 
 @pytest.mark.parametrize(

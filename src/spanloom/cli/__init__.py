@@ -1,10 +1,9 @@
 """The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
 
-    datasets   build, validate, fetch, convert-synth, sample, fetch-tokenizer
-    views      inspect, stats, export, blend, manifest
-    chat       chat sample, chat generate, chat pack
-    steps      step …
-    options    what several of them share · app: their frame
+    dataset   what every dataset has: validate, inspect, stats, export, fetch, blend, manifest
+    harmony   SYNTH KD: sample, convert-synth, build, and its steps
+    chat      packed chat: chat sample, generate, pack, and its steps
+    options   what several of them share · app: their frame
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 130 interrupted.
 stdout carries results (a table, or JSON with `--json`), stderr everything else.
@@ -16,10 +15,10 @@ import traceback
 
 from rich.console import Console
 
-from spanloom.cli import chat, datasets, steps, views  # noqa: F401  # they join the app
+from spanloom.cli import chat, dataset, harmony  # noqa: F401  # they join the app
 from spanloom.cli.app import app, executor_here
-from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, SpanloomError
-from spanloom.kfp_io import split_arguments
+from spanloom.errors import EXIT_INTERRUPTED, SpanloomError
+from spanloom.kubeflow import split_arguments
 
 
 def main() -> None:
@@ -33,7 +32,7 @@ def main() -> None:
             print("interrupted: finished parts are kept; run the same command again to go on", file=sys.stderr)
         raise
     except SpanloomError as error:
-        _fail(str(error))
+        _fail(error)
     except OSError as error:
         remedies = {
             errno.ENOSPC: "free some space and run the same command again: finished parts are kept",
@@ -46,11 +45,11 @@ def main() -> None:
             raise
         where = error.filename or "(unknown)"
         remedy = remedies.get(error.errno or 0, "check the path")
-        _fail(str(SpanloomError(error.strerror or str(error), where=str(where), remedy=remedy)))
+        _fail(SpanloomError(error.strerror or str(error), where=str(where), remedy=remedy))
 
 
-def _fail(message: str) -> None:
-    Console(stderr=True).print(f"error: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+def _fail(error: SpanloomError) -> None:
+    Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     if {"-v", "--verbose"} & set(sys.argv):
         traceback.print_exc()
-    sys.exit(EXIT_FAILURE)
+    sys.exit(error.exit_code)

@@ -4,15 +4,19 @@ In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kub
 """
 
 import json
+from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 
-from spanloom.errors import EXIT_FINDINGS
-from spanloom.kfp_io import Executor
+from spanloom.kubeflow import Executor
 
 if TYPE_CHECKING:  # imported where they are used: `--help` should not wait for pyarrow and openai-harmony
+    from spanloom.dataset.family import DatasetFamily
+    from spanloom.dataset.manifest import Manifest
     from spanloom.findings import Report
     from spanloom.report.progress import Progress
 
@@ -25,9 +29,8 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-step_app = typer.Typer(no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
+step_app = typer.Typer(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
 manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
-app.add_typer(step_app, name="step")
 app.add_typer(step_app, name="step")
 app.add_typer(manifest_app, name="manifest")
 
@@ -46,12 +49,28 @@ def make_progress(quiet: bool, verbose: bool) -> "Progress":
 
 
 def exit_by(report: "Report") -> None:
-    if not report.clean:
-        raise typer.Exit(EXIT_FINDINGS)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
 
 
-def finish_step(result: dict[str, Any]) -> None:
-    """Prints what a step made, and tells Kubeflow where it runs there."""
+def is_step(context: typer.Context) -> bool:
+    """Whether a command that is a step too was called as `spanloom step …`."""
+    return context.parent is not None and context.parent.command.name == step_app.info.name
+
+
+def finish_step(result: dict[str, Any], metadata: Callable[[dict[str, Any]], dict[str, dict[str, Any]]]) -> None:
+    """Prints what a step made, and tells Kubeflow where it runs there. `metadata`: the step's `artifact_metadata`."""
     print_json(result)
     if executor := executor_here.get():
-        executor.write(result)
+        executor.write(metadata(result))
+
+
+def finish_build(family: "DatasetFamily", root: Path, written: "Manifest", report: "Report", *, as_json: bool) -> None:
+    """Says what a build made, and exits by what validation found."""
+    from spanloom.report.summary import result_json, show_result
+
+    if as_json:
+        print_json(result_json(root, written, report))
+    else:
+        show_result(Console(), root, written, family.describe(written.content), report)
+    exit_by(report)

@@ -1,30 +1,65 @@
-"""`spanloom chat …`: conversations → transcripts → packed blocks."""
+"""Packed chat: `spanloom chat …`, conversations → transcripts → packed blocks, and the steps of its pipeline."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
-from spanloom.cli.app import app, exit_by, make_progress, print_json
+from spanloom.cli.app import app, finish_build, finish_step, is_step, make_progress, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
-    BlockSizeOption,
-    ChatShardsOption,
-    ChatTokenizerPlaceOption,
-    ContextLengthOption,
-    GeneratorOnErrorOption,
     JsonOption,
-    KeepLosslessOption,
-    OnErrorOption,
-    PadTailOption,
-    PostTrainingOption,
     QuietOption,
     ReportOption,
+    RootOption,
     ScratchOption,
-    StrictUserOption,
     VerboseOption,
+    WorkersOption,
 )
+from spanloom.families.chat import defaults
+
+ChatTokenizerPlaceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
+        "o200k_base.tiktoken, to which they are added.",
+    ),
+]
+ContextLengthOption = Annotated[
+    int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
+]
+GeneratorOnErrorOption = Annotated[
+    Literal["raise", "skip"] | None,
+    typer.Option(
+        help="A record that cannot be read, a control string in a text: stop at both, or skip and count both. "
+        "Default: stop at the first, skip the second."
+    ),
+]
+BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
+PostTrainingOption = Annotated[
+    bool,
+    typer.Option(
+        "--post-training/--no-post-training",
+        envvar="POST_TRAINING",
+        help="Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
+    ),
+]
+StrictUserOption = Annotated[
+    bool, typer.Option("--strict-user", help="No loss after a user span that a block's border cut.")
+]
+KeepLosslessOption = Annotated[
+    bool, typer.Option("--keep-lossless/--drop-lossless", help="Keep blocks in which no token carries loss.")
+]
+PadTailOption = Annotated[
+    bool, typer.Option("--pad-tail", help="Pad the last, shorter block of each shard instead of dropping it.")
+]
+ChatShardsOption = Annotated[
+    int, typer.Option(help="Shards of the dataset: record i goes to shard i modulo their number.", min=1)
+]
+OnErrorOption = Annotated[
+    Literal["raise", "skip"], typer.Option(help="A record that is null or cannot be read: stop, or skip and count it.")
+]
 
 chat_app = typer.Typer(
     no_args_is_help=True, help="Packed chat: transcripts, and blocks with loss on the answers alone."
@@ -32,25 +67,33 @@ chat_app = typer.Typer(
 app.add_typer(chat_app, name="chat")
 
 
+def _switch(on: bool) -> Literal["0", "1"]:
+    """A switch as the parameters of a pipeline have it."""
+    return "1" if on else "0"
+
+
 @chat_app.command("sample")
 def sample(
     out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the conversations: JSONL.")],
-    conversations: Annotated[int, typer.Option(help="How many.", min=1)] = 240,
+    conversations: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_CONVERSATIONS,
     scratch: ScratchOption = None,
 ) -> None:
     """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
-    from spanloom.places import chat_sample
+    from spanloom.families.chat.sample import run
 
-    chat_sample(out=out, conversations=conversations, scratch=scratch)
+    run(out=out, conversations=conversations, scratch=scratch)
     print(out)
 
 
+@step_app.command("generate-chat")
 @chat_app.command("generate")
 def generate(
+    context: typer.Context,
     source: Annotated[
         str,
         typer.Option(
             "--input",
+            "--source",
             metavar="PLACE",
             help="Conversations: a .jsonl, .jsonl.gz or .parquet file, or a folder of them; or a URI.",
         ),
@@ -63,7 +106,7 @@ def generate(
         ),
     ],
     tokenizer: ChatTokenizerPlaceOption = None,
-    context_len: ContextLengthOption = 1024,
+    context_len: ContextLengthOption = defaults.CONTEXT_LEN,
     on_error: GeneratorOnErrorOption = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
@@ -80,22 +123,21 @@ def generate(
 
     Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
     """
-    from spanloom.places import generate_chat
-    from spanloom.steps.generate_chat import GeneratorRules
+    from spanloom.families.chat.steps import generate_chat
 
     progress = make_progress(quiet, verbose)
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
-        done = generate_chat(
+        done = generate_chat.run(
             source=source,
             out=out,
             tokenizer=tokenizer,
-            rules=GeneratorRules(context_len=context_len, on_error=on_error),
+            rules=generate_chat.GeneratorRules(context_len=context_len, on_error=on_error),
             report=report,
             on_progress=on_progress,
             scratch=scratch,
         )
-    if as_json:
-        print_json(done)
+    if as_json or is_step(context):
+        finish_step(done, generate_chat.artifact_metadata)
         return
     skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["conversations_skipped"].items()) or "none"
     print(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
@@ -117,13 +159,13 @@ def pack(
     ],
     out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
     tokenizer: ChatTokenizerPlaceOption = None,
-    block_size: BlockSizeOption = 1024,
-    post_training: PostTrainingOption = False,
-    strict_user: StrictUserOption = False,
-    keep_lossless: KeepLosslessOption = True,
-    pad_tail: PadTailOption = False,
-    shards: ChatShardsOption = 1,
-    on_error: OnErrorOption = "raise",
+    block_size: BlockSizeOption = defaults.BLOCK_SIZE,
+    post_training: PostTrainingOption = defaults.POST_TRAINING,
+    strict_user: StrictUserOption = defaults.STRICT_USER,
+    keep_lossless: KeepLosslessOption = defaults.KEEP_LOSSLESS,
+    pad_tail: PadTailOption = defaults.PAD_TAIL,
+    shards: ChatShardsOption = defaults.SHARDS,
+    on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -133,7 +175,7 @@ def pack(
     ] = None,
     deep: Annotated[
         int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)
-    ] = 64,
+    ] = defaults.DEEP,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
     as_json: JsonOption = False,
@@ -149,10 +191,10 @@ def pack(
 
     Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
     """
-    from spanloom.build_chat import PackOptions, build_chat
-    from spanloom.places import local_transcripts
-    from spanloom.report.summary import result_json, show_result
-    from spanloom.steps.pack_chat import PackingRules
+    from spanloom.families.chat import dataset
+    from spanloom.families.chat.build import PackOptions, build_chat
+    from spanloom.families.chat.places import local_transcripts
+    from spanloom.families.chat.steps.pack_chat import PackingRules
 
     progress = make_progress(quiet, verbose)
     rules = PackingRules(
@@ -183,8 +225,66 @@ def pack(
             ),
             progress,
         )
-    if as_json:
-        print_json(result_json(result.root, result.manifest, result.report))
-    else:
-        show_result(Console(), result.root, result.manifest, result.report)
-    exit_by(result.report)
+    finish_build(dataset, result.root, result.manifest, result.report, as_json=as_json)
+
+
+@step_app.command("pack-chat")
+def step_pack_chat(
+    transcripts: Annotated[str, typer.Option(metavar="PLACE", help="Transcripts: a file, a folder of them, or a URI.")],
+    root: RootOption,
+    tokenizer: ChatTokenizerPlaceOption = None,
+    asset: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the tokenizer, for validation.")
+    ] = None,
+    block_size: BlockSizeOption = defaults.BLOCK_SIZE,
+    post_training: Annotated[
+        Literal["0", "1"],
+        typer.Option(
+            envvar="POST_TRAINING", help="1: loss on the assistant's complete spans alone; 0: on every token."
+        ),
+    ] = _switch(defaults.POST_TRAINING),
+    strict_user: Annotated[
+        Literal["0", "1"], typer.Option(help="1: no loss after a user span that a block's border cut.")
+    ] = _switch(defaults.STRICT_USER),
+    keep_lossless: Annotated[Literal["0", "1"], typer.Option(help="0: drop blocks without any loss.")] = _switch(
+        defaults.KEEP_LOSSLESS
+    ),
+    pad_tail: Annotated[
+        Literal["0", "1"], typer.Option(help="1: pad the last, shorter block of each shard instead of dropping it.")
+    ] = _switch(defaults.PAD_TAIL),
+    shards: ChatShardsOption = defaults.SHARDS,
+    on_error: OnErrorOption = defaults.ON_ERROR,
+    workers: WorkersOption = None,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    scratch: ScratchOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Packed chat, step 2: transcripts → blocks under the dataset root, and manifest.pending.json.
+
+    It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
+    Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
+    """
+    from spanloom.families.chat.steps import pack_chat
+
+    rules = pack_chat.PackingRules(
+        block_size=block_size,
+        post_training=post_training == "1",
+        strict_user=strict_user == "1",
+        keep_lossless=keep_lossless == "1",
+        pad_tail=pad_tail == "1",
+        shards=shards,
+    )
+    with make_progress(quiet, False).counting("pack", "bytes") as on_progress:
+        result = pack_chat.run(
+            transcripts=transcripts,
+            root=root,
+            rules=rules,
+            tokenizer=tokenizer,
+            asset=asset,
+            workers=workers,
+            on_error=on_error,
+            allow_unknown_sha=allow_unknown_sha,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    finish_step(result, pack_chat.artifact_metadata)

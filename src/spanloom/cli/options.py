@@ -1,13 +1,10 @@
 """Options and arguments that several commands share, each with the help that it shows everywhere."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-SourceOption = Annotated[
-    str, typer.Option(metavar="PLACE", help="Folder of `synth_harmony_v1` shards with their manifest.json, or its URI.")
-]
 ScratchOption = Annotated[
     Path | None,
     typer.Option(
@@ -26,13 +23,6 @@ TokenizerPlaceOption = Annotated[
         "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer.",
     ),
 ]
-TokenizerOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
-    ),
-]
 DatasetTokenizerOption = Annotated[
     Path | None,
     typer.Option(
@@ -40,92 +30,12 @@ DatasetTokenizerOption = Annotated[
         "--tokenizer of `build` looks; packed chat: the file that `chat pack` was given."
     ),
 ]
-ShardsOption = Annotated[int, typer.Option(help="How many shards the source must have.", min=1)]
 WorkersOption = Annotated[
     int | None,
     typer.Option(help="Worker processes. Default: one for each core; `build` takes fewer for few rows.", min=1),
 ]
-MaxRowsOption = Annotated[
-    int | None, typer.Option(help="Read at most so many rows, divided evenly over the shards.", min=0)
-]
-MaxRowsPerShardOption = Annotated[int | None, typer.Option(help="Read at most so many rows of each shard.", min=0)]
-MaxTokensOption = Annotated[
-    int | None,
-    typer.Option(help="Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0),
-]
-MaxRejectsOption = Annotated[
-    str,
-    typer.Option(
-        metavar="N|P%",
-        help="Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
-        "0 stops at the first.",
-    ),
-]
-ValidFractionOption = Annotated[
-    float, typer.Option(help="Share of the ids held out for validation; the id alone decides.", min=0, max=1)
-]
-OnDuplicateOption = Annotated[
-    Literal["error", "keep"], typer.Option(help="A synth_id that stands twice: stop, or keep both and count.")
-]
-RendererOption = Annotated[
-    Literal["fast", "harmony"],
-    typer.Option(
-        help="fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."
-    ),
-]
-AuditFractionOption = Annotated[
-    float,
-    typer.Option(
-        help="Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1
-    ),
-]
-ResumeOption = Annotated[
-    bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and begin anew.")
-]
 AllowUnknownShaOption = Annotated[
     bool, typer.Option("--allow-unknown-sha", help="Build although the git SHA of this Spanloom is not known.")
-]
-ChatTokenizerPlaceOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PLACE",
-        help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
-        "o200k_base.tiktoken, to which they are added.",
-    ),
-]
-ContextLengthOption = Annotated[
-    int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
-]
-GeneratorOnErrorOption = Annotated[
-    Literal["raise", "skip"] | None,
-    typer.Option(
-        help="A record that cannot be read, a control string in a text: stop at both, or skip and count both. "
-        "Default: stop at the first, skip the second."
-    ),
-]
-BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
-PostTrainingOption = Annotated[
-    bool,
-    typer.Option(
-        "--post-training/--no-post-training",
-        envvar="POST_TRAINING",
-        help="Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
-    ),
-]
-StrictUserOption = Annotated[
-    bool, typer.Option("--strict-user", help="No loss after a user span that a block's border cut.")
-]
-KeepLosslessOption = Annotated[
-    bool, typer.Option("--keep-lossless/--drop-lossless", help="Keep blocks in which no token carries loss.")
-]
-PadTailOption = Annotated[
-    bool, typer.Option("--pad-tail", help="Pad the last, shorter block of each shard instead of dropping it.")
-]
-ChatShardsOption = Annotated[
-    int, typer.Option(help="Shards of the dataset: record i goes to shard i modulo their number.", min=1)
-]
-OnErrorOption = Annotated[
-    Literal["raise", "skip"], typer.Option(help="A record that is null or cannot be read: stop, or skip and count it.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.findings import Finding, Report
-from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC, open_indexed
+from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
+from spanloom.megatron.official import open_indexed
 
 _HEADER_BYTES = 34
 _CHUNK = 1 << 13

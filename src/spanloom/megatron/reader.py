@@ -64,18 +64,19 @@ class ShardReader:
             first += lengths.size
 
 
-def open_shard_reader(root: Path, split: str, shard: int, dtypes: Mapping[str, str]) -> ShardReader:
-    """Opens `ROOT/SPLIT/shard_NN_NAME.{bin,idx}` for each name of `dtypes` (the manifest's `arrays`).
+def open_shard_reader(arrays: Mapping[str, tuple[Path, np.dtype[Any]]]) -> ShardReader:
+    """Opens `PREFIX.bin` and `PREFIX.idx` of each array: name → (prefix, dtype).
 
-    Raises ArtifactError when a file is missing, is no such index, or when the lengths of the arrays differ in number.
+    Raises ArtifactError when a file is missing, is no such index, or when the arrays differ in how many sequences they
+    hold.
     """
-    arrays = {name: (root / split / f"shard_{shard:02d}_{name}", np.dtype(dtype)) for name, dtype in dtypes.items()}
     counts = {name: _sequences(prefix, dtype) for name, (prefix, dtype) in arrays.items()}
     if len(set(counts.values())) != 1:
+        where = next(iter(arrays.values()))[0].parent
         raise ArtifactError(
-            f"the arrays hold different numbers of sequences: {counts}", where=str(root / split), remedy=_REMEDY
+            f"the arrays hold different numbers of sequences: {counts}", where=str(where), remedy=_REMEDY
         )
-    return ShardReader(arrays=arrays, sequences=next(iter(counts.values())))
+    return ShardReader(arrays=dict(arrays), sequences=next(iter(counts.values())))
 
 
 def _sequences(prefix: Path, dtype: np.dtype[Any]) -> int:

@@ -1,19 +1,21 @@
 """The dataset card: `README.md` at the root, in the form that Hugging Face reads.
 
-In: the manifest's `content` and counts over the rows. Out: Markdown with YAML front matter. No time, no path: the same
-`content` gives the same card. What the source says of itself is quoted and cannot add keys or markup.
+In: the manifest's `content`, what its family says of it, counts over the rows. Out: Markdown with YAML front matter. No
+time, no path: the same `content` gives the same card. What the source says of itself is quoted and cannot add keys or
+markup.
 """
 
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from spanloom.report.text import visible_line
-from spanloom.statistics import Counts, collect
-
-CARD_NAME = "README.md"
+from spanloom.dataset.family import Description
+from spanloom.dataset.layout import ROWS_GLOB, array_prefix, hub_split
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.statistics import Counts
+from spanloom.text import visible_line
 
 SIZE_CATEGORIES = (
     (10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"),
@@ -34,12 +36,12 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _SEAL = re.compile(rb"\n<!-- spanloom card ([0-9a-f]{64}) -->\n$")
 
 
-def dataset_card(root: Path, content: dict[str, Any]) -> bytes:
-    """The card of the dataset at `root`. Raises ArtifactError when its rows cannot be read."""
-    by_language = collect(root, content, [("language",)])[("language",)]
-    named = sorted((str(key[0]), counts) for key, counts in by_language.items() if key[0] is not None)
+def dataset_card(content: Content, description: Description, by_language: Mapping[str, Counts]) -> bytes:
+    """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none."""
+    named = sorted(by_language.items())
     languages = [name for name, _ in named if _LANGUAGE.fullmatch(name)][:LANGUAGES_NAMED]
-    text = "\n".join([*_front_matter(content, languages), "", *_body(content, named), ""]).encode()
+    lines = [*_front_matter(content, description, languages), "", *_body(content, description, named), ""]
+    text = "\n".join(lines).encode()
     return text + f"\n<!-- spanloom card {hashlib.sha256(text).hexdigest()} -->\n".encode()
 
 
@@ -54,164 +56,107 @@ def size_category(documents: int) -> str:
     return next((name for limit, name in SIZE_CATEGORIES if documents < limit), "n>1T")
 
 
-def _front_matter(content: dict[str, Any], languages: list[str]) -> list[str]:
+def _front_matter(content: Content, description: Description, languages: list[str]) -> list[str]:
     """YAML whose strings are JSON strings, so that no value can end its line (nor `no` become a boolean)."""
-    documents = sum(counts["sequences"] for counts in content["totals"]["splits"].values())
     lines = ["---", f"pretty_name: {_quoted(_title(content))}"]
     if languages:
         lines += ["language:", *(f"- {_quoted(name)}" for name in languages)]
-    licence = content["input"].get("license")
+    licence = content.input.license
     if licence and licence.lower() in _LICENCES.split():
         lines.append(f"license: {_quoted(licence.lower())}")
     elif licence:
         lines += ["license: other", f"license_name: {_quoted(licence)}"]
-    lines += ["size_categories:", f"- {_quoted(size_category(documents))}"]
+    lines += ["size_categories:", f"- {_quoted(size_category(content.totals.sequences))}"]
     lines += ["task_categories:", "- text-generation"]
-    form = "packed-chat" if "packing" in content["totals"] else "harmony"
-    lines += ["tags:", *(f"- {tag}" for tag in ("spanloom", "megatron", form, "tokenized"))]
-    filled = [split for split, counts in content["totals"]["splits"].items() if counts["sequences"]]
+    lines += ["tags:", *(f"- {tag}" for tag in ("spanloom", "megatron", *description.tags, "tokenized"))]
+    filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
     if filled:
         lines += ["configs:", "- config_name: rows", "  data_files:"]
         for split in filled:
-            lines += [f"  - split: {hub_split(split)}", f"    path: {_quoted(f'{split}/shard_*_rows.parquet')}"]
+            lines += [f"  - split: {hub_split(split)}", f"    path: {_quoted(f'{split}/{ROWS_GLOB}')}"]
     return [*lines, "---"]
-
-
-def hub_split(split: str) -> str:
-    """Our name of a split → Hugging Face's."""
-    return {"valid": "validation"}.get(split, split)
 
 
 def _quoted(text: str) -> str:
     return json.dumps(visible_line(text, 200), ensure_ascii=False)
 
 
-def _title(content: dict[str, Any]) -> str:
-    origin = content["input"].get("dataset")
-    return f"{origin}, tokenised with spans" if origin else f"{content['family']} token dataset"
+def _title(content: Content) -> str:
+    origin = content.input.dataset
+    return f"{origin}, tokenised with spans" if origin else f"{content.family} token dataset"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Text of others, as Markdown code that it cannot leave."""
     return "`" + visible_line(text, 200).replace("`", "'") + "`"
 
 
-def _body(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[str]:
-    origin = content["input"].get("dataset")
-    whence = f"from {_code(origin)} " if origin else ""
+def _body(content: Content, description: Description, languages: list[tuple[str, Counts]]) -> list[str]:
     return [
         f"# {_plain(_title(content))}",
         "",
-        _packed_said(content, whence)
-        if "packing" in content["totals"]
-        else f"Conversations {whence}as Harmony token documents for Megatron."
-        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final."
-        " Made by Spanloom.",
+        description.introduction,
         "",
-        *_holdings(content, languages),
+        *_holdings(content, description, languages),
         "",
-        *_making(content),
+        *_making(content, description),
         *_loading(content),
     ]
 
 
-def _packed_said(content: dict[str, Any], whence: str) -> str:
-    config = content["config"]
-    loss = "Loss lies on the assistant's spans alone" if config["post_training"] else "Every token counts"
-    return (
-        f"Chat transcripts {whence}packed into blocks of {config['block_size']:,} tokens for Megatron. {loss}."
-        " One document is one block: read them with `sequence_length` "
-        f"{config['block_size']} and `add_extra_token_to_sequence` off, so that samples stay on the borders of blocks."
-        " Made by Spanloom."
-    )
-
-
-def _holdings(content: dict[str, Any], languages: list[tuple[str, Counts]]) -> list[str]:
-    spans = content["span_names"]
+def _holdings(content: Content, description: Description, languages: list[tuple[str, Counts]]) -> list[str]:
+    spans = content.span_names
     lines = [
         "## What it holds",
         "",
         "| split | documents | tokens | " + " | ".join(spans) + " | longest |",
         "|---|" + "--:|" * (len(spans) + 3),
     ]
-    for name, counts in content["totals"]["splits"].items():
-        numbers = [counts["sequences"], counts["tokens"], *counts["span_tokens"].values(), counts["longest"]]
+    for name, counts in content.totals.splits.items():
+        numbers = [counts.sequences, counts.tokens, *counts.span_tokens.values(), counts.longest]
         lines.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
     if languages:
         said = ", ".join(
-            f"{_code(name)} {counts.sequences:,} documents, {counts.tokens:,} tokens"
+            f"{code(name)} {counts.sequences:,} documents, {counts.tokens:,} tokens"
             for name, counts in languages[:LANGUAGES_NAMED]
         )
         more = f", and {len(languages) - LANGUAGES_NAMED:,} more" if len(languages) > LANGUAGES_NAMED else ""
         lines += ["", f"Languages: {said}{more}."]
-    files = (
-        "Each shard of a split is two Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32) and"
-        " `shard_NN_lossmask` (uint8, 1 = trained), and `shard_NN_rows.parquet` with the counts of each block:"
-        " labels that are context and assistant, tokens that are copies or padding, conversations that end in it."
-        if "span" not in content["arrays"]
-        else "Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
-        " `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: "
-        + ", ".join(f"{number} {name}" for number, name in enumerate(spans))
-        + "), and `shard_NN_rows.parquet` with the id, language, exercise and token counts of each document."
-    )
-    described = "Loss mask and span describe" if "span" in content["arrays"] else "The loss mask describes"
+    described = "Loss mask and span describe" if "span" in content.arrays else "The loss mask describes"
     return [
         *lines,
         "",
-        files,
+        description.files,
         f"{described} labels: position *t* says what holds for the token that position *t* predicts,"
         " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
     ]
 
 
-def _making(content: dict[str, Any]) -> list[str]:
-    source, totals = content["input"], content["totals"]
-    vouched = f"manifest sha256 `{source['manifest_sha256']}`" if "manifest_sha256" in source else "files by sha256"
+def _making(content: Content, description: Description) -> list[str]:
+    source, totals = content.input, content.totals
+    vouched = "files by sha256" if source.manifest_sha256 is None else f"manifest sha256 `{source.manifest_sha256}`"
     return [
         "## How it was made",
         "",
-        f"- source: {_code(source['schema_version'])}, {vouched};"
-        f" {totals['rows_read']:,} rows read, {sum(totals['rejected'].values()):,} rejected",
-        f"- licence: {_code(source['license']) if source.get('license') else 'not stated by the source'}",
-        f"- tokenizer: {_code(content['tokenizer']['name'])}, sha256 `{content['tokenizer']['sha256']}`"
-        if "packing" in totals
-        else f"- tokenizer: {content['tokenizer']['name']}, sha256 `{content['tokenizer']['sha256']}`",
-        *(_packed_by(content) if "packing" in totals else _rendered_by(content)),
-        f"- code: git {content['git_sha']}; config sha256 `{content['config_sha256']}`",
+        f"- source: {code(source.schema_version)}, {vouched};"
+        f" {totals.rows_read:,} rows read, {sum(totals.rejected.values()):,} rejected",
+        f"- licence: {code(source.license) if source.license else 'not stated by the source'}",
+        *(f"- {line}" for line in description.making),
+        f"- code: git {content.git_sha}; config sha256 `{content.config_sha256}`",
     ]
 
 
-def _rendered_by(content: dict[str, Any]) -> list[str]:
-    split = content["split"]
-    return [
-        f"- rendered by {content['renderer']['version']}, all reasoning kept; one `<|endoftext|>` after each",
-        f"- split: `{split['rule']}`, asked {split['valid_fraction']}, realised {split['realised_valid_fraction']:.6f}",
-    ]
-
-
-def _packed_by(content: dict[str, Any]) -> list[str]:
-    config, packing = content["config"], content["totals"]["packing"]
-    markers = ", ".join(f"{_code(said['text'])} {said['id']}" for said in config["markers"].values())
-    return [
-        f"- markers: {markers}",
-        f"- packed from {packing['tokens_in']:,} tokens; {packing['injected_tokens']:,} copied in where a user span was"
-        f" cut, {packing['tokens_given_up']:,} given up after user spans longer than a block,"
-        f" {packing['tail_tokens']:,} in the last, shorter blocks left out; {packing['lossless_blocks']:,} blocks carry"
-        f" no loss{'' if config['keep_lossless'] else ' and were dropped'}",
-    ]
-
-
-def _loading(content: dict[str, Any]) -> list[str]:
+def _loading(content: Content) -> list[str]:
     """Code for the first files that are there; none where the dataset is empty."""
     filled = (
-        f"{split}/shard_{shard['shard']:02d}"
-        for shard in content["shards"]
-        for split, counts in shard["splits"].items()
-        if counts["sequences"]
+        array_prefix(Path(), split, shard.shard, "").as_posix()
+        for shard in content.shards
+        for split, counts in shard.splits.items()
+        if counts.sequences
     )
     if (prefix := next(filled, None)) is None:
         return []
-    names, quoted = ", ".join(content["arrays"]), ", ".join(f'"{name}"' for name in content["arrays"])
+    names, quoted = ", ".join(content.arrays), ", ".join(f'"{name}"' for name in content.arrays)
     return [
         "",
         "## How to load it",
@@ -221,7 +166,7 @@ def _loading(content: dict[str, Any]) -> list[str]:
         "```python",
         "from megatron.core.datasets.indexed_dataset import IndexedDataset",
         "",
-        f'prefix = "{prefix}_"',
+        f'prefix = "{prefix}"',
         f"{names} = (IndexedDataset(prefix + name) for name in ({quoted}))",
         "document = tokens[0]  # int32; position t predicts document[t + 1], trained where lossmask[0][t] is 1",
         "```",

@@ -8,10 +8,10 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from spanloom.report.conversation import ShownDocument, ShownMessage, shown_parts
+from spanloom.dataset.document import ShownDocument, ShownMessage, shown_parts
 from spanloom.report.html import page
 from spanloom.report.terminal import Shown
-from spanloom.report.text import hex_bytes, visible
+from spanloom.text import hex_bytes, visible
 
 _FEED, _MARKED_FEED = "\n", "<u></u>\n"
 """A line feed, with an empty element before it that shows it where token boundaries are shown."""
@@ -19,7 +19,7 @@ _FEED, _MARKED_FEED = "\n", "<u></u>\n"
 
 def documents_page(title: str, documents: list[ShownDocument], *, sequences: int, shown: Shown) -> str:
     """The page. `sequences` is how many documents the dataset holds; `shown` is what is switched on at first."""
-    names = documents[0].span_names if documents else ("context", "analysis", "final")
+    names = documents[0].span_names if documents else ("context",)
     return page(
         "inspect.html.j2",
         style="inspect.css",
@@ -46,9 +46,8 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
         x += 100 * count / total
     return {
         "address": document.address,
-        "synth_id": document.synth_id,
-        "language": document.language,
-        "exercise": document.exercise,
+        "id": document.id,
+        "groups": list(document.groups.values()),
         "row": document.row,
         "notes": document.notes,
         "count": len(document.tokens),

@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from spanloom.report.text import visible
+from spanloom.text import visible
 
 
 def page(template: str, *, style: str, script: str | None = None, inline_styles: bool = False, **values: Any) -> str:

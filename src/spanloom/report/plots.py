@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from spanloom.report.facts import SEQUENCE_LENGTHS
+from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.report.html import percent
 
 # Colours that stand for the page's variables: drawn as these, then replaced.

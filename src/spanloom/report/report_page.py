@@ -6,22 +6,24 @@ In: facts. Out: HTML that stands alone and runs nothing. Every number of a plot 
 from collections.abc import Sequence
 from typing import Any
 
-from spanloom.report.facts import SEQUENCE_LENGTHS
+from spanloom.dataset.facts import plural
+from spanloom.dataset.family import Description
+from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.report.html import page
 from spanloom.report.plots import can_plot, fraction_plot, lengths_plot, ratios_plot
 
 FINDINGS_SHOWN = 200
 ROWS_SHOWN = 40
-"""Languages and exercises beyond these are added up in one line: the page stays small whatever the source holds."""
+"""Groups beyond these are added up in one line: the page stays small whatever the source holds."""
 
 
-def report_page(facts: dict[str, Any]) -> str:
-    """The page of `dataset_facts`."""
+def report_page(facts: dict[str, Any], description: Description, groups: Sequence[str]) -> str:
+    """The page of `dataset_facts`. `description`: what the family adds; `groups`: columns that it is counted by."""
     statistics = facts["statistics"]
     filled = statistics is not None and statistics["total"] is not None
     plots = {}
     if filled and can_plot():
-        if "packing" not in facts["dataset"]["totals"]:  # blocks have one length
+        if not description.one_length:
             plots["lengths"] = lengths_plot(statistics)
         if statistics["ratios"] and sum(statistics["ratios"]["documents"]):
             plots["ratios"] = ratios_plot(statistics["ratios"])
@@ -35,12 +37,14 @@ def report_page(facts: dict[str, Any]) -> str:
         dataset=facts["dataset"],
         environment=facts["environment"],
         statistics=statistics if filled else None,
-        packing=_packing(facts["dataset"]["totals"].get("packing")),
+        description=description,
         spans=facts["dataset"]["span_names"],
         findings=facts["findings"][:FINDINGS_SHOWN],
         found=sum(facts["found"].values()),
-        languages=_slices(statistics["languages"], "language") if filled else [],
-        exercises=_slices(statistics["exercises"], "exercise") if filled else [],
+        groups={
+            plural(name): {"name": name, "lines": _slices(statistics[plural(name)], name)}
+            for name in (groups if filled else ())
+        },
         sequence_lengths=SEQUENCE_LENGTHS,
         throughput=_throughput(facts),
         plots=plots,
@@ -58,22 +62,6 @@ def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         added |= {key: sum(line[key] for line in rest) for key in rest[0] if key.endswith("_tokens")}
         shown.append({**added, "name": f"{len(rest):,} more"})
     return shown
-
-
-def _packing(counts: dict[str, int] | None) -> dict[str, Any] | None:
-    """What became of a stream's tokens; the lines add up to all of them."""
-    if counts is None:
-        return None
-    lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
-    names = {
-        "in blocks": counts["tokens_in"] - sum(counts[name] for name in lost),
-        "in blocks without loss, dropped": counts["dropped_tokens"],
-        "given up by the stop rule": counts["tokens_given_up"],
-        "in the last, shorter block of each shard, dropped": counts["tail_tokens"],
-    }
-    came = counts["tokens_in"]
-    lines = [{"name": name, "tokens": tokens, "share": tokens / came} for name, tokens in names.items() if tokens]
-    return {"lines": lines, "stops": counts.get("stops", 0), **counts}
 
 
 def _throughput(facts: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.table import Table
 
-from spanloom.report.facts import SEQUENCE_LENGTHS, as_values
+from spanloom.dataset.facts import as_values
+from spanloom.dataset.statistics import SEQUENCE_LENGTHS, Counts, Key
 from spanloom.report.html import percent
-from spanloom.report.text import visible_line
-from spanloom.statistics import Counts, Key
+from spanloom.text import visible_line
 
 
 def stats_lines(by: tuple[str, ...], groups: dict[Key, Counts]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """A dataset and its validation as a short table for the terminal, or as JSON for machines.
 
-In: a manifest, a validation report. Out: text.
+In: a manifest, what its family says of it, a validation report. Out: text.
 """
 
 from collections.abc import Callable
@@ -11,49 +11,49 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from spanloom.dataset.family import Description
+from spanloom.dataset.manifest import MANIFEST_NAME, Manifest, SplitCounts
 from spanloom.findings import Report
-from spanloom.inventory import listed_files
-from spanloom.manifest import MANIFEST_NAME
 
 FINDINGS_SHOWN = 20
 
 
-def result_json(root: Path, manifest: dict[str, Any], report: Report) -> dict[str, Any]:
+def result_json(root: Path, manifest: Manifest, report: Report) -> dict[str, Any]:
     """What `--json` prints."""
     return {
         "root": str(root),
         "manifest": str(root / MANIFEST_NAME) if (root / MANIFEST_NAME).is_file() else None,
         "clean": report.clean,
-        "config_sha256": manifest["content"]["config_sha256"],
-        "totals": manifest["content"]["totals"],
-        "files": sum(1 for _ in listed_files(manifest["content"])),
+        "config_sha256": manifest.content.config_sha256,
+        "totals": manifest.content.as_dict()["totals"],
+        "files": sum(1 for _ in manifest.content.listed_files()),
         "validation": report.as_dict(),
-        "timings": manifest["environment"].get("timings"),
+        "timings": manifest.environment.get("timings"),
     }
 
 
-def dataset_table(manifest: dict[str, Any]) -> Table:
+def dataset_table(manifest: Manifest) -> Table:
     """A column a split: sequences, tokens, tokens per span, and what share of documents fits a training sequence."""
-    content = manifest["content"]
-    splits = content["totals"]["splits"]
+    content = manifest.content
+    splits = content.totals.splits
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for split in splits:
         table.add_column(split, justify="right")
 
-    def line(name: str, cells: Callable[[dict[str, Any]], str]) -> None:
+    def line(name: str, cells: Callable[[SplitCounts], str]) -> None:
         table.add_row(name, *(cells(counts) for counts in splits.values()))
 
-    line("sequences", lambda counts: f"{counts['sequences']:,}")
-    line("tokens", lambda counts: f"{counts['tokens']:,}")
-    for span in content["span_names"]:
-        line(f"  {span}", lambda counts, span=span: f"{counts['span_tokens'][span]:,}")  # type: ignore[misc]
-    line("longest document", lambda counts: f"{counts['longest']:,}")
-    for limit in {} if "packing" in content["totals"] else next(iter(splits.values()))["fitting"]:
+    line("sequences", lambda counts: f"{counts.sequences:,}")
+    line("tokens", lambda counts: f"{counts.tokens:,}")
+    for span in content.span_names:
+        line(f"  {span}", lambda counts, span=span: f"{counts.span_tokens[span]:,}")  # type: ignore[misc]
+    line("longest document", lambda counts: f"{counts.longest:,}")
+    for limit in next(iter(splits.values())).fitting if content.block_size is None else ():
         line(
             f"  fit {int(limit):,} whole",
             lambda counts, limit=limit: (  # type: ignore[misc]
-                f"{counts['fitting'][limit] / counts['sequences']:.1%}" if counts["sequences"] else "–"
+                f"{counts.fitting[limit] / counts.sequences:.1%}" if counts.sequences else "–"
             ),
         )
     return table
@@ -75,17 +75,15 @@ def findings_text(report: Report) -> Text:
     return text
 
 
-def show_result(console: Console, root: Path, manifest: dict[str, Any], report: Report) -> None:
+def show_result(console: Console, root: Path, manifest: Manifest, description: Description, report: Report) -> None:
     """The end of a build: the table, the files, the manifest, the verdict."""
-    content = manifest["content"]
-    totals = content["totals"]
-    rejected = sum(totals["rejected"].values())
-    packing = _packing_lines(content) if "packing" in totals else {}
+    content = manifest.content
+    totals = content.totals
     lines = [
-        f"rows       {totals['rows_read']:,} read, {rejected:,} rejected"
-        + "".join(f"\n             {count:,} {reason}" for reason, count in totals["rejected"].items()),
-        *(f"{name:<10} {said}" for name, said in packing.items()),
-        f"files      {sum(1 for _ in listed_files(content)):,} under {root}",
+        f"rows       {totals.rows_read:,} read, {sum(totals.rejected.values()):,} rejected"
+        + "".join(f"\n             {count:,} {reason}" for reason, count in totals.rejected.items()),
+        *(f"{name:<10} {said}" for name, said in description.result.items()),
+        f"files      {sum(1 for _ in content.listed_files()):,} under {root}",
         f"manifest   {root / MANIFEST_NAME if report.clean else 'not written: the dataset did not validate'}",
     ]
     verdict = Text("validation ")
@@ -93,45 +91,20 @@ def show_result(console: Console, root: Path, manifest: dict[str, Any], report: 
     console.print(Group(dataset_table(manifest), Text("\n".join(lines)), verdict), soft_wrap=True, highlight=False)
 
 
-def _rendering_lines(content: dict[str, Any]) -> dict[str, str]:
-    """How conversations became documents, and which of them are held out."""
-    split = content["split"]
-    return {
-        "renderer": f"{content['renderer']['name']} ({content['renderer']['version']})",
-        "split": f"valid_fraction {split['valid_fraction']}, realised {split['realised_valid_fraction']:.6f}",
-    }
-
-
-def _packing_lines(content: dict[str, Any]) -> dict[str, str]:
-    """How a stream became blocks, and what became of its tokens."""
-    config, packing = content["config"], content["totals"]["packing"]
-    loss = "on assistant spans" if config["post_training"] else "on every token (post-training is off)"
-    tail = f"tail of {packing['tail_tokens']:,} dropped"
-    if config["pad_tail"] is not None:
-        tail = f"tail padded by {packing['padding_tokens']:,}"
-    return {
-        "blocks": f"of {config['block_size']:,} tokens; loss {loss}{', strict' if config['strict_user'] else ''}; "
-        f"{packing['lossless_blocks']:,} without loss{'' if config['keep_lossless'] else ', dropped'}",
-        "stream": f"{packing['tokens_in']:,} tokens in, {packing['injected_tokens']:,} injected, "
-        f"{packing['tokens_given_up']:,} given up, {tail}",
-    }
-
-
-def show_manifest(console: Console, manifest: dict[str, Any]) -> None:
+def show_manifest(console: Console, manifest: Manifest, description: Description) -> None:
     """What a dataset is made of, for `spanloom manifest show`."""
-    content, environment = manifest["content"], manifest["environment"]
-    source = content["input"]
-    vouched = f"shards, {source['manifest_sha256'][:12]}…" if "manifest_sha256" in source else "files"
+    content, source = manifest.content, manifest.content.input
+    vouched = "files" if source.manifest_sha256 is None else f"shards, {source.manifest_sha256[:12]}…"
     lines = {
-        "family": content["family"],
-        "config": content["config_sha256"],
-        "code": content["git_sha"],
-        "input": f"{source['schema_version']}, {len(source['shards'])} {vouched}",
-        "tokenizer": f"{content['tokenizer']['name']}, sha256 {content['tokenizer']['sha256'][:12]}…",
-        **(_packing_lines(content) if "packing" in content["totals"] else _rendering_lines(content)),
-        "alignment": content["alignment"],
-        "rows": f"{content['totals']['rows_read']:,} read, {sum(content['totals']['rejected'].values()):,} rejected",
-        "built": environment["created_at"],
+        "family": content.family,
+        "config": content.config_sha256,
+        "code": content.git_sha,
+        "input": f"{source.schema_version}, {len(source.shards)} {vouched}",
+        "tokenizer": f"{content.tokenizer.name}, sha256 {content.tokenizer.sha256[:12]}…",
+        **description.summary,
+        "alignment": content.alignment,
+        "rows": f"{content.totals.rows_read:,} read, {sum(content.totals.rejected.values()):,} rejected",
+        "built": manifest.environment["created_at"],
     }
     console.print("\n".join(f"{name:<10} {value}" for name, value in lines.items()), highlight=False, soft_wrap=True)
     console.print(dataset_table(manifest))

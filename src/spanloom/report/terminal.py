@@ -11,8 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from spanloom.report.conversation import ShownDocument, ShownMessage, ShownToken, shown_parts
-from spanloom.report.text import hex_bytes, visible, visible_line
+from spanloom.dataset.document import ShownDocument, ShownMessage, ShownToken, shown_parts
+from spanloom.text import hex_bytes, visible, visible_line
 
 MARGINS = ("·", "┊", "┃", "║", "╏", "▌")
 STYLES = ("dim", "magenta", "green", "cyan", "yellow", "blue")
@@ -47,8 +47,8 @@ def print_documents(console: Console, documents: list[ShownDocument], shown: Sho
 
 def _print_document(console: Console, document: ShownDocument, shown: Shown) -> None:
     counts = ", ".join(f"{n:,} {name}" for n, name in zip(document.span_tokens, document.span_names, strict=True))
-    about = [visible_line(document.synth_id, 200)] if document.synth_id is not None else []
-    about += [visible_line(value, 80) for value in (document.language, document.exercise, *document.notes) if value]
+    about = [visible_line(document.id, 200)] if document.id is not None else []
+    about += [visible_line(value, 80) for value in (*document.groups.values(), *document.notes) if value]
     title = Text(document.address, style="bold")
     title.append("  " + " · ".join(about), style="not bold")
     console.print(title, soft_wrap=True)

@@ -8,30 +8,44 @@ replaced by a later one, and where files are published, one that stands there is
 from pathlib import Path
 from typing import Any
 
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.layout import CARD_NAME, REPORT_HTML, REPORT_JSON
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.statistics import collect
 from spanloom.provenance import readable_json
-from spanloom.report.card import CARD_NAME, dataset_card, is_unchanged_card
+from spanloom.report.card import dataset_card, is_unchanged_card
 from spanloom.report.report_page import report_page
 from spanloom.storage import write_atomically
 
-REPORT_JSON, REPORT_HTML = "report.json", "report.html"
-VIEW_NAMES = (REPORT_JSON, REPORT_HTML, CARD_NAME)
-"""Files at a dataset's root that are neither data nor manifest; published before the manifest, if at all."""
+LANGUAGE = "language"
+"""The column by which a card names the languages of a dataset, where its family has it."""
 
 
-def write_report(facts: dict[str, Any], *, json_file: Path | None, html_file: Path | None) -> None:
+def write_report(
+    facts: dict[str, Any],
+    content: Content,
+    family: DatasetFamily,
+    *,
+    json_file: Path | None,
+    html_file: Path | None,
+) -> None:
     """Writes the report where it is wanted, whole or not at all."""
     if json_file is not None:
         write_atomically(json_file, readable_json(facts))
     if html_file is not None:
-        write_atomically(html_file, report_page(facts).encode())
+        write_atomically(html_file, report_page(facts, family.describe(content), family.GROUP_COLUMNS).encode())
 
 
-def write_card(root: Path, content: dict[str, Any]) -> bool:
+def write_card(root: Path, content: Content, family: DatasetFamily) -> bool:
     """Writes the card of a clean dataset. Returns False where a README.md stands that is not ours, or was edited."""
     path = root / CARD_NAME
     if path.exists() and not is_unchanged_card(path.read_bytes()):
         return False
-    write_atomically(path, dataset_card(root, content))
+    by_language = {}
+    if LANGUAGE in family.GROUP_COLUMNS:
+        counted = collect(root, content, [(LANGUAGE,)], columns=family.GROUP_COLUMNS)[(LANGUAGE,)]
+        by_language = {key[0]: counts for key, counts in counted.items() if key[0] is not None}
+    write_atomically(path, dataset_card(content, family.describe(content), by_language))
     return True
 
 

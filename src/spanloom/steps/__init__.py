@@ -1,9 +1,4 @@
-"""The steps of the pipelines, one module each: paths in → paths out. The only place where rooms meet.
+"""Steps of the pipelines that every family shares, one module each; a family's own are in `families/NAME/steps`.
 
-    verify_tokenizer ─► render_shard ×4 ─► assemble_split ─► write_indexed ×4 ─► assemble_manifest ─► validate_alignment
-    generate_chat ─► pack_chat ─► validate_alignment
-
-Packed chat: generate_chat makes its transcripts.
-
-`spanloom build` runs them all in one process tree, `spanloom step …` runs one of them, and so does each container.
+validate_alignment   is the dataset right? Only then does the pending manifest become the manifest
 """

@@ -1,4 +1,4 @@
-"""Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Rooms in the order of use:
+"""Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
 
     local      files on this machine: hashed, written whole or not at all, published create-only
     uri        `gs://bucket/key` taken apart and put together
@@ -9,7 +9,6 @@
     staging    objects → files on this machine, checked, going on where a transfer broke off
     publishing files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
     claim      one object that says whose a dataset root is
-    root_lock  the same on this machine: a root held by one build at a time
     scratch    the folder of one command: local stand-ins for the places that it was given
 
 What is imported from `spanloom.storage` itself is `local`; the rest is imported by its own name, where URIs are taken.
@@ -23,6 +22,7 @@ from spanloom.storage.local import (
     fsync_file,
     publish,
     publish_bytes,
+    remove_if_empty,
     sha256_file,
     temporary_beside,
     write_atomically,
@@ -37,6 +37,7 @@ __all__ = [
     "fsync_file",
     "publish",
     "publish_bytes",
+    "remove_if_empty",
     "sha256_file",
     "temporary_beside",
     "write_atomically",

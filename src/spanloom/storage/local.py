@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -128,6 +128,12 @@ def clear_temporaries(root: Path) -> None:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
+
+
+def remove_if_empty(directory: Path) -> None:
+    """Removes a folder in which nothing stands; leaves any other alone."""
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def free_bytes(path: Path) -> int:

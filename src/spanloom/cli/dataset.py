@@ -1,0 +1,451 @@
+"""Commands that every dataset has: validate, inspect, stats, export, fetch, blend, manifest. And fetch-tokenizer."""
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from spanloom.cli.app import app, exit_by, finish_step, make_progress, manifest_app, print_json, step_app
+from spanloom.cli.options import (
+    DatasetTokenizerOption,
+    JsonOption,
+    LocalRootArgument,
+    QuietOption,
+    ReportOption,
+    RootArgument,
+    RootOption,
+    ScratchOption,
+    TokenizerPlaceOption,
+    VerboseOption,
+)
+from spanloom.errors import EXIT_FAILURE, SpanloomError
+
+DEFAULT_DEEP = 64
+"""Rows, or blocks of each shard, that validation makes again where it has the source."""
+
+TOKENS_PER_FILE = 64 << 20
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and the git SHA, and exit.")] = False,
+) -> None:
+    if version:
+        from spanloom import __version__
+        from spanloom.provenance import git_sha
+
+        print(f"spanloom {__version__} ({git_sha()})")
+        raise typer.Exit
+
+
+@app.command()
+def validate(
+    root: RootArgument,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACE",
+            help="The folder, file or URI it was built from: samples of it are built again and compared.",
+        ),
+    ] = None,
+    deep: Annotated[
+        int | None,
+        typer.Option(
+            help="Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
+            "again. Default: 64 with --source.",
+            min=0,
+        ),
+    ] = None,
+    tokenizer: DatasetTokenizerOption = None,
+    report_file: Annotated[Path | None, typer.Option("--report", help="Write the report here, as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report here, as a page.")] = None,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
+
+    Reads through Megatron's own IndexedDataset and works the loss mask out of the tokens alone. Exits with 4 on any
+    finding.
+    Of a dataset at a URI everything is staged to scratch and checked there.
+
+    Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
+    """
+    from spanloom.dataset import manifest
+    from spanloom.dataset.facts import dataset_facts
+    from spanloom.dataset.places import local_root
+    from spanloom.dataset.validate import validate_dataset
+    from spanloom.families import dataset_family
+    from spanloom.megatron.official import load_reader
+    from spanloom.report.summary import findings_text, result_json
+    from spanloom.report.views import write_report
+    from spanloom.storage.scratch import scratch_for
+
+    if deep and source is None:
+        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
+    progress = make_progress(quiet, verbose)
+    with ExitStack() as places:
+        folder = places.enter_context(local_root(root, scratch))
+        written = manifest.read_any(folder)
+        family = dataset_family(written.content.family)
+        source_folder = None
+        if source is not None:
+            source_folder = family.stage_source(places.enter_context(scratch_for("source", [source], scratch)), source)
+        load_reader()
+        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
+            report = validate_dataset(
+                folder,
+                family,
+                source=source_folder,
+                deep=DEFAULT_DEEP if deep is None and source is not None else deep or 0,
+                tokenizer=tokenizer,
+                on_progress=on_progress,
+            )
+        result = result_json(folder, written, report)
+        if report_file is not None or html is not None:
+            facts = dataset_facts(folder, written, family, report, timings=progress.timings)
+            write_report(facts, written.content, family, json_file=report_file, html_file=html)
+    if as_json:
+        print_json({**result, "root": root, "manifest": result["manifest"] and f"{root.rstrip('/')}/manifest.json"})
+    else:
+        Console().print(findings_text(report), soft_wrap=True, highlight=False)
+        if report.clean and result["manifest"] is None:
+            print("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
+    exit_by(report)
+
+
+@app.command()
+def inspect(
+    root: LocalRootArgument,
+    document: Annotated[
+        list[str] | None,
+        typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.", show_default=False),
+    ] = None,
+    ids_wanted: Annotated[
+        list[str] | None, typer.Option("--id", help="A document by its id in the source; repeatable.")
+    ] = None,
+    pick: Annotated[
+        Literal["random", "first", "longest", "shortest"], typer.Option(help="Which, when none is named.")
+    ] = "random",
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="How many. Default: 1, or 20 with --html.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed draws other documents.", min=0)] = 0,
+    split: Annotated[str | None, typer.Option(help="Only of this split.")] = None,
+    shard: Annotated[int | None, typer.Option(help="Only of this shard.", min=0)] = None,
+    language: Annotated[str | None, typer.Option(help="Only in this language.")] = None,
+    exercise: Annotated[str | None, typer.Option(help="Only of this exercise.")] = None,
+    no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="Only documents without reasoning.")] = False,
+    without: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="Only documents without labels of this span, such as assistant.")
+    ] = None,
+    special_text: Annotated[
+        bool, typer.Option("--special-text", help="Only documents whose text holds the likes of <|end|>.")
+    ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Show where tokens end.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Show token ids.")] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="Show which label each position learns.")] = False,
+    max_tokens: Annotated[
+        int, typer.Option(help="Show at most so many tokens of a document, first and last; 0: all.", min=0)
+    ] = 2000,
+    html: Annotated[Path | None, typer.Option(help="Write one page that stands alone.")] = None,
+    tokenizer: DatasetTokenizerOption = None,
+) -> None:
+    """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
+
+    Context is dimmed, special tokens are visible, and a mark at the margin says the span without colours too.
+    What is in the text is shown, never obeyed: escapes, bidi controls, HTML.
+
+    Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
+    """
+    from spanloom.dataset import manifest
+    from spanloom.dataset.inspect import Selection, pick_documents
+    from spanloom.families import dataset_family
+    from spanloom.report.documents_page import documents_page
+    from spanloom.report.terminal import Shown, print_documents
+    from spanloom.storage import write_atomically
+
+    chosen = {
+        **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
+        **{"--language": language, "--exercise": exercise, "--no-reasoning": no_reasoning, "--without": without},
+        "--special-text": special_text,
+    }
+    if (document or ids_wanted) and any(chosen.values()):
+        given = ", ".join(name for name, value in chosen.items() if value)
+        raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {given}")
+    if no_reasoning and without:
+        raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
+    content = manifest.read_any(root).content
+    family = dataset_family(content.family)
+    if no_reasoning and family.RATIO is None:
+        raise typer.BadParameter("--no-reasoning: this dataset has no span of reasoning; see --without")
+    selection = Selection(
+        addresses=tuple(document or ()),
+        ids=tuple(ids_wanted or ()),
+        pick=pick,
+        count=count or (1 if html is None else 20),
+        seed=seed,
+        split=split,
+        shard=shard,
+        groups={name: value for name, value in (("language", language), ("exercise", exercise)) if value is not None},
+        without=family.RATIO[0] if no_reasoning and family.RATIO else without,
+        special_text=special_text,
+    )
+    documents = pick_documents(root, content, family, selection, family.load_vocabulary(content, tokenizer))
+    if not documents:
+        raise SpanloomError("no document passes these filters", where=str(root))
+    shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)
+    if html is None:
+        print_documents(Console(highlight=False), documents, shown)
+    else:
+        there = content.totals.sequences
+        write_atomically(html, documents_page(root.resolve().name, documents, sequences=there, shown=shown).encode())
+        print(html)
+
+
+@app.command()
+def stats(
+    root: LocalRootArgument,
+    by: Annotated[
+        str,
+        typer.Option(help="Group by any of split, shard, language, exercise, with commas; empty: all in one."),
+    ] = "split",
+    as_json: JsonOption = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+) -> None:
+    """Count documents and tokens by split, shard, language, exercise.
+
+    Example: `spanloom stats data/megatron/synth_kd_v1 --by split,language`
+    """
+    from spanloom.dataset import manifest
+    from spanloom.dataset.statistics import collect
+    from spanloom.families import dataset_family
+    from spanloom.report.stats import stats_csv, stats_lines, stats_table
+    from spanloom.report.terminal import print_whole
+
+    if as_json and as_csv:
+        raise typer.BadParameter("--json and --csv: one of them")
+    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    content = manifest.read(root).content
+    family = dataset_family(content.family)
+    groups = collect(root, content, [names], columns=family.GROUP_COLUMNS, ratio=family.RATIO)[names]
+    if as_json:
+        print_json(stats_lines(names, groups))
+    elif as_csv:
+        print(stats_csv(stats_lines(names, groups)), end="")
+    else:
+        print_whole(Console(highlight=False), stats_table(names, groups))
+
+
+@app.command()
+def export(
+    root: LocalRootArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT."),
+    ] = None,
+    to: Annotated[Literal["parquet"], typer.Option(help="Form of the export.")] = "parquet",
+    tokens_per_file: Annotated[
+        int, typer.Option(help="Begin a new file after so many tokens.", min=1)
+    ] = TOKENS_PER_FILE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Write the dataset as Parquet for Hugging Face `datasets` and TRL, streaming.
+
+    Columns, all token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask, assistant_masks; span_id
+    and synth_id of SYNTH KD; attention_mask of packed chat.
+
+    Example: `spanloom export data/megatron/synth_kd_v1 --to parquet --out data/synth_kd_parquet`
+    """
+    from spanloom.dataset import manifest
+    from spanloom.dataset.export import export_parquet
+    from spanloom.families import dataset_family
+
+    content = manifest.read(root).content
+    family = dataset_family(content.family)
+    out = out or root.resolve().with_name(f"{root.resolve().name}_{to}")
+    with make_progress(quiet, False).counting("export", "documents") as on_progress:
+        exported = export_parquet(root, content, family, out, tokens_per_file=tokens_per_file, on_progress=on_progress)
+    if as_json:
+        print_json(exported)
+        return
+    documents = sum(counts["sequences"] for counts in exported["splits"].values())
+    print(f"{documents:,} documents in {len(exported['files']):,} files under {out}")
+
+
+@app.command()
+def fetch(
+    uri: Annotated[str, typer.Argument(metavar="URI", help="Root of a dataset: gs://bucket/path or s3://bucket/path.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made when it is not there.")],
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Bring a dataset from a bucket to this machine, every file checked by the manifest's size and sha256.
+
+    manifest.json is read first (a dataset that was not validated is refused) and written last: until it stands in DIR
+    there is no dataset there. Run the same command again after an interruption: files that stand are kept, a broken
+    download goes on where it stopped. Nothing is overwritten.
+
+    gs:// takes Google's application-default credentials, s3:// those of AWS (and AWS_ENDPOINT_URL for other stores).
+    SPANLOOM_STORAGE_DEADLINE says for how many seconds a store may fail before this gives up (300).
+
+    Example: `spanloom fetch gs://my-bucket/synth_kd_v1 /data/synth_kd_v1`
+    """
+    from spanloom.dataset.fetch import fetch as run
+
+    progress = make_progress(quiet, verbose)
+    with progress.stage("fetch"), progress.counting("fetch", "bytes") as on_progress:
+        fetched = run(uri, directory, on_progress)
+    counts = {name: getattr(fetched, name) for name in ("files_fetched", "bytes_fetched", "files_kept", "bytes_kept")}
+    if as_json:
+        print_json({"root": str(directory), "uri": uri, **counts})
+    else:
+        print(
+            f"{directory}: {fetched.files_fetched} files fetched ({fetched.bytes_fetched / 1e6:,.1f} MB), "
+            f"{fetched.files_kept} kept ({fetched.bytes_kept / 1e6:,.1f} MB), all sizes and sha256 as the manifest says"
+        )
+
+
+@app.command("blend")
+def print_blend(
+    root: Annotated[Path, typer.Argument(help="Root of a dataset.", show_default=False)],
+    mount: Annotated[
+        str | None, typer.Option(help="Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
+    ] = None,
+    sequence_length: Annotated[
+        int, typer.Option(help="Tokens in a sample: shards that give none are left out.", min=2)
+    ] = 2,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the file for Megatron's `--per-split-data-args-path` here.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print what Megatron's data flags take: the shards of train and valid, weighted by their tokens.
+
+    Several prefixes without weights would stop after one epoch. `--data-path` takes one distribution for all splits,
+    so it gets train alone; `--per-split-data-args-path` takes both.
+
+    Example: `spanloom blend data/megatron/synth_kd_v1 --sequence-length 4096 --out blend.json`
+    """
+    from spanloom.dataset.blend import blend, per_split
+    from spanloom.storage import write_atomically
+    from spanloom.training.shard import read_content
+
+    content = read_content(root)
+    there = mount or root.resolve()
+    splits = [split for split, counts in content.totals.splits.items() if counts.tokens]
+    blends = {split: blend(content, there, split, sequence_length=sequence_length) for split in splits}
+    for left_out in (prefix for each in blends.values() for prefix in each.left_out):
+        print(f"left out, too short for a sample: {left_out}", file=sys.stderr)
+    text = json.dumps(per_split(blends), indent=2) + "\n"
+    if out is not None:
+        write_atomically(out, text.encode())
+    if as_json:
+        print(text, end="")
+        return
+    if "train" in blends:
+        print(f"--data-path {' '.join(blends['train'].flat())} --split 100,0,0")
+    if out is not None:
+        print(f"--per-split-data-args-path {out}")
+    else:
+        for split, each in blends.items():
+            print(f"--{split}-data-path {' '.join(each.flat())}")
+
+
+@manifest_app.command("show")
+def manifest_show(
+    place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a dataset is made of."""
+    from spanloom.dataset.manifest import read_place
+    from spanloom.families import dataset_family
+    from spanloom.report.summary import show_manifest
+
+    written = read_place(place)
+    if as_json:
+        print_json(written.as_dict())
+    else:
+        show_manifest(Console(), written, dataset_family(written.content.family).describe(written.content))
+
+
+@manifest_app.command("diff")
+def manifest_diff(
+    a: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
+    b: Annotated[str, typer.Argument(help="Another.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show where the `content` of two manifests differs. Exits with 1 when it does, like diff."""
+    from spanloom.dataset import manifest
+
+    differences = list(
+        manifest.diff(manifest.read_place(a).content.as_dict(), manifest.read_place(b).content.as_dict())
+    )
+    if as_json:
+        print_json([{"path": path, "a": before, "b": after} for path, before, after in differences])
+    else:
+        for path, before, after in differences:
+            print(f"{path}\n  - {json.dumps(before, ensure_ascii=False)}\n  + {json.dumps(after, ensure_ascii=False)}")
+        if not differences:
+            print("same content")
+    raise typer.Exit(EXIT_FAILURE if differences else 0)
+
+
+@app.command()
+def fetch_tokenizer(
+    destination: Annotated[Path, typer.Option(help="Where the asset goes.")] = Path(
+        "data/tokenizer/o200k_base.tiktoken"
+    ),
+) -> None:
+    """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
+    from spanloom.tokenizers.o200k.fetch import fetch_asset
+
+    fetch_asset(destination, say=lambda line: print(line, file=sys.stderr))
+
+
+@step_app.command("validate-alignment")
+def step_validate_alignment(
+    root: RootOption,
+    source: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="The folder, file or URI it was built from.")
+    ] = None,
+    deep: Annotated[
+        int,
+        typer.Option(help="Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0),
+    ] = DEFAULT_DEEP,
+    tokenizer: TokenizerPlaceOption = None,
+    report: ReportOption = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="File or URI for the report (a page); replaces one that is there."),
+    ] = None,
+    scratch: ScratchOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    from spanloom.families import dataset_family
+    from spanloom.megatron.official import load_reader
+    from spanloom.steps import validate_alignment
+
+    load_reader()
+    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
+        result = validate_alignment.run(
+            root=root,
+            family_of=dataset_family,
+            source=source,
+            deep=deep if source is not None else 0,
+            tokenizer=tokenizer,
+            report=report,
+            html=html,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    finish_step(result.as_dict(), validate_alignment.artifact_metadata)
+    exit_by(result)

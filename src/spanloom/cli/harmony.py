@@ -1,0 +1,362 @@
+"""SYNTH KD: `spanloom sample`, `convert-synth`, `build`, and the steps of its pipeline."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from spanloom.cli.app import app, finish_build, finish_step, make_progress, print_json, step_app
+from spanloom.cli.options import (
+    AllowUnknownShaOption,
+    JsonOption,
+    QuietOption,
+    ReportOption,
+    RootOption,
+    ScratchOption,
+    TokenizerPlaceOption,
+    VerboseOption,
+    WorkersOption,
+)
+from spanloom.families.harmony import defaults
+
+SourceOption = Annotated[
+    str, typer.Option(metavar="PLACE", help="Folder of `synth_harmony_v1` shards with their manifest.json, or its URI.")
+]
+TokenizerOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
+        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+    ),
+]
+ShardsOption = Annotated[int, typer.Option(help="How many shards the source must have.", min=1)]
+MaxRowsOption = Annotated[
+    int | None, typer.Option(help="Read at most so many rows, divided evenly over the shards.", min=0)
+]
+MaxRowsPerShardOption = Annotated[int | None, typer.Option(help="Read at most so many rows of each shard.", min=0)]
+MaxTokensOption = Annotated[
+    int | None,
+    typer.Option(help="Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0),
+]
+MaxRejectsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="N|P%",
+        help="Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
+        "0 stops at the first.",
+    ),
+]
+ValidFractionOption = Annotated[
+    float, typer.Option(help="Share of the ids held out for validation; the id alone decides.", min=0, max=1)
+]
+OnDuplicateOption = Annotated[
+    Literal["error", "keep"], typer.Option(help="A synth_id that stands twice: stop, or keep both and count.")
+]
+RendererOption = Annotated[
+    Literal["fast", "harmony"],
+    typer.Option(
+        help="fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."
+    ),
+]
+AuditFractionOption = Annotated[
+    float,
+    typer.Option(
+        help="Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1
+    ),
+]
+ResumeOption = Annotated[
+    bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and begin anew.")
+]
+
+
+@app.command()
+def build(
+    source: SourceOption = defaults.SOURCE,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Root of the dataset. Default: data/megatron/synth_kd_v1, or synth_kd_v1_smoke when the run is capped."
+        ),
+    ] = None,
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    workers: WorkersOption = None,
+    max_rows: MaxRowsOption = defaults.MAX_ROWS,
+    max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
+    max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
+    max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
+    on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
+    resume: ResumeOption = True,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a dataset at --out; it is kept until the new one is validated."),
+    ] = False,
+    keep_work: Annotated[bool, typer.Option("--keep-work", help="Leave the intermediates in OUT/.work.")] = False,
+    renderer: RendererOption = defaults.RENDERER,
+    audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
+    tokenizer: TokenizerOption = None,
+    shards: ShardsOption = defaults.SHARDS,
+    deep: Annotated[
+        int, typer.Option(help="Rows that validation renders again through openai-harmony.", min=0)
+    ] = defaults.DEEP,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    no_disk_check: Annotated[bool, typer.Option("--no-disk-check", help="Begin even if the disk looks small.")] = False,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Build and validate a SYNTH KD dataset on this machine.
+
+    Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer, splits by
+    id, writes Megatron IndexedDatasets (tokens, lossmask, span) and validates them through Megatron's own reader.
+    The same source and options give the same bytes, whatever the workers. Run it again after an interruption.
+
+    Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
+    """
+    from spanloom.families.harmony import dataset
+    from spanloom.families.harmony.build import build as run
+    from spanloom.families.harmony.caps import Caps
+    from spanloom.families.harmony.options import BuildOptions
+    from spanloom.families.harmony.places import local_source
+    from spanloom.provenance import library_versions
+
+    progress = make_progress(quiet, verbose)
+    with local_source(source, scratch) as source_folder:
+        options = BuildOptions(
+            source=source_folder,
+            source_as_given=source,
+            out=out,
+            tokenizer=tokenizer,
+            shards=shards,
+            valid_fraction=valid_fraction,
+            caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+            max_rejects=max_rejects,
+            on_duplicate=on_duplicate,
+            renderer=renderer,
+            audit_fraction=audit_fraction,
+            workers=workers,
+            deep=deep,
+            resume=resume,
+            overwrite=overwrite,
+            keep_work=keep_work,
+            allow_unknown_sha=allow_unknown_sha,
+            check_disk=not no_disk_check,
+        )
+        progress.detail(f"{options}")
+        progress.detail(", ".join(f"{name} {found}" for name, found in library_versions().items()))
+        result = run(options, progress)
+    finish_build(dataset, result.root, result.manifest, result.report, as_json=as_json)
+
+
+@app.command()
+def convert_synth(
+    raw: Annotated[
+        str, typer.Option(metavar="PLACE", help="Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")
+    ],
+    out: Annotated[
+        str,
+        typer.Option(metavar="PLACE", help="Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
+    ] = defaults.SOURCE,
+    shards: Annotated[int, typer.Option(help="How many shards to write.", min=1)] = defaults.SHARDS,
+    assignment: Annotated[
+        Literal["round-robin", "contiguous"], typer.Option(help="How source rows are dealt to shards.")
+    ] = defaults.ASSIGNMENT,
+    identity: Annotated[
+        str, typer.Option(help='Model identity in the system message; "" for none.')
+    ] = defaults.MODEL_IDENTITY,
+    effort: Annotated[
+        str, typer.Option(metavar="low|medium|high", help="Reasoning effort.")
+    ] = defaults.REASONING_EFFORT,
+    date: Annotated[str, typer.Option(help='Conversation start date; "" for none.')] = defaults.START_DATE,
+    cutoff: Annotated[str, typer.Option(help='Knowledge cutoff; "" for none.')] = defaults.KNOWLEDGE_CUTOFF,
+    developer: Annotated[
+        str | None, typer.Option(help="Developer instructions. Default: no developer message.")
+    ] = None,
+    with_seed_text: Annotated[
+        bool, typer.Option("--with-seed-text", help="Add query_seed_text to the prompt; by default it stays out.")
+    ] = False,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated."),
+    ] = None,
+    license: Annotated[str | None, typer.Option(help="Its licence, for the manifest.")] = None,
+    max_rows: Annotated[int | None, typer.Option(help="Read at most so many rows.", min=1)] = None,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Turn raw SYNTH Parquet into Harmony conversations (`synth_harmony_v1`), streaming.
+
+    query → user, synthetic_reasoning → assistant/analysis, synthetic_answer → assistant/final. Rows that lack one of
+    them are skipped and counted. The same input and options give the same bytes.
+
+    Example: `spanloom convert-synth --raw SYNTH/ --out data/synth_harmony`
+    """
+    from spanloom.families.harmony.convert import Conversion, run
+
+    conversion = Conversion(
+        model_identity=identity or None,
+        reasoning_effort=effort,
+        start_date=date or None,
+        knowledge_cutoff=cutoff or None,
+        developer_instructions=developer or None,
+        with_seed_text=with_seed_text,
+        shards=shards,
+        assignment=assignment,
+        dataset=dataset or None,
+        license=license,
+    )
+    progress = make_progress(quiet, verbose)
+    with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
+        written = run(
+            raw=raw, out=out, conversion=conversion, max_rows=max_rows, on_progress=on_progress, scratch=scratch
+        )
+    if as_json:
+        print_json(written)
+        return
+    done = written["conversion"]
+    skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["skipped"].items()) or "none"
+    print(f"{done['rows_written']:,} conversations in {shards} shards under {out} ({done['rows_read']:,} rows read)")
+    print(f"skipped: {skipped}")
+
+
+@app.command()
+def sample(
+    out: Annotated[Path, typer.Option(help="Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
+    rows: Annotated[int, typer.Option(help="How many raw rows.", min=1)] = defaults.SAMPLE_ROWS,
+) -> None:
+    """Write a small raw SYNTH sample of our own: many languages, code, maths, emoji, very short and long answers."""
+    from spanloom.families.harmony.sample import write_sample
+
+    print(write_sample(out, rows))
+
+
+@step_app.command("verify-tokenizer")
+def step_verify_tokenizer(
+    tokenizer: TokenizerPlaceOption = None,
+    asset: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the verified asset.")
+    ] = None,
+    report: ReportOption = None,
+    scratch: ScratchOption = None,
+) -> None:
+    """Step 1: verify the tokenizer asset and load it."""
+    from spanloom.families.harmony.steps import verify_tokenizer
+
+    finish_step(
+        verify_tokenizer.run(tokenizer=tokenizer, asset=asset, report=report, scratch=scratch),
+        verify_tokenizer.artifact_metadata,
+    )
+
+
+@step_app.command("render-shard")
+def step_render_shard(
+    shard: Annotated[int, typer.Option(help="Which shard, from 0.", min=0)],
+    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the rendered shard.")],
+    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for its ids.")],
+    source: SourceOption = defaults.SOURCE,
+    tokenizer: TokenizerPlaceOption = None,
+    shards: ShardsOption = defaults.SHARDS,
+    renderer: RendererOption = defaults.RENDERER,
+    audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
+    max_rows: MaxRowsOption = defaults.MAX_ROWS,
+    max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
+    max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
+    max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
+    workers: WorkersOption = None,
+    resume: ResumeOption = True,
+    scratch: ScratchOption = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
+
+    Of the source only manifest.json and this shard are read.
+    """
+    from spanloom.families.harmony.caps import Caps
+    from spanloom.families.harmony.steps import render_shard
+
+    if shard >= shards:
+        raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
+    finish_step(
+        render_shard.run(
+            source=source,
+            shard=shard,
+            rendered=rendered,
+            ids=ids,
+            tokenizer=tokenizer,
+            shards=shards,
+            renderer=renderer,
+            audit_fraction=audit_fraction,
+            caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+            max_rejects=max_rejects,
+            workers=workers,
+            resume=resume,
+            progress=make_progress(quiet, False),
+            scratch=scratch,
+        ),
+        render_shard.artifact_metadata,
+    )
+
+
+@step_app.command("assemble-split")
+def step_assemble_split(
+    ids: Annotated[
+        list[str], typer.Option(metavar="PLACE", help="The ids of a shard; give one for each shard, in order.")
+    ],
+    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the split.")],
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
+    scratch: ScratchOption = None,
+) -> None:
+    """Step 3: decide which rows are valid, and look for ids that stand twice."""
+    from spanloom.families.harmony.steps import assemble_split
+
+    finish_step(
+        assemble_split.run(
+            ids=ids, split=split, valid_fraction=valid_fraction, on_duplicate=on_duplicate, scratch=scratch
+        ),
+        assemble_split.artifact_metadata,
+    )
+
+
+@step_app.command("write-indexed")
+def step_write_indexed(
+    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the rendered shard.")],
+    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of its ids.")],
+    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the split.")],
+    root: RootOption,
+    inventory: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the shard's inventory.")],
+    resume: ResumeOption = True,
+    scratch: ScratchOption = None,
+) -> None:
+    """Step 4, once a shard: write tokens, lossmask and span as IndexedDatasets, shifted to labels.
+
+    Every file is created, never overwritten. A root at a URI is claimed for this build first (claim.json).
+    """
+    from spanloom.families.harmony.steps import write_indexed
+
+    finish_step(
+        write_indexed.run(
+            rendered=rendered, ids=ids, split=split, root=root, inventory=inventory, resume=resume, scratch=scratch
+        ),
+        write_indexed.artifact_metadata,
+    )
+
+
+@step_app.command("assemble-manifest")
+def step_assemble_manifest(
+    inventory: Annotated[
+        list[str], typer.Option(metavar="PLACE", help="A shard's inventory; give one for each shard, in order.")
+    ],
+    root: RootOption,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    scratch: ScratchOption = None,
+) -> None:
+    """Step 5: write manifest.pending.json. It is no dataset before validate-alignment has passed."""
+    from spanloom.families.harmony.steps import assemble_manifest
+
+    finish_step(
+        assemble_manifest.run(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha, scratch=scratch),
+        assemble_manifest.artifact_metadata,
+    )

@@ -1,0 +1,89 @@
+"""A document as people look at it: its tokens with their text, cut into messages. What the views are given to show.
+
+In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All supervision is told twice: token-aligned,
+what a token *is*, and as on disk, what its position *learns*.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownToken:
+    """One token.
+
+    text     what it adds to the text, a special token's name, or nothing: a character that several tokens make up
+             stands at the token that completes it
+    piece    its bytes; empty for a special token
+    partial  it begins or ends inside a character
+    span     token-aligned: 0 context, else a trained span; `trained` likewise
+    disk     (loss mask, span id) at this position on disk: about the *next* token, the label
+    """
+
+    id: int
+    text: str
+    piece: bytes
+    special: bool
+    header: bool
+    partial: bool
+    span: int
+    trained: bool
+    disk: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownMessage:
+    """Tokens `first` … `last - 1` of a document. The EOD is a message of its own, without a role."""
+
+    first: int
+    last: int
+    role: str
+    channel: str
+    span: int
+    trained: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownDocument:
+    """One document and where it came from, as far as its family says. `span_names[span]` names a span.
+
+    `row`: of the source; `id` names it there; `groups`: column → value, such as its language.
+    """
+
+    split: str
+    shard: int
+    sequence: int
+    row: int | None
+    id: str | None
+    groups: dict[str, str | None]
+    span_names: tuple[str, ...]
+    tokens: tuple[ShownToken, ...]
+    messages: tuple[ShownMessage, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def address(self) -> str:
+        return f"{self.split}/{self.shard:02d}/{self.sequence}"
+
+    @property
+    def span_tokens(self) -> list[int]:
+        """Labels of each span, as on disk."""
+        return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
+
+    def label_of(self, position: int) -> ShownToken | None:
+        """The token that `position` learns to predict; the last position predicts nothing."""
+        return self.tokens[position + 1] if position + 1 < len(self.tokens) else None
+
+
+def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:
+    """What is shown of the positions `first` … `last - 1` when at most `most` of their document's `count` tokens are
+    (0: all): the document's first and last half of them. Returns positions before the gap, how many lie in it, and
+    positions after it.
+
+    a document of 10, most 4: 0 1 and 8 9 are shown; of the message 1 … 8: 1, then 6 left out, then 8
+    """
+    if most <= 0 or count <= most:
+        return range(first, last), 0, range(last, last)
+    gap = range(most - most // 2, count - most // 2)
+    head = range(first, max(first, min(last, gap.start)))
+    tail = range(min(last, max(first, gap.stop)), last)
+    return head, tail.start - head.stop, tail

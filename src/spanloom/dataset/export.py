@@ -1,0 +1,269 @@
+"""A dataset as Parquet for other trainers: token-aligned, as Hugging Face `datasets` and TRL expect it.
+
+In: a dataset root. Out: a new folder of Parquet files a split, a card that `datasets` reads, and `export.json`, last.
+What is held is one batch; files are cut after a number of tokens, so size and memory do not follow the dataset.
+
+    on disk, labels ahead    tokens S u M hi E S a C f M ok R EOD      span 0 0 0 0 2 2 2 2 2 2 2 0 0
+    exported, token-aligned  input_ids the same                        span_id 0 0 0 0 0 2 2 2 2 2 2 2 0
+                             labels    -100 where the loss mask is 0, else the token: trainers shift by themselves
+
+Columns follow what a dataset holds: `span_id` where there is an array `span`, `attention_mask` where documents are
+blocks of one length, whose last may be padded, and what the family adds from its rows, such as an id.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.dataset.family import DatasetFamily, ExportColumn
+from spanloom.dataset.layout import CARD_NAME, hub_split, open_arrays, rows_file, shard_name
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.rows import row_batches
+from spanloom.errors import ArtifactError, ConflictError
+from spanloom.provenance import readable_json
+from spanloom.storage import fsync_file, publish, remove_if_empty, sha256_file, temporary_beside, write_atomically
+from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
+from spanloom.workers import OnProgress
+
+EXPORT_JSON = "export.json"
+TOKENS_PER_FILE = 64 << 20
+TOKENS_AT_ONCE = 1 << 18
+
+PADDING_COLUMN = "padding_tokens"
+"""The column of the row table that says how many tokens at the end of a block are padding."""
+
+_FIELDS = {
+    "input_ids": (pa.list_(pa.int32()), "the tokens of one conversation, the EOD at its end"),
+    "labels": (pa.list_(pa.int32()), "the token where it is trained, -100 elsewhere; not shifted, trainers do that"),
+    "loss_mask": (pa.list_(pa.uint8()), "1 where trained"),
+    "assistant_masks": (pa.list_(pa.uint8()), "`loss_mask` under the name that TRL reads"),
+    "attention_mask": (pa.list_(pa.uint8()), "1, and 0 where the last block is padded"),
+    "span_id": (pa.list_(pa.uint8()), ""),
+}
+_BLOCK = "the tokens of one block: conversations end to end, cut where the block ends"
+
+
+def export_schema(content: Content, columns: Sequence[ExportColumn] = ()) -> pa.Schema:
+    """The columns of the export of a dataset with this manifest `content`; `columns`: those that its family adds."""
+    left_out = set() if "span" in content.arrays else {"span_id"}
+    left_out |= {"attention_mask"} if content.block_size is None else set()
+    fields = [pa.field(name, kind, nullable=False) for name, (kind, _) in _FIELDS.items() if name not in left_out]
+    return pa.schema([*fields, *(pa.field(column.name, pa.string(), nullable=False) for column in columns)])
+
+
+def export_parquet(
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    out: Path,
+    *,
+    tokens_per_file: int = TOKENS_PER_FILE,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Writes every document of the dataset at `root` under the new folder `out`; returns what `export.json` holds.
+
+    `on_progress`: documents written so far, and those there are.
+
+    The same dataset and `tokens_per_file` give the same bytes (under one version of pyarrow). Raises ConflictError when
+    `out` holds something, ArtifactError when the dataset cannot be read. Whatever is raised, nothing of this run stays.
+    """
+    _check_unused(out, root)
+    splits = content.totals.splits
+    total = content.totals.sequences
+    files: list[dict[str, Any]] = []
+    done = 0
+    columns = family.export_columns(content)
+    schema = export_schema(content, columns)
+    with ExitStack() as undo:
+        if not out.exists():
+            undo.callback(remove_if_empty, out)
+        for split in splits:
+            undo.callback(remove_if_empty, out / split)
+            for shard in content.shards:
+                if split not in shard.splits or not shard.splits[split].sequences:
+                    continue
+                prefix = out / split / shard_name(shard.shard)
+                writer = undo.enter_context(_Parts(prefix, schema, tokens_per_file, undo))
+                at_once = min(TOKENS_AT_ONCE, tokens_per_file)
+                for batch in _batches(root, content, schema, split, shard.shard, at_once):
+                    writer.write(batch)
+                    done += batch.num_rows
+                    if on_progress is not None:
+                        on_progress(done, total)
+                writer.finish()
+                files += [{"split": split, **file, "path": f"{split}/{file['path']}"} for file in writer.files]
+        exported = {
+            "export": "spanloom_parquet_v1",
+            "config_sha256": content.config_sha256,
+            "content_sha256": content.sha256,
+            "alignment": "tokens",
+            "splits": {
+                split: {"sequences": counts.sequences, "tokens": counts.tokens} for split, counts in splits.items()
+            },
+            "files": files,
+        }
+        undo.callback((out / CARD_NAME).unlink, missing_ok=True)
+        write_atomically(out / CARD_NAME, _card(content, columns, schema, files))
+        write_atomically(out / EXPORT_JSON, readable_json(exported))
+        undo.pop_all()
+    return exported
+
+
+def _batches(
+    root: Path, content: Content, schema: pa.Schema, split: str, shard: int, tokens: int
+) -> Iterator[pa.RecordBatch]:
+    """The documents of one split of one shard as exported batches, with what the rows beside them say."""
+    reader = open_arrays(root, split, shard, content.arrays)
+    names = [name for name in schema.names if name not in _FIELDS]
+    names += [PADDING_COLUMN] if "attention_mask" in schema.names else []
+    said = {name: _column(rows_file(root, split, shard), name) for name in names}
+    for first, lengths, arrays in reader.batches(tokens):
+        values = {name: list(islice(column, lengths.size)) for name, column in said.items()}
+        if any(len(column) != lengths.size for column in values.values()):
+            raise ArtifactError(
+                f"the rows of this shard end before document {first + lengths.size - 1}",
+                where=f"{root}, {split}, shard {shard:02d}",
+                remedy="`spanloom validate` says what else is wrong",
+            )
+        yield exported_batch(schema, lengths, arrays, **values)
+
+
+def exported_batch(
+    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **said: list[Any]
+) -> pa.RecordBatch:
+    """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
+
+    `said` is what the rows say of each document: the columns that the family adds, and `padding_tokens`.
+    """
+    tokens = arrays["tokens"]
+    loss_mask = shift_to_tokens(arrays["lossmask"], lengths)
+    values = {
+        "input_ids": tokens,
+        "labels": np.where(loss_mask > 0, tokens, np.int32(IGNORED)),
+        "loss_mask": loss_mask,
+        "assistant_masks": loss_mask,
+    }
+    if "span" in arrays:
+        values["span_id"] = shift_to_tokens(arrays["span"], lengths)
+    if "attention_mask" in schema.names:
+        values["attention_mask"] = _real(lengths, np.array(said[PADDING_COLUMN], dtype=np.int64))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32))
+    columns = [
+        pa.ListArray.from_arrays(offsets, pa.array(values[field.name]), type=field.type)
+        if field.name in values
+        else pa.array(said[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _real(lengths: Lengths, padding: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """uint8 [T]: 1, and 0 on the last `padding` tokens of each document."""
+    counts = np.stack([lengths - padding, padding], axis=1).reshape(-1)
+    return np.repeat(np.tile(np.array([1, 0], dtype=np.uint8), lengths.size), counts)
+
+
+def _column(path: Path, name: str) -> Iterator[Any]:
+    for batch in row_batches(path, [name]):
+        if name not in batch.schema.names:
+            raise ArtifactError(f"the rows of this shard have no column {name}", where=str(path))
+        yield from batch.column(name).to_pylist()
+
+
+class _Parts:
+    """`shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file once one holds enough tokens."""
+
+    def __init__(self, prefix: Path, schema: pa.Schema, tokens_per_file: int, undo: ExitStack) -> None:
+        self.files: list[dict[str, Any]] = []
+        self._prefix, self._schema, self._limit, self._undo = prefix, schema, tokens_per_file, undo
+        self._writer: pq.ParquetWriter | None = None
+        self._temporary = prefix
+        self._documents = self._tokens = 0
+
+    def __enter__(self) -> "_Parts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes a file that was begun and not finished."""
+        if self._writer is not None:
+            with suppress(pa.ArrowException, OSError):
+                self._writer.close()
+            self._temporary.unlink(missing_ok=True)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._temporary = temporary_beside(self._path())
+            self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        self._writer.write_batch(batch)
+        self._documents += batch.num_rows
+        self._tokens += len(batch.column("input_ids").values)
+        if self._tokens >= self._limit:
+            self.finish()
+
+    def finish(self) -> None:
+        """Gives the file at hand its name, if there is one."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        self._writer = None
+        fsync_file(self._temporary)
+        path, sha256, size = self._path(), sha256_file(self._temporary), self._temporary.stat().st_size
+        self._undo.callback(path.unlink, missing_ok=True)
+        publish(self._temporary, path, sha256)
+        self.files.append(
+            {"path": path.name, "documents": self._documents, "tokens": self._tokens, "bytes": size, "sha256": sha256}
+        )
+        self._documents = self._tokens = 0
+
+    def _path(self) -> Path:
+        return self._prefix.with_name(f"{self._prefix.name}-{len(self.files):05d}.parquet")
+
+
+def _card(content: Content, columns: Sequence[ExportColumn], schema: pa.Schema, files: list[dict[str, Any]]) -> bytes:
+    """Tells `datasets` which files are which split, and people what the columns mean."""
+    spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
+    meant = {name: said for name, (_, said) in _FIELDS.items()} | {"span_id": spans}
+    meant |= {column.name: column.meaning for column in columns}
+    if content.block_size is not None:
+        meant["input_ids"] = _BLOCK
+    lines = ["---", "configs:", "- config_name: default", "  data_files:"]
+    for split in dict.fromkeys(file["split"] for file in files):
+        lines += [f"  - split: {hub_split(split)}", f'    path: "{split}/*.parquet"']
+    return "\n".join(
+        [
+            *(lines if files else lines[:1]),
+            "---",
+            "",
+            f"# {content.family} as Parquet",
+            "",
+            "Exported by Spanloom. All columns are token-aligned: position t is about token t.",
+            "",
+            "| column | |",
+            "|---|---|",
+            *(f"| `{name}` | {meant[name]} |" for name in schema.names),
+            "",
+            "```python",
+            "from datasets import load_dataset",
+            "",
+            'dataset = load_dataset(".", split="train", streaming=True)',
+            "```",
+            "",
+        ]
+    ).encode()
+
+
+def _check_unused(out: Path, root: Path) -> None:
+    one, other = out.resolve(), root.resolve()
+    if one == other or other in one.parents:
+        raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")
+    if (out.exists() and not out.is_dir()) or (out.is_dir() and any(out.iterdir())):
+        raise ConflictError(
+            "something stands where the export goes", where=str(out), remedy="give another --out, or remove it first"
+        )

@@ -1,0 +1,211 @@
+"""Everything a report says, as plain values: what `report.json` holds and the page shows.
+
+In: a dataset's manifest, the report of its validation, its rows. Out: `facts`, a JSON value. It can be made of a broken
+dataset too: then it says why there are no statistics, and the findings say the rest.
+"""
+
+import json
+from collections.abc import Mapping
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.manifest import Content, Manifest
+from spanloom.dataset.statistics import LENGTH_EDGES, RATIO_EDGES, SEQUENCE_LENGTHS, Counts, Key, collect
+from spanloom.errors import SpanloomError
+from spanloom.findings import Report
+from spanloom.split import VALID
+from spanloom.text import visible_line
+
+BINS_PER_OCTAVE = 8
+CONFIDENCE = 0.95
+_Z = 1.959963984540054
+"""The two-sided 95 % point of the normal distribution."""
+
+EXAMPLES, EXAMPLE_CHARACTERS = 3, 300
+
+
+def dataset_facts(
+    root: Path,
+    written: Manifest,
+    family: DatasetFamily,
+    report: Report,
+    *,
+    timings: Mapping[str, float] | None = None,
+) -> dict[str, Any]:
+    """The facts of the dataset at `root`. `timings` (stage → seconds) adds to those in the manifest.
+
+    Times, places and the machine stand under `environment` alone: all else is equal for equal builds.
+    """
+    content, environment = written.content, written.environment
+    values = content.as_dict()
+    statistics, fault = None, None
+    try:
+        statistics = _statistics(root, content, family)
+    except SpanloomError as error:
+        fault = error.what
+    return {
+        "report": "spanloom_report_v1",
+        **report.as_dict(),
+        "dataset": {
+            **{name: values[name] for name in ("family", "config_sha256", "git_sha", "alignment")},
+            **family.describe(content).facts,
+            **{name: values[name] for name in ("tokenizer", "input", "span_names", "totals")},
+        },
+        "statistics": statistics,
+        "statistics_fault": fault,
+        "valid_fraction": _valid_fraction(content),
+        "rejects": _rejects(root, content),
+        "environment": {
+            "name": root.resolve().name,
+            **environment,
+            "timings": {**(environment.get("timings") or {}), **(timings or {})},
+        },
+    }
+
+
+def _statistics(root: Path, content: Content, family: DatasetFamily) -> dict[str, Any]:
+    columns = family.GROUP_COLUMNS
+    groupings: list[tuple[str, ...]] = [(), ("split",), ("split", "shard"), *((column,) for column in columns)]
+    counted = collect(root, content, groupings, columns=columns, ratio=family.RATIO)
+    total = counted[()].get(())
+
+    def table(by: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [{**_named(by, key), **as_values(counts)} for key, counts in counted[by].items()]
+
+    return {
+        "total": as_values(total) if total else None,
+        "splits": table(("split",)),
+        "shards": table(("split", "shard")),
+        **{plural(column): sorted(table((column,)), key=lambda line: -line["tokens"]) for column in columns},
+        "lengths": _lengths(counted[("split",)]),
+        "ratios": _ratios(total, family.RATIO),
+    }
+
+
+def plural(column: str) -> str:
+    """Where the counts by a column stand among the statistics: `language` → `languages`."""
+    return f"{column}s"
+
+
+def _named(by: tuple[str, ...], key: Key) -> dict[str, str | None]:
+    return dict(zip(by, key, strict=True))
+
+
+def as_values(counts: Counts) -> dict[str, Any]:
+    """One group as plain values; lengths are rounded up by at most 1/64, and shares of what fits are exact."""
+    return {
+        "sequences": counts.sequences,
+        "tokens": counts.tokens,
+        **{f"{name}_tokens": tokens for name, tokens in counts.span_tokens.items()},
+        "trained_tokens": counts.trained,
+        "mean_length": None if counts.mean_length is None else round(counts.mean_length, 2),
+        "median_length": counts.quantile(0.5),
+        "p90_length": counts.quantile(0.9),
+        "p99_length": counts.quantile(0.99),
+        "longest": counts.longest,
+        **{f"fit_{limit}": counts.fitting(limit) for limit in SEQUENCE_LENGTHS},
+        **{f"without_{name}": count for name, count in counts.without.items()},
+    }
+
+
+def _lengths(by_split: dict[Key, Counts]) -> dict[str, Any]:
+    """Documents by length for each split, in bins whose upper edges are `edges`: about eight to an octave."""
+    wanted = 2.0 ** (np.arange(31 * BINS_PER_OCTAVE + 1) / BINS_PER_OCTAVE)
+    edges = np.unique(LENGTH_EDGES[np.searchsorted(LENGTH_EDGES, wanted)])  # of the fine ones, so that counts are exact
+    coarse = np.searchsorted(edges, LENGTH_EDGES)
+    splits = {
+        str(key[0]): np.bincount(coarse, weights=counts.lengths, minlength=edges.size).astype(np.int64)
+        for key, counts in by_split.items()
+    }
+    used = np.flatnonzero(sum(splits.values(), np.zeros(edges.size, dtype=np.int64)))
+    window = slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 0)
+    below = int(edges[used[0] - 1]) if used.size and used[0] else 0
+    return {
+        "edges": edges[window].tolist(),
+        "below": below,
+        "splits": {split: counts[window].tolist() for split, counts in splits.items()},
+    }
+
+
+def _ratios(total: Counts | None, ratio: tuple[str, str] | None) -> dict[str, Any] | None:
+    """One span : another, document by document (bins with upper `edges`) and of all tokens together."""
+    if total is None or ratio is None:
+        return None
+    above, below = (total.span_tokens[span] for span in ratio)
+    return {
+        "edges": RATIO_EDGES.tolist(),
+        "documents": total.ratios.tolist(),
+        "overall": above / below if below else None,
+        **{f"without_{name}": count for name, count in total.without.items()},
+    }
+
+
+def _valid_fraction(content: Content) -> dict[str, Any] | None:
+    if content.split is None:
+        return None
+    valid = content.totals.splits[VALID].sequences
+    total = content.totals.sequences
+    low, high = wilson_interval(valid, total)
+    asked = content.split.valid_fraction
+    return {
+        "asked": asked,
+        "valid": valid,
+        "documents": total,
+        "realised": valid / total if total else None,
+        "confidence": CONFIDENCE,
+        "interval": [low, high],
+        "asked_lies_inside": low <= asked <= high,
+    }
+
+
+def wilson_interval(hits: int, trials: int) -> tuple[float, float]:
+    """Wilson's 95 % interval for a share of `hits` in `trials`; right near 0 and 1 too, where the split lives.
+
+    The rule hashes ids, so each id is a trial with the asked fraction: an asked value far outside means that the ids
+    are not independent of it (a filtered source, or ids that repeat).
+    """
+    if not trials:
+        return 0.0, 1.0
+    share, squared = hits / trials, _Z * _Z
+    middle = (share + squared / (2 * trials)) / (1 + squared / trials)
+    reach = _Z / (1 + squared / trials) * sqrt(share * (1 - share) / trials + squared / (4 * trials * trials))
+    return (0.0 if not hits else middle - reach), (1.0 if hits == trials else middle + reach)
+
+
+def _rejects(root: Path, content: Content) -> dict[str, Any]:
+    """Counts by reason, and the first few examples of each, cut short."""
+    counts = content.totals.rejected
+    examples: dict[str, list[dict[str, Any]]] = {reason: [] for reason in counts}
+    for shard in content.shards:
+        if shard.rejects_file is not None and any(len(found) < EXAMPLES for found in examples.values()):
+            _read_examples(root / shard.rejects_file.path, examples)
+    return {
+        "rows_read": content.totals.rows_read,
+        "total": sum(counts.values()),
+        "reasons": {
+            reason: {"rows": rows, "examples": examples[reason]}
+            for reason, rows in sorted(counts.items(), key=lambda item: -item[1])
+        },
+    }
+
+
+def _read_examples(path: Path, examples: dict[str, list[dict[str, Any]]]) -> None:
+    """A line has `reason` and `detail`, and what names the row."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                reject = json.loads(line)
+                found = examples.get(reject.pop("reason"))
+                if found is not None and len(found) < EXAMPLES:
+                    detail = _cut(reject.pop("detail"))
+                    found.append({**{name: _cut(value) for name, value in reject.items()}, "detail": detail})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return  # a missing or changed file is a finding of validation's
+
+
+def _cut(value: Any) -> Any:
+    return visible_line(value, EXAMPLE_CHARACTERS) if isinstance(value, str) else value

@@ -1,0 +1,188 @@
+"""What the shared commands ask of a dataset family.
+
+A family answers in `families/NAME/dataset.py`, a module of plain functions with these names; mypy holds each module
+against `DatasetFamily`. `spanloom.families.dataset_family` looks the module up once, where a command or a container
+begins, and it is handed down from there. No shared module asks which family it serves.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.rows import RowsReader
+from spanloom.findings import Finding, Report
+from spanloom.megatron.check import ParallelDatasets
+from spanloom.storage.scratch import Scratch
+
+Digests = npt.NDArray[np.uint64]
+
+
+class Vocabulary(Protocol):
+    """What each token stands for: its bytes, or its name where it is special."""
+
+    def is_special(self, token: int) -> bool: ...
+    def name(self, token: int) -> str: ...
+    def piece(self, token: int) -> bytes: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedShard:
+    """One split of one shard, opened for validation: its arrays through Megatron's reader, and its rows."""
+
+    root: Path
+    content: Content
+    split: str
+    shard: ShardEntry
+    datasets: ParallelDatasets
+    rows: RowsReader
+
+    def finding(self, check: str, message: str, sequence: int | None = None) -> Finding:
+        return Finding(check=check, message=message, split=self.split, shard=self.shard.shard, sequence=sequence)
+
+
+class CheckRun(Protocol):
+    """The validation that a check is a part of."""
+
+    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], None]) -> object:
+        """Runs `check` on all shards side by side; what it reports is added in the order of the shards."""
+
+    def checked(self, sequences: int) -> None:
+        """Counts sequences as checked. Raises CancelledError when nobody waits for the rest."""
+
+    def go_on(self) -> None:
+        """Raises CancelledError when nobody waits for the rest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCheck:
+    """A dataset to be held against its source.
+
+    `deep`: how many rows, or blocks of each shard, are made again. `readable`: splits and numbers of the shards whose
+    files could be read; what is wrong with the others is reported already.
+    """
+
+    root: Path
+    content: Content
+    source: Path
+    deep: int
+    tokenizer: Path | None
+    readable: frozenset[tuple[str, int]]
+    run: CheckRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A part of the report page that only this family has: text before and after a table of amounts and their share.
+
+    `lines`: what, and how many tokens; `whole`: the tokens that shares are of.
+    """
+
+    title: str
+    before: str
+    column: str
+    lines: Sequence[tuple[str, int]]
+    whole: int
+    after: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What people are told of a dataset, as values: for the card, the summaries on the terminal, and the report.
+
+    tags          the card's, beside those of every dataset
+    introduction  the card's first paragraph
+    files         the card's paragraph on what a shard consists of
+    making        lines of the card's list of how it was made, the tokenizer among them
+    summary       name → line: how the tokens came to be, for `manifest show`
+    result        name → line: what the end of a build tells beside the counts
+    facts         what `report.json` says of the making
+    provenance    term → text, of the report page's last section
+    sections      of the report page
+    rows_in       what the rows that were read are in: "dataset", "stream"
+    one_length    all documents have one length, so that a table of lengths says nothing
+    """
+
+    tags: Sequence[str]
+    introduction: str
+    files: str
+    making: Sequence[str]
+    summary: Mapping[str, str]
+    result: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    sections: Sequence[Section] = ()
+    rows_in: str = "dataset"
+    one_length: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportColumn:
+    """A column that the export takes from the rows as it is: one string for each document."""
+
+    name: str
+    meaning: str
+
+
+class DatasetFamily(Protocol):
+    """The functions and constants of `families/NAME/dataset.py`."""
+
+    @property
+    def ID_COLUMN(self) -> str | None:
+        """The column of the row table that names a document, where one row of the source is one document."""
+
+    @property
+    def GROUP_COLUMNS(self) -> tuple[str, ...]:
+        """Columns of the row table that documents can be counted by and chosen by."""
+
+    @property
+    def ROW_COLUMNS(self) -> tuple[str, ...]:
+        """The family's own columns of the row table that validation reads."""
+
+    @property
+    def RATIO(self) -> tuple[str, str] | None:
+        """Two spans whose tokens are compared: reasoning and answer."""
+
+    def check_sums(self, content: Content, shard: ShardEntry) -> Iterator[Finding]:
+        """The counts of one shard in the manifest held against each other."""
+
+    def check_shard(self, report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+        """Every document of one split of one shard, read to its end.
+
+        `held_out`: uint64, sorted, digests of the ids of valid, which is checked before train. Returns the digests of
+        this split's ids, uint64 [N]; none where documents have no ids.
+        """
+
+    def check_source(self, report: Report, check: SourceCheck) -> None:
+        """The dataset held against the source that it was built from."""
+
+    def stage_source(self, here: Scratch, place: str) -> Path:
+        """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""
+
+    def stage_tokenizer(self, here: Scratch, place: str | None) -> Path | None:
+        """The tokenizer of the dataset on this machine; None stands for the usual places."""
+
+    def load_vocabulary(self, content: Content, tokenizer: Path | None) -> Vocabulary:
+        """The vocabulary of the dataset's tokens. Raises SpanloomError where `tokenizer` is another one."""
+
+    def header_tokens(self, content: Content) -> tuple[int, int] | None:
+        """The tokens that open and close what is said of a message, where the format has such."""
+
+    def cut_messages(
+        self, content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]
+    ) -> Iterable[ShownMessage]:
+        """A document cut into messages. `row`: its row of the row table."""
+
+    def document_notes(self, row: Mapping[str, Any]) -> Iterable[str]:
+        """What a row says of its document beside id and groups."""
+
+    def describe(self, content: Content) -> Description:
+        """What people are told of the dataset."""
+
+    def export_columns(self, content: Content) -> Sequence[ExportColumn]:
+        """What an export takes from the rows."""

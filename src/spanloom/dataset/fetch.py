@@ -1,0 +1,123 @@
+"""A dataset from a bucket to a training node: every file by the manifest's size and sha256, the manifest last.
+
+In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Files that stand there already are kept, a
+broken download is gone on with, and a folder without `manifest.json` is no dataset: run the same command again.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import Manifest
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.storage import clear_temporaries, publish_bytes, sha256_file
+from spanloom.storage.staging import Download, safe_name, stage_files
+from spanloom.storage.transfer import OnProgress, Transfers
+from spanloom.storage.uri import Uri, is_uri, parse_uri
+
+LOCK_NAME = ".spanloom-fetch.lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fetched:
+    """What stands in the folder now: the manifest, and how many of its files and bytes came and were kept."""
+
+    manifest: Manifest
+    files_fetched: int
+    bytes_fetched: int
+    files_kept: int
+    bytes_kept: int
+
+
+def fetch(place: str, directory: Path, on_progress: OnProgress | None = None) -> Fetched:
+    """Brings the dataset at the URI `place` to `directory`.
+
+    Raises ManifestError where there is no finished dataset, StorageError for a file that is missing or is not what the
+    manifest says, ConflictError when `directory` holds other bytes under one of the names. Nothing is overwritten.
+    """
+    if not is_uri(place):
+        raise SpanloomError(
+            f"{place!r} is no URI: fetch takes gs://bucket/dataset or s3://bucket/dataset",
+            remedy="a dataset on a disk can be used, or copied, as it is",
+        )
+    uri = parse_uri(place)
+    remote, data = manifest.read_remote(uri)
+    downloads = [
+        Download(
+            uri=uri / safe_name(file.path, uri),
+            path=directory / file.path,
+            bytes=file.bytes,
+            sha256=file.sha256,
+        )
+        for file in remote.content.listed_files()
+    ]
+    final = directory / manifest.MANIFEST_NAME
+    if final.exists():
+        _check_same_dataset(final, remote, uri)
+        missing = _missing(downloads)
+        if not missing:  # complete: writes nothing, so a read-only volume will do
+            return _fetched(remote, downloads, missing)
+    with _locked(directory):
+        missing = _missing(downloads)
+        stage_files(missing, on_progress=on_progress)
+        clear_temporaries(directory)
+        if not final.exists():
+            publish_bytes(data, final)
+    return _fetched(remote, downloads, missing)
+
+
+def _fetched(remote: Manifest, downloads: list[Download], missing: list[Download]) -> Fetched:
+    came = sum(download.bytes or 0 for download in missing)
+    return Fetched(
+        manifest=remote,
+        files_fetched=len(missing),
+        bytes_fetched=came,
+        files_kept=len(downloads) - len(missing),
+        bytes_kept=sum(download.bytes or 0 for download in downloads) - came,
+    )
+
+
+def _check_same_dataset(final: Path, remote: Manifest, uri: Uri) -> None:
+    if not manifest.same_content(manifest.read(final), remote):
+        raise ConflictError(
+            f"the folder holds another dataset than {uri}",
+            where=str(final),
+            remedy="fetch into another folder; `spanloom manifest diff` shows where the two differ",
+        )
+
+
+def _missing(downloads: list[Download]) -> list[Download]:
+    """Those whose file is not there. Raises ConflictError for one that is there with other bytes."""
+    missing: list[Download] = []
+
+    def look(download: Download) -> None:
+        if not download.path.exists():
+            missing.append(download)
+        elif download.path.stat().st_size != download.bytes or sha256_file(download.path) != download.sha256:
+            raise ConflictError(
+                f"a file holds other bytes than {download.uri}",
+                where=str(download.path),
+                remedy="remove it if it is a damaged copy, or fetch into another folder",
+            )
+
+    Transfers().run([lambda download=download: look(download) for download in downloads])  # type: ignore[misc]
+    return sorted(missing, key=lambda download: download.path)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One fetch at a time into a folder: two would write the same partial files."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOCK_NAME
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConflictError(
+                "another fetch into this folder is running", where=str(directory), remedy="wait for it to end"
+            ) from None
+        yield
+        path.unlink(missing_ok=True)

@@ -1,0 +1,267 @@
+"""Documents of a dataset picked and made ready to look at.
+
+In: a dataset root, which documents, the tokenizer asset. Out: `ShownDocument`s. Streams: what is held are the documents
+that were picked, however long the files are.
+"""
+
+import codecs
+import heapq
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spanloom.dataset.document import ShownDocument, ShownToken
+from spanloom.dataset.family import DatasetFamily, Vocabulary
+from spanloom.dataset.layout import open_arrays, rows_file
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.rows import row_batches
+from spanloom.errors import SpanloomError
+from spanloom.megatron.reader import ShardReader
+from spanloom.supervision import shift_to_tokens
+
+Pick = Literal["first", "random", "longest", "shortest"]
+
+SPECIAL_TEXT = re.compile(rb"<\|[A-Za-z0-9_]+\|>")
+"""What looks like a special token but is ordinary text: content that quotes the format, or tries to break out of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which documents: `addresses` (`train/00/17`) and `ids`, else by `pick` up to `count` of those that pass.
+
+    `groups`: column → value that a document must have there, such as `{"language": "de"}`.
+    """
+
+    addresses: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+    pick: Pick = "first"
+    count: int = 1
+    seed: int = 0
+    split: str | None = None
+    shard: int | None = None
+    groups: Mapping[str, str] = field(default_factory=dict)
+    without: str | None = None
+    """Name of a trained span that the document must not have, such as `analysis` or `assistant`."""
+    special_text: bool = False
+
+
+@dataclass(frozen=True, order=True)
+class _Place:
+    """One document; ordered by how early it is picked."""
+
+    rank: tuple[float, ...]
+    split: str = field(compare=False)
+    shard: int = field(compare=False)
+    sequence: int = field(compare=False)
+    row: dict[str, Any] = field(compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Dataset:
+    """What is looked at."""
+
+    root: Path
+    content: Content
+    family: DatasetFamily
+    vocabulary: Vocabulary
+
+
+def pick_documents(
+    root: Path, content: Content, family: DatasetFamily, selection: Selection, vocabulary: Vocabulary
+) -> list[ShownDocument]:
+    """The documents that are selected, in the order in which they were asked for or rank.
+
+    Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
+    """
+    dataset = _Dataset(root=root, content=content, family=family, vocabulary=vocabulary)
+    if selection.addresses or selection.ids:
+        places = [*_by_address(root, content, selection.addresses), *_by_id(dataset, selection.ids)]
+    else:
+        places = _by_rank(dataset, selection)
+    return [_document(dataset, place) for place in places]
+
+
+def _by_address(root: Path, content: Content, addresses: tuple[str, ...]) -> Iterator[_Place]:
+    for address in addresses:
+        found = re.fullmatch(r"([a-z]+)/(\d+)/(\d+)", address)
+        if not found or found[1] not in content.totals.splits:
+            splits = " or ".join(content.totals.splits)
+            raise SpanloomError(
+                f"{address!r} is no document",
+                remedy=f"give SPLIT/SHARD/SEQUENCE, such as train/0/17; SPLIT is {splits}",
+            )
+        split, shard, sequence = found[1], int(found[2]), int(found[3])
+        counts = next((one.splits[split] for one in content.shards if one.shard == shard), None)
+        if counts is None or sequence >= counts.sequences:
+            there = f"{counts.sequences:,} documents" if counts else "no such shard"
+            raise SpanloomError(f"there is no document {address}: {there}", where=str(root))
+        for batch in row_batches(rows_file(root, split, shard)):
+            first = batch.column("sequence")[0].as_py()
+            if first <= sequence < first + batch.num_rows:
+                (row,) = batch.slice(sequence - first, 1).to_pylist()
+                yield _Place((), split, shard, sequence, row)
+
+
+def _by_id(dataset: _Dataset, ids: tuple[str, ...]) -> list[_Place]:
+    if not ids:
+        return []
+    root, column = dataset.root, dataset.family.ID_COLUMN
+    if column is None:
+        raise SpanloomError("the documents of this dataset have no id to choose by", where=str(root))
+    found: dict[str, list[_Place]] = {name: [] for name in ids}
+    wanted = pa.array(ids, pa.string())
+    for split, shard in _shards(dataset.content, None, None):
+        for batch in row_batches(rows_file(root, split, shard)):
+            _require_column(batch, column, root)
+            for row in batch.filter(pc.is_in(batch.column(column), value_set=wanted)).to_pylist():
+                found[row[column]].append(_Place((), split, shard, row["sequence"], row))
+    for name, places in found.items():
+        if not places:
+            raise SpanloomError(f"no document has the id {name!r}", where=str(root))
+    return [place for places in found.values() for place in places]
+
+
+def _by_rank(dataset: _Dataset, selection: Selection) -> list[_Place]:
+    content = dataset.content
+    if selection.without is not None and selection.without not in content.span_names:
+        raise SpanloomError(f"there is no span {selection.without!r}", remedy=f"one of {list(content.span_names)}")
+    if selection.split is not None and selection.split not in content.totals.splits:
+        raise SpanloomError(
+            f"there is no split {selection.split!r}", remedy=f"one of {', '.join(content.totals.splits)}"
+        )
+    places = _ranked(dataset, selection)
+    if selection.pick == "first":  # the rank is the order in which they come: no need to read on
+        return [place for place, _ in zip(places, range(selection.count), strict=False)]
+    return heapq.nsmallest(selection.count, places)
+
+
+def _ranked(dataset: _Dataset, selection: Selection) -> Iterator[_Place]:
+    """Every document that passes the filters, with its rank; ties go to the one that stands first."""
+    root, content = dataset.root, dataset.content
+    for order, (split, shard) in enumerate(_shards(content, selection.split, selection.shard)):
+        random = np.random.default_rng([selection.seed, order])
+        reader = open_arrays(root, split, shard, content.arrays) if selection.special_text else None
+        for batch in row_batches(rows_file(root, split, shard)):
+            draws = random.random(batch.num_rows)  # drawn before the filters: a filter does not change the lots
+            tokens = batch.column("tokens").to_numpy()
+            ranks = {"first": np.zeros(batch.num_rows), "random": draws, "longest": -tokens, "shortest": tokens}
+            rank = ranks[selection.pick].astype(np.float64)
+            kept = np.flatnonzero(_filter(batch, selection, root))
+            if reader is None:  # no more of a batch than are wanted in all: the rest cannot be among the first
+                kept = kept[np.argsort(rank[kept], kind="stable")[: selection.count]]
+            for at in kept.tolist():
+                (row,) = batch.slice(at, 1).to_pylist()
+                if reader is None or _has_special_text(reader, row["sequence"], dataset.vocabulary):
+                    yield _Place((float(rank[at]), order, row["sequence"]), split, shard, row["sequence"], row)
+
+
+def _filter(batch: pa.RecordBatch, selection: Selection, root: Path) -> npt.NDArray[np.bool_]:
+    keep = np.ones(batch.num_rows, dtype=np.bool_)
+    for name, wanted in selection.groups.items():
+        _require_column(batch, name, root)
+        keep &= np.array(pc.fill_null(pc.equal(batch.column(name), wanted), False))
+    if selection.without is not None:
+        keep &= batch.column(f"{selection.without}_tokens").to_numpy() == 0
+    return keep
+
+
+def _require_column(batch: pa.RecordBatch, name: str, root: Path) -> None:
+    if name not in batch.schema.names:
+        raise SpanloomError(f"the documents of this dataset have no {name} to choose by", where=str(root))
+
+
+def _has_special_text(reader: ShardReader, sequence: int, vocabulary: Vocabulary) -> bool:
+    tokens = reader.read(sequence, reader.lengths(sequence, 1))["tokens"].tolist()
+    return SPECIAL_TEXT.search(b"".join(vocabulary.piece(token) or b"\0" for token in tokens)) is not None
+
+
+def _shards(content: Content, split: str | None, shard: int | None) -> Iterator[tuple[str, int]]:
+    for name in content.totals.splits:
+        for one in content.shards:
+            if (
+                split in (None, name)
+                and shard in (None, one.shard)
+                and name in one.splits
+                and one.splits[name].sequences
+            ):
+                yield name, one.shard
+
+
+def _document(dataset: _Dataset, place: _Place) -> ShownDocument:
+    content, family, row = dataset.content, dataset.family, place.row
+    reader = open_arrays(dataset.root, place.split, place.shard, content.arrays)
+    lengths = reader.lengths(place.sequence, 1)
+    arrays = reader.read(place.sequence, lengths)
+    spans = arrays.get("span", arrays["lossmask"])  # where one span is trained, the loss mask says which tokens are its
+    tokens = shown_tokens(
+        arrays["tokens"].tolist(),
+        shift_to_tokens(spans, lengths).tolist(),
+        shift_to_tokens(arrays["lossmask"], lengths).tolist(),
+        list(zip(arrays["lossmask"].tolist(), spans.tolist(), strict=True)),
+        dataset.vocabulary,
+        header=family.header_tokens(content),
+    )
+    return ShownDocument(
+        split=place.split,
+        shard=place.shard,
+        sequence=place.sequence,
+        row=row.get("row"),
+        id=None if family.ID_COLUMN is None else row.get(family.ID_COLUMN),
+        groups={column: row.get(column) for column in family.GROUP_COLUMNS},
+        span_names=content.span_names,
+        notes=tuple(family.document_notes(row)),
+        tokens=tuple(tokens),
+        messages=tuple(family.cut_messages(content, tokens, row)),
+    )
+
+
+def shown_tokens(
+    ids: list[int],
+    spans: list[int],
+    trained: list[int],
+    disk: list[tuple[int, int]],
+    vocabulary: Vocabulary,
+    *,
+    header: tuple[int, int] | None = None,
+) -> list[ShownToken]:
+    """Text for each token, byte by byte: a character that several tokens make up stands at the one that completes it.
+    `header` holds the tokens that open and close what is said of a message, where the format has such.
+
+    `☃` is e2 98 83: tokens [e2 98] [83]  →  texts "" and "☃", both partial. Bytes that never become a character are
+    kept as Python's surrogateescape has them, for `spanloom.text.visible` to show.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    opens, closes = header or (None, None)
+    shown: list[ShownToken] = []
+    inside = False
+    for at, token in enumerate(ids):
+        special = vocabulary.is_special(token)
+        piece = vocabulary.piece(token)
+        before = decoder.getstate()[0]
+        breaks = special or at + 1 == len(ids) or vocabulary.is_special(ids[at + 1])
+        text = vocabulary.name(token) if special else decoder.decode(piece, final=breaks)
+        after = decoder.getstate()[0]
+        stray = any("\udc80" <= character <= "\udcff" for character in text)
+        inside = inside or token == opens
+        shown.append(
+            ShownToken(
+                id=token,
+                text=text,
+                piece=piece,
+                special=special,
+                header=inside,
+                partial=bool(before or after or stray),
+                span=spans[at],
+                trained=bool(trained[at]),
+                disk=disk[at],
+            )
+        )
+        inside = inside and token != closes
+    return shown

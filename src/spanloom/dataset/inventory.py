@@ -1,0 +1,99 @@
+"""A dataset's files held against its manifest, and what its shards add up to.
+
+In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
+nobody's; totals.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from spanloom.dataset.layout import REJECTS
+from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+from spanloom.storage import sha256_file
+
+AT_ONCE = 4
+"""Files hashed or shards checked side by side, at most: more cores than that wait for the disk."""
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by name, name by name."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def add_up(shards: Sequence[ShardEntry]) -> Totals:
+    """What the shards of a dataset add up to."""
+    splits = {split: [shard.splits[split] for shard in shards if split in shard.splits] for split in shards[0].splits}
+    packing = [shard.packing for shard in shards if shard.packing is not None]
+    return Totals(
+        rows_read=sum(shard.rows_read for shard in shards),
+        rejected=_added(shard.rejected for shard in shards),
+        splits={
+            split: SplitCounts(
+                sequences=sum(count.sequences for count in counts),
+                tokens=sum(count.tokens for count in counts),
+                span_tokens=_added(count.span_tokens for count in counts),
+                longest=max(count.longest for count in counts),
+                fitting=_added(count.fitting for count in counts),
+            )
+            for split, counts in splits.items()
+        },
+        **({"packing": _added(packing)} if packing else {}),
+    )
+
+
+def first_damage(root: Path, content: Content) -> Finding | None:
+    """The first thing that is wrong with the files, or None: whether a finished dataset still stands as it was made."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return next(check_inventory(root, content, threads), None)
+
+
+def check_inventory(root: Path, content: Content, threads: Executor) -> Iterator[Finding]:
+    """Sizes and hashes of the listed files, files that are not listed, sums that do not add up.
+
+    The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
+    """
+    listed = {file.path: file for file in content.listed_files()}
+    return _faults(root, content, set(listed), threads.map(partial(_fault, root), listed.values()))
+
+
+def _faults(root: Path, content: Content, listed: set[str], of_files: Iterable[Finding | None]) -> Iterator[Finding]:
+    yield from filter(None, of_files)
+    for folder in (*content.totals.splits, REJECTS):
+        for path in sorted((root / folder).glob("*")):
+            # Folders are let be: Megatron keeps its index cache in one beside the data when not told otherwise.
+            if (
+                path.is_file()
+                and (name := path.relative_to(root).as_posix()) not in listed
+                and not path.name.startswith(".")
+            ):
+                yield Finding(check="inventory", message="the manifest does not list this file", file=name)
+    yield from _check_sums(content)
+
+
+def _fault(root: Path, file: ListedFile) -> Finding | None:
+    path, name = root / file.path, file.path
+    if not path.is_file():
+        return Finding(check="inventory", message="the file is missing", file=name)
+    if (size := path.stat().st_size) != file.bytes:
+        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file.bytes}", file=name)
+    if (found := sha256_file(path)) != file.sha256:
+        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file.sha256}", file=name)
+    return None
+
+
+def _check_sums(content: Content) -> Iterator[Finding]:
+    if sha256_json(content.config) != content.config_sha256:
+        yield Finding(check="manifest", message="config_sha256 is not the hash of config")
+    for split, totals in content.totals.splits.items():
+        for count in ("sequences", "tokens"):
+            added, said = sum(getattr(shard.splits[split], count) for shard in content.shards), getattr(totals, count)
+            if added != said:
+                yield Finding(check="manifest", message=f"{count} is {said}, the shards add up to {added}", split=split)

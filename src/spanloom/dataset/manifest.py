@@ -1,0 +1,352 @@
+"""The dataset manifest that every family writes: what a dataset is made of, and the mark that it is one.
+
+In: the two sections `content` (what decides the bytes, and the inventory) and `environment` (when, where, with what).
+Out: `manifest.pending.json`, which a clean validation turns into `manifest.json`. A root without `manifest.json` is no
+dataset. Same input, options and code give the same `content`, whoever runs it, wherever, with however many workers.
+
+`Manifest` is the type of it in Python, `spanloom_dataset_v1.schema.json` the same for everybody else; a test holds the
+two against each other.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from pydantic import BaseModel, ConfigDict
+
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.provenance import canonical_json, readable_json, sha256_json
+from spanloom.storage import fsync_directory, publish, publish_bytes, sha256_file
+from spanloom.storage.staging import find, list_objects, read_object
+from spanloom.storage.uri import Uri, is_uri, parse_uri
+
+SCHEMA_VERSION = "spanloom_dataset_v1"
+MANIFEST_NAME = "manifest.json"
+PENDING_NAME = "manifest.pending.json"
+
+
+class ManifestError(SpanloomError):
+    """A manifest is missing, unreadable, or not of this schema."""
+
+
+class _Section(BaseModel):
+    """Immutable. Keys that this version does not know are kept as they are and written again."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class ListedFile(_Section):
+    """A file of the dataset: `path` relative to the root, with slashes."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class SplitCounts(_Section):
+    """What one split holds. `span_tokens`: labels of each span; `fitting`: documents of at most so many tokens."""
+
+    sequences: int
+    tokens: int
+    span_tokens: dict[str, int]
+    longest: int
+    fitting: dict[str, int]
+
+
+class ShardSplit(SplitCounts):
+    """What one split of one shard holds, with its files."""
+
+    files: tuple[ListedFile, ...]
+
+
+class ShardEntry(_Section):
+    """One shard. `rejected`: rows by reason; `packing`: what became of its tokens, where documents are blocks."""
+
+    shard: int
+    rows_read: int
+    rejected: dict[str, int]
+    rejects_file: ListedFile | None
+    splits: dict[str, ShardSplit]
+    packing: dict[str, int] | None = None
+
+
+class Totals(_Section):
+    """What the shards add up to."""
+
+    rows_read: int
+    rejected: dict[str, int]
+    splits: dict[str, SplitCounts]
+    packing: dict[str, int] | None = None
+
+    @property
+    def sequences(self) -> int:
+        """Documents of all splits."""
+        return sum(counts.sequences for counts in self.splits.values())
+
+
+class TokenizerEntry(_Section):
+    """Whose tokens they are; ids are below `vocab_size`, `eod` ends a document."""
+
+    name: str
+    sha256: str
+    vocab_size: int
+    eod: int
+
+
+class InputShard(_Section):
+    """One file of the source."""
+
+    path: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class Input(_Section):
+    """The source, by hash; `dataset` and `license` are what it says of itself."""
+
+    schema_version: str
+    manifest_sha256: str | None = None
+    dataset: str | None = None
+    license: str | None = None
+    shards: tuple[InputShard, ...]
+
+
+class SplitRule(_Section):
+    """How documents were dealt to train and valid, where their ids decide."""
+
+    rule: str
+    valid_fraction: int | float
+    threshold: str
+    repeated_rows: int
+    realised_valid_fraction: int | float
+
+
+class RendererEntry(_Section):
+    """What made the tokens, where rows are rendered."""
+
+    name: str
+    version: str
+    fallback_rows: int
+    audited_rows: int
+
+
+class Content(_Section):
+    """What decides the bytes, and the inventory. `config` is the family's own: all its options that change a byte."""
+
+    family: str
+    git_sha: str
+    config: dict[str, Any]
+    config_sha256: str
+    tokenizer: TokenizerEntry
+    input: Input
+    split: SplitRule | None = None
+    renderer: RendererEntry | None = None
+    alignment: str
+    arrays: dict[str, str]
+    span_names: tuple[str, ...]
+    totals: Totals
+    shards: tuple[ShardEntry, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it: what was never set is left out."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the canonical JSON: equal for datasets that are the same."""
+        return sha256_json(self.as_dict())
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens of each document where all documents are blocks of one length, as packing makes them; else None.
+
+        Blocks are to be read whole: with `sequence_length` = this and without the extra token that Megatron adds.
+        """
+        size: int | None = self.config.get("block_size")
+        return size
+
+    def listed_files(self) -> Iterator[ListedFile]:
+        """Every file that the manifest names, shard by shard."""
+        for shard in self.shards:
+            for counts in shard.splits.values():
+                yield from counts.files
+            if shard.rejects_file is not None:
+                yield shard.rejects_file
+
+
+class Manifest(_Section):
+    """A manifest as a whole."""
+
+    schema_version: str
+    content: Content
+    environment: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def new_manifest(content: Content, environment: Mapping[str, Any]) -> Manifest:
+    """A manifest of this version."""
+    return Manifest(schema_version=SCHEMA_VERSION, content=content, environment=dict(environment))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of `SCHEMA_VERSION`."""
+    return dict(json.loads(files("spanloom.dataset").joinpath(f"{SCHEMA_VERSION}.schema.json").read_bytes()))
+
+
+def known_families() -> tuple[str, ...]:
+    """The values that the schema allows for `family`."""
+    return tuple(schema()["properties"]["content"]["properties"]["family"]["enum"])
+
+
+def check(manifest: Any, where: Path | Uri) -> Manifest:
+    """A JSON value → the manifest. Raises ManifestError naming the first place that does not follow the schema."""
+    said = manifest if isinstance(manifest, dict) else {}
+    if isinstance(version := said.get("schema_version"), str) and version != SCHEMA_VERSION:
+        raise ManifestError(
+            f"the manifest has schema_version {version!r}, a dataset's has {SCHEMA_VERSION!r}",
+            where=str(where),
+            remedy="give the root of a dataset; `spanloom build --source` makes one of a source of conversations",
+        )
+    content = said.get("content")
+    if isinstance(content, dict) and isinstance(family := content.get("family"), str):
+        check_family(family, where)
+    errors = sorted(jsonschema.Draft202012Validator(schema()).iter_errors(manifest), key=lambda error: list(error.path))
+    if errors:
+        place = ".".join(map(str, errors[0].absolute_path)) or "(top)"
+        raise ManifestError(
+            f"the manifest does not follow {SCHEMA_VERSION} at {place}: {errors[0].message}", where=str(where)
+        )
+    return Manifest.model_validate(manifest)
+
+
+def check_family(family: str, where: Path | Uri | None = None) -> None:
+    """Raises ManifestError for a family that this version does not know."""
+    if family not in (known := known_families()):
+        raise ManifestError(
+            f"unknown dataset family {family!r}; known families are {', '.join(known)}",
+            where=None if where is None else str(where),
+            remedy="use the version of Spanloom that wrote this dataset, or a newer one",
+        )
+
+
+def read(path: Path) -> Manifest:
+    """Reads and checks the manifest in the file `path`, or of the dataset in the directory `path`."""
+    file = path / MANIFEST_NAME if path.is_dir() else path
+    try:
+        manifest = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise _no_dataset(path, pending=file.with_name(PENDING_NAME).is_file()) from None
+    except ValueError as fault:
+        raise ManifestError(f"the manifest is not JSON: {fault}", where=str(file)) from None
+    return check(manifest, file)
+
+
+def read_remote(place: Uri) -> tuple[Manifest, bytes]:
+    """The checked manifest in the object `place` (`….json`), or of the dataset at the root `place`; and its bytes."""
+    uri = place if place.name.endswith(".json") else place / MANIFEST_NAME
+    if (data := read_object(uri)) is None:
+        list_objects(place)  # a bucket that does not exist says so here
+        raise _no_dataset(place, pending=find(place / PENDING_NAME) is not None)
+    try:
+        manifest = json.loads(data)
+    except ValueError as fault:
+        raise ManifestError(f"the manifest is not JSON: {fault}", where=str(uri)) from None
+    return check(manifest, uri), data
+
+
+def read_place(place: str) -> Manifest:
+    """The manifest of the dataset at a place, a path or a URI, or in the file there."""
+    return read_remote(parse_uri(place))[0] if is_uri(place) else read(Path(place))
+
+
+def _no_dataset(where: Path | Uri, *, pending: bool) -> ManifestError:
+    return ManifestError(
+        f"there is no {MANIFEST_NAME}: this is not a finished dataset"
+        + (f" ({PENDING_NAME} stands there, so it was built but not validated)" if pending else ""),
+        where=str(where),
+        remedy="run the build again, or `spanloom step validate-alignment`"
+        if pending
+        else "give the root of a dataset",
+    )
+
+
+def read_any(root: Path) -> Manifest:
+    """The manifest of the dataset at `root`, or the pending one where it was built but not promoted yet."""
+    pending = root / PENDING_NAME
+    return read(pending if pending.is_file() and not (root / MANIFEST_NAME).is_file() else root)
+
+
+def same_content(one: Manifest, other: Manifest) -> bool:
+    """Whether two manifests are of the same dataset."""
+    return canonical_json(one.content.as_dict()) == canonical_json(other.content.as_dict())
+
+
+def write_pending(root: Path, manifest: Manifest) -> None:
+    """Writes `manifest.pending.json`, create-only: one that stands counts as written when its `content` is equal.
+
+    Raises ConflictError when another one stands there, pending or promoted.
+    """
+    check(manifest.as_dict(), root / PENDING_NAME)
+    for name in (MANIFEST_NAME, PENDING_NAME):
+        if not (root / name).exists():
+            continue
+        standing = read(root / name)
+        if not same_content(standing, manifest):
+            raise ConflictError(
+                f"a {name} with other content stands here already, made {_made(standing)}",
+                where=str(root),
+                remedy="build into another --out, or remove that dataset first",
+            )
+        if name == PENDING_NAME:
+            return
+    publish_bytes(readable_json(manifest.as_dict()), root / PENDING_NAME)
+
+
+def promote(root: Path) -> Path:
+    """Turns `manifest.pending.json` into `manifest.json`, create-only. Returns the path of the manifest."""
+    pending, final = root / PENDING_NAME, root / MANIFEST_NAME
+    if final.exists():
+        if not same_content(read(final), read(pending)):
+            raise ConflictError(
+                f"another {MANIFEST_NAME} stands here already, made {_made(read(final))}", where=str(root)
+            )
+        pending.unlink()
+    else:
+        publish(pending, final, sha256_file(pending))
+    fsync_directory(root)
+    return final
+
+
+def _made(manifest: Manifest) -> str:
+    """Who made a dataset, when and with which code, for the one whose build it stands in the way of."""
+    environment = manifest.environment
+    by = f"by {environment['built_by']} " if "built_by" in environment else ""
+    return f"{by}at {environment['created_at']} with git SHA {manifest.content.git_sha}"
+
+
+_NOTHING = object()
+
+
+def diff(before: Any, after: Any, path: str = "content") -> Iterator[tuple[str, Any, Any]]:
+    """Places where two JSON values differ: `(path, before, after)`, with None where one side has nothing there.
+
+    Yields nothing exactly when their canonical JSON is the same: 1 and 1.0 differ, and so do null and nothing.
+    """
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            yield from diff(before.get(key, _NOTHING), after.get(key, _NOTHING), f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        for index in range(max(len(before), len(after))):
+            was, now = (side[index] if index < len(side) else _NOTHING for side in (before, after))
+            yield from diff(was, now, f"{path}[{index}]")
+    else:
+        was, now = (None if side is _NOTHING else side for side in (before, after))
+        if _NOTHING in (before, after) or canonical_json(was) != canonical_json(now):
+            yield path, was, now

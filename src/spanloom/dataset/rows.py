@@ -1,0 +1,130 @@
+"""`shard_NN_rows.parquet`: one row a sequence beside the arrays, so that a document can be found and statistics sliced.
+
+In: what a family says of each sequence, its length, its labels of each span. Out: the file; and its rows, read forward.
+
+    sequence | the family's own columns | tokens | one column NAME_tokens for each span
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.errors import ArtifactError
+from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+from spanloom.supervision import Lengths
+
+BATCH_ROWS = 8192
+
+
+def rows_schema(about: pa.Schema, span_names: Sequence[str]) -> pa.Schema:
+    """The columns of the file, with those that the family brings in the middle."""
+    return pa.schema(
+        [
+            pa.field("sequence", pa.int64(), nullable=False),
+            *about,
+            pa.field("tokens", pa.int64(), nullable=False),
+            *(pa.field(f"{name}_tokens", pa.int64(), nullable=False) for name in span_names),
+        ]
+    )
+
+
+class RowsWriter:
+    """Writes the file; nothing stands under its name before `publish`, and nothing at all where there are no rows."""
+
+    _GROUP = 65536
+
+    def __init__(self, path: Path, about: pa.Schema, span_names: Sequence[str]) -> None:
+        self.path = path
+        self._schema = rows_schema(about, span_names)
+        self._temporary: Path | None = None
+        self._writer: pq.ParquetWriter | None = None
+        self._buffer: list[pa.RecordBatch] = []
+        self._buffered = self._written = 0
+
+    def append(self, about: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
+        """N rows: the family's columns; `lengths` int32 [N]; `span_tokens` int64 [N, S], labels of each span."""
+        sequence = np.arange(self._written + self._buffered, self._written + self._buffered + about.num_rows)
+        columns = [pa.array(sequence), *about.columns, pa.array(lengths.astype(np.int64))]
+        columns += [pa.array(span_tokens[:, span]) for span in range(span_tokens.shape[1])]
+        self._buffer.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+        self._buffered += about.num_rows
+        if self._buffered >= self._GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._buffered:
+            return
+        if self._writer is None:
+            self._temporary = temporary_beside(self.path)
+            self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        self._writer.write_table(pa.Table.from_batches(self._buffer), row_group_size=2 * self._GROUP)
+        self._written, self._buffered, self._buffer = self._written + self._buffered, 0, []
+
+    def publish(self) -> tuple[int, str] | None:
+        """Gives the file its name, create-only. Returns its size in bytes and its sha256; None where there is none."""
+        self._flush()
+        if self._writer is None or self._temporary is None:
+            return None
+        self._writer.close()
+        fsync_file(self._temporary)
+        size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
+        publish(self._temporary, self.path, sha256)
+        return size, sha256
+
+    def discard(self) -> None:
+        """Removes what was not published."""
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+
+
+def row_batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in batches; of `columns` those that it has. Raises ArtifactError where it cannot be read."""
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+            yield from file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
+    except (OSError, pa.ArrowException) as fault:
+        raise ArtifactError(
+            f"the rows of this shard cannot be read: {fault}",
+            where=str(path),
+            remedy="`spanloom validate` says what else is wrong; fetch or build the dataset again",
+        ) from None
+
+
+class RowsReader:
+    """The file read forward, as many rows at a time as are asked for. Raises ArtifactError where it cannot be."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with self._named():
+            self._file = pq.ParquetFile(path, pre_buffer=False)
+        self._batches: Iterator[pa.RecordBatch] = self._file.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+        self._held = self._file.schema_arrow.empty_table()
+        self.names: list[str] = self._file.schema_arrow.names
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as fault:
+            raise ArtifactError(f"{self._path.name} cannot be read: {fault}", where=str(self._path)) from None
+
+    def _next(self) -> pa.RecordBatch | None:
+        with self._named():
+            return next(self._batches, None)
+
+    def take(self, count: int) -> pa.Table:
+        """The next `count` rows, fewer at the end of the file."""
+        held = [self._held]
+        rows = self._held.num_rows
+        while rows < count and (batch := self._next()) is not None:
+            held.append(pa.Table.from_batches([batch]))
+            rows += batch.num_rows
+        table = pa.concat_tables(held)
+        self._held = table.slice(count)
+        return table.slice(0, count)

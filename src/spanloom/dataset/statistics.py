@@ -1,0 +1,236 @@
+"""Counts over a dataset, streamed out of its `shard_NN_rows.parquet` files.
+
+In: the root, the manifest's `content`, what to group by, which spans to compare. Out: `Counts` a group. Memory follows
+the number of groups, never the number of documents; validation holds the rows against the tokens on disk, so their
+counts are the dataset's.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.layout import rows_file
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.rows import row_batches
+from spanloom.errors import ArtifactError, SpanloomError
+
+PLACES = ("split", "shard")
+"""What the documents of every dataset can be grouped by; its family names more."""
+
+SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
+"""Training sequence lengths for which it is said how many documents fit whole."""
+
+OTHERS = "(others)"
+GROUPS_KEPT = 1000
+"""Distinct values that get a group of their own; later ones are counted together, so that memory stays bounded."""
+
+FINE = 64
+LENGTH_EDGES: npt.NDArray[np.int64] = np.unique(
+    np.concatenate([np.arange(1, FINE + 1), *(2**octave * np.arange(FINE, 2 * FINE + 1) for octave in range(25))])
+)
+"""Upper edges of the length bins: exact up to 128 tokens, then 64 to an octave. Powers of two are edges, so how many
+documents are at most 2,048 tokens long is exact, and a quantile is rounded up by at most 1/64."""
+
+RATIO_OCTAVES, RATIO_FINE = 8, 2
+RATIO_EDGES: npt.NDArray[np.float64] = 2.0 ** (
+    np.arange(-RATIO_OCTAVES * RATIO_FINE, RATIO_OCTAVES * RATIO_FINE + 1) / RATIO_FINE
+)
+"""Upper edges of the bins of a ratio, from 1:256 to 256:1; the last bin takes everything above."""
+
+Key = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counts:
+    """What one group of documents adds up to.
+
+    span_tokens  name → labels of that span, as on disk; the first span is context, all others are trained
+    lengths      int64 [len(LENGTH_EDGES)], documents a bin
+    ratios       int64 [len(RATIO_EDGES) + 1], documents that have both spans of the ratio, a bin of it
+    """
+
+    sequences: int
+    span_tokens: dict[str, int]
+    longest: int
+    lengths: npt.NDArray[np.int64]
+    ratios: npt.NDArray[np.int64]
+    without: dict[str, int]
+    """name of a trained span → documents that have no label of it."""
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.span_tokens.values())
+
+    @property
+    def trained(self) -> int:
+        return sum(list(self.span_tokens.values())[1:])
+
+    @property
+    def mean_length(self) -> float | None:
+        return self.tokens / self.sequences if self.sequences else None
+
+    def fitting(self, limit: int) -> int:
+        """Documents of at most `limit` tokens; exact where `limit` is a power of two."""
+        return int(self.lengths[: np.searchsorted(LENGTH_EDGES, limit, side="right")].sum())
+
+    def quantile(self, share: float) -> int | None:
+        """The length that `share` of the documents do not exceed, rounded up to the edge of its bin."""
+        if not self.sequences:
+            return None
+        at = int(np.searchsorted(np.cumsum(self.lengths), share * self.sequences, side="left"))
+        return min(int(LENGTH_EDGES[at]), self.longest)
+
+
+def collect(
+    root: Path,
+    content: Content,
+    groupings: Sequence[tuple[str, ...]],
+    *,
+    columns: Sequence[str] = (),
+    ratio: tuple[str, str] | None = None,
+) -> dict[tuple[str, ...], dict[Key, Counts]]:
+    """Reads every row once and counts it in each of the `groupings`, such as `("split", "language")` or `()` for all.
+
+    `columns`: those of the row table that the family groups by; a value that a dataset lacks is None. `ratio`: the two
+    spans that are compared. Raises SpanloomError for an unknown grouping, ArtifactError when a file is missing or is
+    not such a table.
+    """
+    known = (*PLACES, *columns)
+    for by in groupings:
+        for name in by:
+            if name not in known:
+                raise SpanloomError(f"cannot group by {name!r}", remedy=f"group by {', '.join(known)}")
+    spans = list(content.span_names)
+    tallies = {by: _Tally(spans) for by in groupings}
+    for split, shard, batch in _row_batches(root, content, columns):
+        values = {name: _column(batch, name) for name in (*(f"{span}_tokens" for span in spans), "tokens")}
+        measured = _Measured.of(values, spans, ratio)
+        for by, tally in tallies.items():
+            codes, keys = _groups(batch, by, split, shard)
+            tally.add(codes, keys, measured)
+    return {by: tally.counts() for by, tally in tallies.items()}
+
+
+def _row_batches(root: Path, content: Content, columns: Sequence[str]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
+    wanted = [*columns, "tokens", *(f"{span}_tokens" for span in content.span_names)]
+    for shard in content.shards:
+        for split, counts in shard.splits.items():
+            if counts.sequences:
+                for batch in row_batches(rows_file(root, split, shard.shard), wanted):
+                    yield split, shard.shard, batch
+
+
+def _column(batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
+    if name not in batch.schema.names:
+        raise ArtifactError(f"the rows of a shard have no column {name}", remedy="build the dataset again")
+    column: npt.NDArray[np.int64] = batch.column(name).to_numpy(zero_copy_only=False).astype(np.int64)
+    return column
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Measured:
+    """One batch of N documents: `spans` int64 [N, S], `tokens`, `length_bin`, `ratio_bin` (-1: no ratio) int64 [N]."""
+
+    spans: npt.NDArray[np.int64]
+    tokens: npt.NDArray[np.int64]
+    length_bin: npt.NDArray[np.int64]
+    ratio_bin: npt.NDArray[np.int64]
+
+    @staticmethod
+    def of(values: Mapping[str, npt.NDArray[np.int64]], spans: list[str], ratio: tuple[str, str] | None) -> "_Measured":
+        counts = np.stack([values[f"{span}_tokens"] for span in spans], axis=1)
+        ratio_bin = np.full(counts.shape[0], -1, dtype=np.int64)
+        if ratio is not None:
+            above, below = (values[f"{span}_tokens"] for span in ratio)
+            both = (above > 0) & (below > 0)
+            ratio_bin[both] = np.searchsorted(RATIO_EDGES, above[both] / below[both], side="left")
+        length_bin = np.searchsorted(LENGTH_EDGES, values["tokens"], side="left")
+        return _Measured(spans=counts, tokens=values["tokens"], length_bin=length_bin, ratio_bin=ratio_bin)
+
+
+def _groups(
+    batch: pa.RecordBatch, by: tuple[str, ...], split: str, shard: int
+) -> tuple[npt.NDArray[np.int64], list[Key]]:
+    """The group of each row: codes int64 [N] into the keys, which are distinct.
+
+    by (split, language), rows de en de of train  →  codes [0 1 0], keys [(train, de), (train, en)]
+    """
+    fixed = {"split": split, "shard": f"{shard:02d}"}
+    columns: list[tuple[npt.NDArray[np.int64], list[str | None]]] = []
+    for name in by:
+        if name in fixed or name not in batch.schema.names:
+            columns.append((np.zeros(batch.num_rows, dtype=np.int64), [fixed.get(name)]))
+        else:
+            encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+            columns.append((encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()))
+    combined = np.zeros(batch.num_rows, dtype=np.int64)
+    for codes, names in columns:
+        combined = combined * max(len(names), 1) + codes
+    distinct, inverse = np.unique(combined, return_inverse=True)
+    keys: list[Key] = []
+    for code in distinct.tolist():
+        parts: list[str | None] = []
+        for _, names in reversed(columns):
+            code, at = divmod(code, max(len(names), 1))
+            parts.append(names[at])
+        keys.append(tuple(reversed(parts)))
+    return inverse.astype(np.int64), keys
+
+
+class _Tally:
+    """Growing sums, one line a group."""
+
+    def __init__(self, spans: list[str]) -> None:
+        self._spans = spans
+        self._lines: dict[Key, int] = {}
+        self._sums = {
+            name: np.zeros((0, width), dtype=np.int64)
+            for name, width in (
+                ("sequences", 1),
+                ("spans", len(spans)),
+                ("without", len(spans)),
+                ("longest", 1),
+                ("lengths", LENGTH_EDGES.size + 1),
+                ("ratios", RATIO_EDGES.size + 1),
+            )
+        }
+
+    def add(self, codes: npt.NDArray[np.int64], keys: list[Key], measured: _Measured) -> None:
+        line = np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
+        sums = self._sums
+        np.add.at(sums["sequences"][:, 0], line, 1)
+        np.add.at(sums["spans"], line, measured.spans)
+        np.add.at(sums["without"], line, (measured.spans == 0).astype(np.int64))
+        np.maximum.at(sums["longest"][:, 0], line, measured.tokens)
+        np.add.at(sums["lengths"], (line, measured.length_bin), 1)
+        has = measured.ratio_bin >= 0
+        np.add.at(sums["ratios"], (line[has], measured.ratio_bin[has]), 1)
+
+    def _line(self, key: Key) -> int:
+        if key not in self._lines and len(self._lines) >= GROUPS_KEPT:
+            key = (OTHERS,) * len(key)
+        if key not in self._lines:
+            self._lines[key] = len(self._lines)
+            if len(self._lines) > len(self._sums["longest"]):
+                more = max(8, len(self._lines))
+                self._sums = {name: np.pad(sums, ((0, more), (0, 0))) for name, sums in self._sums.items()}
+        return self._lines[key]
+
+    def counts(self) -> dict[Key, Counts]:
+        """The groups in the order of their keys; a missing value comes last."""
+        ordered = sorted(self._lines.items(), key=lambda item: [(part is None, part or "") for part in item[0]])
+        return {
+            key: Counts(
+                sequences=int(self._sums["sequences"][line, 0]),
+                span_tokens=dict(zip(self._spans, self._sums["spans"][line].tolist(), strict=True)),
+                longest=int(self._sums["longest"][line, 0]),
+                lengths=self._sums["lengths"][line, : LENGTH_EDGES.size].copy(),
+                ratios=self._sums["ratios"][line].copy(),
+                without=dict(list(zip(self._spans, self._sums["without"][line].tolist(), strict=True))[1:]),
+            )
+            for key, line in ordered
+        }

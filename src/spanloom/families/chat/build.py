@@ -1,0 +1,159 @@
+"""Packed chat on one machine: transcripts → a validated dataset.
+
+In: `PackOptions`. Out: the dataset under `root`, with its manifest only when validation found nothing. Tokenising is
+what takes the time; a run that stopped is simply run again, and makes the same files.
+"""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset import manifest
+from spanloom.dataset.inventory import first_damage
+from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON
+from spanloom.dataset.manifest import Manifest
+from spanloom.dataset.root import check_apart, claim, held_root, other_build, remove_work, unfinished
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.families.chat import dataset, defaults
+from spanloom.families.chat.blocks import SPLIT
+from spanloom.families.chat.steps.pack_chat import PackingRules, config_of, pack_chat, useful_workers
+from spanloom.families.chat.tokenizer import load_tokenizer
+from spanloom.families.chat.transcripts import OnError, transcript_files
+from spanloom.findings import Report
+from spanloom.megatron.official import load_reader, require_megatron
+from spanloom.provenance import git_sha, require_git_sha
+from spanloom.report.progress import Mode, Progress
+from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.storage import clear_temporaries, sha256_file
+from spanloom.workers import process_pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """What to pack. `source_as_given` and `tokenizer_as_given` are what `transcripts` and `tokenizer` were staged from,
+    for the record; `workers` None is what `useful_workers` says; `deep` blocks of each shard are packed
+    again by validation."""
+
+    transcripts: Path
+    root: Path
+    tokenizer: Path | None
+    rules: PackingRules
+    source_as_given: str | None = None
+    tokenizer_as_given: str | None = None
+    workers: int | None = None
+    deep: int = defaults.DEEP
+    on_error: OnError = defaults.ON_ERROR
+    allow_unknown_sha: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackResult:
+    """What was packed. `report.clean` says whether it is a dataset."""
+
+    root: Path
+    manifest: Manifest
+    report: Report
+    already_built: bool = False
+
+
+def build_chat(options: PackOptions, progress: Progress | None = None) -> PackResult:
+    """Packs and validates. The same options and transcripts give the same bytes, whatever the workers.
+
+    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
+    """
+    progress = progress or Progress(mode=Mode.SILENT)
+    root = options.root
+    if options.workers is not None and options.workers < 1:
+        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    require_git_sha(allow_unknown=options.allow_unknown_sha)
+    require_megatron()
+    check_apart(options.transcripts, root)
+    files = transcript_files(options.transcripts)
+    identity = {
+        "config": config_of(options.rules, load_tokenizer(options.tokenizer)),
+        "inputs": [sha256_file(file) for file in files],
+    }
+    with held_root(root) as work:
+        if finished := (root / manifest.MANIFEST_NAME).exists():
+            written = _standing(root, identity)
+            progress.say(f"{root} holds this very dataset already; validating it")
+        else:
+            _claim(root, work, identity)
+            try:
+                written = _pack(options, progress)
+            except BaseException:
+                clear_temporaries(root)
+                raise
+        load_reader()
+        with progress.stage("validate"), progress.counting("validate", "blocks") as on_progress:
+            report = validate_alignment(
+                root=root,
+                family=dataset,
+                source=options.transcripts,
+                deep=options.deep,
+                tokenizer=options.tokenizer,
+                report_file=root / REPORT_JSON,
+                html_file=root / REPORT_HTML,
+                workers=options.workers,
+                on_progress=on_progress,
+            )
+        if report.clean:
+            remove_work(root)
+    return PackResult(root=root, manifest=written, report=report, already_built=finished)
+
+
+def _pack(options: PackOptions, progress: Progress) -> Manifest:
+    workers = options.workers or useful_workers(load_tokenizer(options.tokenizer), options.transcripts)
+    (options.root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made anew
+    with (
+        progress.stage("pack"),
+        progress.counting("pack", "bytes") as on_progress,
+        process_pool(workers) if workers > 1 else nullcontext() as pool,
+    ):
+        return pack_chat(
+            transcripts=options.transcripts,
+            root=options.root,
+            tokenizer=options.tokenizer,
+            rules=options.rules,
+            pool=pool,
+            on_error=options.on_error,
+            allow_unknown_sha=options.allow_unknown_sha,
+            environment={
+                "source": options.source_as_given or str(options.transcripts),
+                "tokenizer": options.tokenizer_as_given or str(options.tokenizer),
+                "workers": workers,
+            },
+            on_progress=on_progress,
+        )
+
+
+def _standing(root: Path, identity: dict[str, Any]) -> Manifest:
+    """The finished dataset that stands at the root: the one that is asked for, or a conflict."""
+    standing = manifest.read(root)
+    content = standing.content
+    difference = None
+    if content.config != identity["config"]:
+        difference = "it was packed with other options or another tokenizer"
+    elif [file.sha256 for file in content.input.shards] != identity["inputs"]:
+        difference = "it was packed from other transcripts"
+    elif content.git_sha != git_sha():
+        difference = f"it was packed by other code ({content.git_sha})"
+    elif (damage := first_damage(root, content)) is not None:
+        difference = f"it is this one, but damaged: {damage}"
+    if difference is not None:
+        raise ConflictError(
+            f"the output root already holds another dataset: {difference}",
+            where=str(root),
+            remedy="give another --out, or remove that dataset first",
+        )
+    clear_temporaries(root)
+    return standing
+
+
+def _claim(root: Path, work: Path, identity: dict[str, Any]) -> None:
+    """Makes the held folder that of this very dataset and no other; what left no file behind stands in nobody's way."""
+    published = [*(root / SPLIT).glob("shard_*"), *root.glob(manifest.PENDING_NAME)]
+    if published and other_build(work, identity):
+        raise unfinished(root, "remove the root")
+    claim(root, work, identity)

@@ -1,0 +1,317 @@
+"""Packed chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
+
+In: what the commands hand over, blocks as they stand on disk, a manifest's `content`. Out: findings, values.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.family import (
+    CheckRun,
+    Description,
+    Digests,
+    ExportColumn,
+    OpenedShard,
+    Section,
+    SourceCheck,
+    Vocabulary,
+)
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens, opened_shard
+from spanloom.families.chat import verify, vocabulary
+from spanloom.families.chat.places import staged_tokenizer, staged_transcripts
+from spanloom.families.chat.transcripts import read_records, transcript_files
+from spanloom.findings import Finding, Report
+from spanloom.report.card import code
+from spanloom.storage import sha256_file
+from spanloom.storage.scratch import Scratch
+
+ID_COLUMN = None
+GROUP_COLUMNS = ()
+ROW_COLUMNS = verify.ROW_COLUMNS
+RATIO = None
+
+_NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
+    """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
+    packing = _packing(shard)
+    written = sum(counts.tokens for counts in shard.splits.values())
+    came = packing["tokens_in"] + packing["injected_tokens"] + packing["padding_tokens"]
+    went = written + packing["dropped_tokens"] + packing["tokens_given_up"] + packing["tail_tokens"]
+    if shard.shard == content.shards[0].shard:
+        for name, total in (content.totals.packing or {}).items():
+            if (summed := sum(_packing(one).get(name, 0) for one in content.shards)) != total:
+                yield Finding(check="manifest", message=f"{name} is {total}, the shards add up to {summed}")
+    if came != went:
+        yield Finding(
+            check="manifest",
+            message=f"{came} tokens came in, were injected or padded, but {went} were written, dropped or given up",
+            shard=shard.shard,
+        )
+
+
+def _packing(shard: ShardEntry) -> dict[str, int]:
+    assert shard.packing is not None, "the schema demands it of this family"
+    return shard.packing
+
+
+def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+    """Every block: its loss mask, its row, and the counts of the packing. Blocks have no ids."""
+    rules = verify.Rules.of(opened.content)
+    lengths = opened.datasets.lengths
+    if (other := np.flatnonzero(lengths != rules.block_size)).size:
+        message = f"{lengths[other[0]]} tokens, blocks have {rules.block_size}"
+        report.add([opened.finding("block_size", message, int(other[0]))])
+        return _NO_DIGESTS  # what is no block cannot be looked at as one
+    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
+    found = dict.fromkeys(("blocks", "injected_tokens", "padding_tokens", "lossless_blocks"), 0)
+    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+        rows = opened.rows.take(lengths.size)
+        if rows.num_rows != lengths.size:
+            message = f"rows.parquet ends after {rows.num_rows} of these {lengths.size} blocks"
+            report.add([opened.finding("rows", message, first)])
+            break
+        blocks = _blocks(opened, first, arrays, rows, rules)
+        report.ran("documents", lengths.size)
+        report.ran("tokens", blocks.tokens.size)
+        report.add(verify.check_blocks(blocks, rules))
+        report.add(verify.check_rows(blocks, rows, rules))
+        totals += np.bincount(blocks.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
+        found["blocks"] += lengths.size
+        found["injected_tokens"] += int(blocks.injected.sum())
+        found["padding_tokens"] += int(blocks.padding.sum())
+        found["lossless_blocks"] += int((~blocks.lossmask.any(axis=1)).sum())
+        run.checked(lengths.size)
+    check_span_tokens(report, opened, totals)
+    _check_packing(report, opened, found, rules)
+    return _NO_DIGESTS
+
+
+def _blocks(
+    opened: OpenedShard, first: int, arrays: dict[str, npt.NDArray[Any]], rows: pa.Table, rules: verify.Rules
+) -> verify.CheckedBlocks:
+    return verify.CheckedBlocks(
+        split=opened.split,
+        shard=opened.shard.shard,
+        first=first,
+        tokens=arrays["tokens"].reshape(-1, rules.block_size),
+        lossmask=arrays["lossmask"].reshape(-1, rules.block_size),
+        injected=rows.column("injected_tokens").to_numpy(),
+        padding=rows.column("padding_tokens").to_numpy(),
+    )
+
+
+def _check_packing(report: Report, opened: OpenedShard, found: dict[str, int], rules: verify.Rules) -> None:
+    """The packing counts of the manifest that can be counted on the disk."""
+    said = _packing(opened.shard)
+    for name, count in found.items():
+        if name == "lossless_blocks" and not rules.keep_lossless:
+            continue  # they are counted, and not here
+        if said[name] != count:
+            report.add([opened.finding("manifest", f"{name} is {count}, the manifest says {said[name]}")])
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """The transcripts are those of the manifest, and the first `deep` blocks of each shard are what they give."""
+    content = check.content
+    files = transcript_files(check.source)
+    hashes = [sha256_file(file) for file in files]
+    report.ran("source files", len(files))
+    if hashes != [file.sha256 for file in content.input.shards]:
+        message = "the dataset was built from another source"
+        report.add([Finding(check="source", message=message, file=str(check.source))])
+        return
+    if not check.deep:
+        return
+    rules = verify.Rules.of(content)
+    encode = _encoding_of(content, check.tokenizer)
+    shards = len(content.shards)
+    for split, shard in product(content.totals.splits, content.shards):
+        # What is wrong with the files is in the report already.
+        with opened_shard(Report(), check.root, content, ROW_COLUMNS, split, shard) as opened:
+            if opened is None or (opened.datasets.lengths != rules.block_size).any():
+                continue
+            count = min(check.deep, opened.datasets.lengths.size)
+            rows = opened.rows.take(count)
+            if rows.num_rows != count:
+                continue
+            arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
+            records = (encode(text) for text in islice(_texts(files), shard.shard, None, shards) if text is not None)
+            report.ran("blocks packed again", count)
+            report.add(verify.check_source(_blocks(opened, 0, arrays, rows, rules), records, rules))
+
+
+def _texts(files: list[Path]) -> Iterator[str | None]:
+    """All records of the stream; the faults that the build skipped are skipped here too."""
+    return (text for file in files for text in read_records(file, on_error="skip"))
+
+
+def _encoding_of(content: Content, tokenizer: Path | None) -> Callable[[str], list[int]]:
+    """One record → its tokens with EOS, by the tokenizer that made the dataset's."""
+    loaded = vocabulary.tokenizer_of(content.tokenizer, tokenizer)
+
+    def encode(text: str) -> list[int]:
+        tokens: list[int] = loaded.encode([text]).tokens.tolist()
+        return tokens
+
+    return encode
+
+
+# --- Places -----------------------------------------------------------------------------------------------------------
+
+
+def stage_source(here: Scratch, place: str) -> Path:
+    """Transcripts: a file, or a folder of them."""
+    return staged_transcripts(here, place)
+
+
+def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
+    """A tokenizer's JSON file, or the o200k asset."""
+    return staged_tokenizer(here, place)
+
+
+# --- Blocks for people ------------------------------------------------------------------------------------------------
+
+
+def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+    """The vocabulary of the tokenizer that the blocks were packed with."""
+    return vocabulary.load_vocabulary(content.tokenizer, tokenizer)
+
+
+def header_tokens(content: Content) -> tuple[int, int] | None:
+    """None: a marker is one token."""
+    return None
+
+
+def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
+    """Cuts a block at its markers: spans with their END, EOS by itself, and what lies outside of spans.
+
+    The first `injected_tokens` of the row are copies and say so.
+    """
+    names = {said["id"]: name for name, said in content.config["markers"].items()}
+    begins = {at: names[token.id] for at, token in enumerate(tokens) if names.get(token.id) not in (None, "end", "pad")}
+    after = {at + 1 for at, token in enumerate(tokens) if names.get(token.id) in ("end", "eos")}
+    edges = sorted({0, *begins, *(at for at in after if at < len(tokens)), len(tokens)})
+    said = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
+    for first, last in pairwise(edges):
+        # The last token stands for its span, as it does for a message.
+        yield ShownMessage(
+            first=first,
+            last=last,
+            role=said[begins[first]] if first in begins else "outside of spans" if first else "goes on",
+            channel="injected" if first < row["injected_tokens"] else "",
+            span=tokens[last - 1].span,
+            trained=tokens[last - 1].trained,
+        )
+
+
+def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
+    """How many conversations end in a block, and how much of it is copies or padding."""
+    ends = row["conversations"]
+    yield "1 conversation ends here" if ends == 1 else f"{ends:,} conversations end here"
+    for name, said in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
+        if row[name]:
+            yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {said}"
+
+
+# --- What people are told ---------------------------------------------------------------------------------------------
+
+
+def describe(content: Content) -> Description:
+    """Transcripts as blocks: how long, what is trained, what became of the tokens of the stream."""
+    config, packing = content.config, content.totals.packing
+    assert packing is not None, "the schema demands it of this family"
+    size = config["block_size"]
+    origin = content.input.dataset
+    whence = f"from {code(origin)} " if origin else ""
+    trained = "Loss lies on the assistant's spans alone" if config["post_training"] else "Every token counts"
+    markers = ", ".join(f"{code(said['text'])} {said['id']}" for said in config["markers"].values())
+    result = _result(config, packing)
+    return Description(
+        tags=("packed-chat",),
+        introduction=f"Chat transcripts {whence}packed into blocks of {size:,} tokens for Megatron. {trained}."
+        f" One document is one block: read them with `sequence_length` {size} and `add_extra_token_to_sequence` off, so"
+        " that samples stay on the borders of blocks. Made by Spanloom.",
+        files="Each shard of a split is two Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32) and"
+        " `shard_NN_lossmask` (uint8, 1 = trained), and `shard_NN_rows.parquet` with the counts of each block:"
+        " labels that are context and assistant, tokens that are copies or padding, conversations that end in it.",
+        making=(
+            f"tokenizer: {code(content.tokenizer.name)}, sha256 `{content.tokenizer.sha256}`",
+            f"markers: {markers}",
+            f"packed from {packing['tokens_in']:,} tokens; {packing['injected_tokens']:,} copied in where a user span"
+            f" was cut, {packing['tokens_given_up']:,} given up after user spans longer than a block,"
+            f" {packing['tail_tokens']:,} in the last, shorter blocks left out; {packing['lossless_blocks']:,} blocks"
+            f" carry no loss{'' if config['keep_lossless'] else ' and were dropped'}",
+        ),
+        summary=result,
+        result=result,
+        facts={"config": config},
+        provenance={"markers": ", ".join(f"{said['text']} {said['id']}" for said in config["markers"].values())},
+        sections=(_packing_section(config, packing),),
+        rows_in="stream",
+        one_length=True,
+    )
+
+
+def _result(config: dict[str, Any], packing: dict[str, int]) -> dict[str, str]:
+    """How a stream became blocks, and what became of its tokens."""
+    loss = "on assistant spans" if config["post_training"] else "on every token (post-training is off)"
+    tail = f"tail of {packing['tail_tokens']:,} dropped"
+    if config["pad_tail"] is not None:
+        tail = f"tail padded by {packing['padding_tokens']:,}"
+    return {
+        "blocks": f"of {config['block_size']:,} tokens; loss {loss}{', strict' if config['strict_user'] else ''}; "
+        f"{packing['lossless_blocks']:,} without loss{'' if config['keep_lossless'] else ', dropped'}",
+        "stream": f"{packing['tokens_in']:,} tokens in, {packing['injected_tokens']:,} injected, "
+        f"{packing['tokens_given_up']:,} given up, {tail}",
+    }
+
+
+def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section:
+    """What became of a stream's tokens; the lines add up to all of them."""
+    lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
+    lines = {
+        "in blocks": packing["tokens_in"] - sum(packing[name] for name in lost),
+        "in blocks without loss, dropped": packing["dropped_tokens"],
+        "given up by the stop rule": packing["tokens_given_up"],
+        "in the last, shorter block of each shard, dropped": packing["tail_tokens"],
+    }
+    loss = "on every token: post-training is off"
+    if config["post_training"]:
+        strict = ", and none after a user span that was cut" if config["strict_user"] else ""
+        loss = f"on the assistant's complete spans alone{strict}"
+    stops = packing.get("stops", 0)
+    dropped = "" if config["keep_lossless"] else ", which were dropped"
+    after = (
+        f"{packing['blocks']:,} blocks, {packing['lossless_blocks']:,} without any loss{dropped}; "
+        f"the stop rule applied {stops:,} time{'' if stops == 1 else 's'}."
+    )
+    if packing["injected_tokens"]:
+        after += f" {packing['injected_tokens']:,} tokens are copies, where a block begins inside a user span."
+    if packing["padding_tokens"]:
+        after += f" {packing['padding_tokens']:,} tokens are padding."
+    return Section(
+        title="Packing",
+        before=f"Blocks of {config['block_size']:,} tokens; loss {loss}.",
+        column="what became of the stream",
+        lines=tuple((name, tokens) for name, tokens in lines.items() if tokens),
+        whole=packing["tokens_in"],
+        after=after,
+    )
+
+
+def export_columns(content: Content) -> Sequence[ExportColumn]:
+    """None: a block has no id."""
+    return ()

@@ -1,0 +1,18 @@
+"""The defaults of the options of packed chat: written here once, read by the commands, the steps, the pipeline.
+
+Constants alone, nothing of Spanloom imported: `pipelines/` reads this file where kfp is installed and Spanloom is not.
+"""
+
+from typing import Literal
+
+CONTEXT_LEN = 1024
+BLOCK_SIZE = 1024
+POST_TRAINING = False
+STRICT_USER = False
+KEEP_LOSSLESS = True
+PAD_TAIL = False
+SHARDS = 1
+ON_ERROR: Literal["raise", "skip"] = "raise"
+DEEP = 64
+
+SAMPLE_CONVERSATIONS = 240

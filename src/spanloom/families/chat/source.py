@@ -1,0 +1,152 @@
+"""JSONL and Parquet of many manners → conversations of role and text.
+
+In: a file or a folder. Out: `Conversation`, one after the other, each with its place.
+
+Names that data sets commonly use are taken: a conversation is a list of messages, by itself or under one of
+`CONVERSATION_KEYS`; a message has its role under one of `ROLE_KEYS`, its text under one of `TEXT_KEYS`. Roles are not
+judged here: what is no role of ours stays as it is, and the generator decides what that means.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from spanloom.errors import ChatError, SourceError
+from spanloom.records.files import OnUnreadable, find_files, stop
+from spanloom.records.json_lines import json_lines
+from spanloom.records.parquet import parquet_rows, parquet_schema
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+CONVERSATION_KEYS = ("messages", "conversations", "conversation", "turns")
+ROLE_KEYS = ("role", "from", "speaker")
+TEXT_KEYS = ("content", "text", "value")
+ID_KEYS = ("id", "conversation_id", "uuid")
+
+SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
+ROLE_NAMES = {
+    "system": SYSTEM,
+    "user": USER,
+    "prompter": USER,
+    "human": USER,
+    "assistant": ASSISTANT,
+    "gpt": ASSISTANT,
+    "chatgpt": ASSISTANT,
+    "bot": ASSISTANT,
+    "model": ASSISTANT,
+}
+"""What data sets call the three roles. Any other name is an unknown role."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """`role` as in `ROLE_NAMES`, or whatever stood there; None where nothing did. `text` None where it was null."""
+
+    role: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversation:
+    """Messages in order, and what names the conversation to a person: its place, and its id if it has one."""
+
+    messages: tuple[Message, ...]
+    where: str = ""
+    id: str | None = None
+
+
+def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterator[Conversation]:
+    """All conversations of a file or a folder, streamed, in the order of files and lines.
+
+    Raises SourceError for files that are missing or cannot be opened. What is no conversation goes to `unreadable`.
+    """
+    for path in find_files(source, SUFFIXES):
+        rows = _parquet(path, unreadable) if path.suffix == ".parquet" else json_lines(path, unreadable)
+        for where, row in rows:
+            try:
+                yield conversation_of(row, where)
+            except ChatError as error:
+                unreadable(error)
+
+
+def conversation_of(row: Any, where: str = "") -> Conversation:
+    """A conversation out of a JSON value: a list of messages, or an object that holds one. Raises ChatError."""
+    messages, identity = row, None
+    if isinstance(row, dict):
+        key = next((key for key in CONVERSATION_KEYS if key in row), None)
+        if key is None:
+            raise ChatError(f"the record has none of {', '.join(CONVERSATION_KEYS)}", where=where, remedy=_SHAPE)
+        messages = row[key]
+        identity = next((row[key] for key in ID_KEYS if isinstance(row.get(key), str | int)), None)
+        if isinstance(messages, str):
+            messages = _parsed(messages, where)
+    if messages is None:
+        messages = []
+    if not isinstance(messages, list):
+        raise ChatError(f"the conversation is no list of messages but {_kind(messages)}", where=where, remedy=_SHAPE)
+    return Conversation(
+        messages=tuple(_message(message, where, number) for number, message in enumerate(messages)),
+        where=where,
+        id=None if identity is None else str(identity),
+    )
+
+
+_SHAPE = 'give records such as {"messages": [{"role": "user", "content": "…"}, …]}'
+
+
+def _message(message: Any, where: str, number: int) -> Message:
+    place = f"{where}, message {number}"
+    if not isinstance(message, dict):
+        raise ChatError(f"the message is no object but {_kind(message)}", where=place, remedy=_SHAPE)
+    role, text = _first(message, ROLE_KEYS), _first(message, TEXT_KEYS)
+    if role is not None and not isinstance(role, str):
+        raise ChatError(f"the role is no text but {_kind(role)}", where=place, remedy=_SHAPE)
+    if role is not None:
+        role = ROLE_NAMES.get(role.strip().lower(), role)
+    return Message(role=role, text=_text(text, place))
+
+
+def _first(message: dict[str, Any], keys: tuple[str, ...]) -> Any:
+    # Not null rather than there: Parquet gives every message all keys that any message has.
+    return next((message[key] for key in keys if message.get(key) is not None), None)
+
+
+def _text(value: Any, place: str) -> str | None:
+    """Text, or parts of text in a row."""
+    if isinstance(value, list):
+        parts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in value]
+        kinds = {part.get("type", "text") for part in value if isinstance(part, dict)}
+        if not kinds <= {"text"} or not all(isinstance(part, str) for part in parts):
+            raise ChatError("the message holds something else than text", where=place, remedy="give text alone")
+        value = "".join(parts)
+    if value is not None and not isinstance(value, str):
+        raise ChatError(f"the text of the message is {_kind(value)}", where=place, remedy="give text alone")
+    return value
+
+
+def _parquet(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, Any]]:
+    names = parquet_schema(path).names
+    key = next((key for key in CONVERSATION_KEYS if key in names), None)
+    if key is None:
+        raise SourceError(
+            f"no column is named {', '.join(CONVERSATION_KEYS)}; there are {', '.join(names)}",
+            where=str(path),
+            remedy="name the column of messages so",
+        )
+    columns = [key, *(name for name in ID_KEYS if name in names)]
+    for where, values in parquet_rows(path, columns, unreadable):
+        yield where, dict(zip(columns, values, strict=True))
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as fault:
+        raise ChatError(f"the conversation is text that is not JSON: {fault}", where=where, remedy=_SHAPE) from None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,4 @@
+"""The steps of the packed chat pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow is told.
+
+generate_chat ─► pack_chat ─► validate_alignment (shared, `spanloom.steps`)
+"""

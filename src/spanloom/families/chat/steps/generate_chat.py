@@ -1,0 +1,157 @@
+"""Packed chat, before packing: conversations → transcripts that fit, and a report of what does not.
+
+In: a file or folder of conversations, a tokenizer. Out: one file of transcripts and a report, JSON. Streamed: memory
+does not follow the number of conversations. Neither file stands under its name before it is complete.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from spanloom.errors import ChatError
+from spanloom.families.chat import defaults
+from spanloom.families.chat.convert import GeneratorCounts, Skip, generate
+from spanloom.families.chat.places import staged_tokenizer
+from spanloom.families.chat.source import SUFFIXES, Conversation, read_conversations
+from spanloom.families.chat.tokenizer import load_tokenizer
+from spanloom.families.chat.transcripts import TranscriptWriter, is_line_based
+from spanloom.provenance import git_sha, readable_json
+from spanloom.records.files import find_files, name_below
+from spanloom.records.staging import staged_records
+from spanloom.storage import sha256_file, write_atomically
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri
+from spanloom.workers import OnProgress
+
+PROGRESS_EVERY = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratorRules:
+    """`on_error`: "raise" stops at a control string in a text and at a record that cannot be read, "skip" counts both.
+    None, the default, counts the first and stops at the second: the one is a matter of the data, the other a fault."""
+
+    context_len: int = defaults.CONTEXT_LEN
+    on_error: Literal["raise", "skip"] | None = None
+
+
+def generate_chat(
+    *,
+    source: Path,
+    out: Path,
+    tokenizer: Path | None = None,
+    rules: GeneratorRules,
+    report: Path | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and what this returns to `report`.
+
+    Raises SourceError (a file), ChatError (a record, or nothing to write), ConflictError where `out` holds other bytes.
+    """
+    files = find_files(source, SUFFIXES)
+    inputs = [
+        {"path": name_below(file, source), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files
+    ]
+    if report is not None and report.resolve() in {path.resolve() for path in (out, *files)}:
+        raise ChatError(
+            "the report would take the place of the conversations or of the transcripts",
+            where=str(report),
+            remedy="give another --report",
+        )
+    loaded = load_tokenizer(tokenizer)
+    counts = GeneratorCounts()
+
+    def told(output: dict[str, Any] | None) -> dict[str, Any]:
+        """What is to be said of the run, also in the report."""
+        done = {
+            "output": output,
+            "context_len": rules.context_len,
+            "on_error": rules.on_error,
+            "line_based": is_line_based(out),
+            "tokenizer": loaded.as_dict(),
+            "git_sha": git_sha(),
+            **counts.as_dict(),
+            "inputs": inputs,
+        }
+        if report is not None:
+            write_atomically(report, readable_json(done))
+        return done
+
+    with TranscriptWriter(out) as writer:
+        transcripts = generate(
+            _read(source, rules, counts, on_progress),
+            count_tokens=loaded.count,
+            context_len=rules.context_len,
+            line_based=is_line_based(out),
+            on_error="raise" if rules.on_error == "raise" else "skip",
+            counts=counts,
+        )
+        for text in transcripts:
+            writer.write(text)
+        if not counts.written:
+            told(None)
+            skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.skipped.items())
+            too_long = Skip.FIRST_PAIR_TOO_LONG in counts.skipped
+            raise ChatError(
+                f"no conversation gives a transcript ({counts.read} read; {skipped or 'there are none'})",
+                where=str(source),
+                remedy="allow a longer --context-len" if too_long else "look at the conversations, and at --report",
+            )
+        return told(writer.publish())
+
+
+def _read(
+    source: Path, rules: GeneratorRules, counts: GeneratorCounts, on_progress: OnProgress | None
+) -> Iterator[Conversation]:
+    """The conversations, with a word now and then of how many have been read; how many there are nobody knows."""
+    reading = read_conversations(source, counts.unreadable) if rules.on_error == "skip" else read_conversations(source)
+    for number, conversation in enumerate(reading, start=1):
+        if on_progress is not None and number % PROGRESS_EVERY == 0:
+            on_progress(number, number)
+        yield conversation
+
+
+def run(
+    *,
+    source: str,
+    out: str,
+    rules: GeneratorRules,
+    tokenizer: str | None = None,
+    report: str | None = None,
+    on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places."""
+    with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as here:
+        if report and is_uri(report):
+            here.path(report).unlink(missing_ok=True)  # of an earlier run in a scratch folder that was kept
+        try:
+            result = generate_chat(
+                source=staged_records(here, source, SUFFIXES),
+                out=here.path(out),
+                tokenizer=staged_tokenizer(here, tokenizer),
+                rules=rules,
+                report=here.path(report) if report else None,
+                on_progress=on_progress,
+            )
+            here.publish_file(out)
+        finally:  # where nothing fits, the report says why
+            if report and is_uri(report) and here.path(report).is_file():
+                here.publish_file(report, replace=True)
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    counts = {
+        name: result[name]
+        for name in (
+            "conversations_read", "conversations_written", "conversations_shortened", "pairs_written", "pairs_dropped"
+        )
+    }  # fmt: skip
+    skipped = {f"skipped_{reason}": count for reason, count in result["conversations_skipped"].items()}
+    return {
+        "report": {"context_len": result["context_len"], "sha256": result["output"]["sha256"], **counts},
+        "metrics": {**counts, **skipped},
+    }

@@ -1,0 +1,396 @@
+"""Packed chat in one step: transcripts → the files of a dataset, and its pending manifest.
+
+In: a file or folder of transcripts, a tokenizer, the rules of packing. Out: under the dataset root
+`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It is no
+dataset yet: only a clean validation promotes it.
+
+Record i of the stream goes to shard i mod T before packing. Records are read in order and tokenised a batch at a time
+by worker processes, whose results are taken in order, so bytes do not depend on the number of workers; packing, which
+is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
+"""
+
+import os
+import shutil
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset import manifest
+from spanloom.dataset.inventory import add_up
+from spanloom.dataset.manifest import Content, Input, InputShard, Manifest, ShardEntry, TokenizerEntry
+from spanloom.dataset.places import publish_data, publish_pending, staged_manifests
+from spanloom.dataset.split_writer import SplitWriter
+from spanloom.errors import ChatError
+from spanloom.families.chat import defaults
+from spanloom.families.chat.blocks import (
+    ABOUT_SCHEMA,
+    ARRAY_DTYPES,
+    FAMILY,
+    INPUT_SCHEMA,
+    SPAN_NAMES,
+    SPLIT,
+    disk_blocks,
+    packing_config,
+)
+from spanloom.families.chat.packing import Blocks, Packer
+from spanloom.families.chat.places import staged_tokenizer, staged_transcripts
+from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
+from spanloom.families.chat.transcripts import OnError, read_records, text_bytes, transcript_files
+from spanloom.kubeflow import split_metrics
+from spanloom.provenance import environment_here, git_sha, library_versions, require_git_sha, sha256_json
+from spanloom.records.files import name_below
+from spanloom.storage import publish_bytes, sha256_file
+from spanloom.storage.claim import claim_root
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.supervision import ALIGNMENT, Lengths, Tokens
+from spanloom.workers import OnProgress, Pool, process_pool
+
+BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
+"""A batch ends at whichever comes first: records may be of any length."""
+
+BYTES_PER_WORKER = 4 << 20
+"""A worker takes about two seconds to start, in which a `tokenizers` file is done with about so much text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingRules:
+    """What decides the bytes, beside the transcripts and the tokenizer.
+
+    `pad_tail`: fill up the last block of each shard with the tokenizer's pad id, instead of dropping it.
+    """
+
+    block_size: int = defaults.BLOCK_SIZE
+    post_training: bool = defaults.POST_TRAINING
+    strict_user: bool = defaults.STRICT_USER
+    keep_lossless: bool = defaults.KEEP_LOSSLESS
+    pad_tail: bool = defaults.PAD_TAIL
+    shards: int = defaults.SHARDS
+
+
+def pack_chat(
+    *,
+    transcripts: Path,
+    root: Path,
+    tokenizer: Path | None,
+    rules: PackingRules,
+    pool: Pool | None = None,
+    on_error: OnError = "raise",
+    allow_unknown_sha: bool = False,
+    environment: dict[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Packs `transcripts` into a dataset at `root` and returns its pending manifest.
+
+    `pool` tokenises in its workers; without one all is done here. Every file is created, never overwritten: one that
+    stands with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
+    bytes of text that are packed, and those there are, as the files' sizes let expect.
+
+    Raises ChatError for rules that cannot be, a tokenizer without the markers, a record that is no text (unless
+    `on_error` is "skip", which counts it), and where there is nothing to pack; ConflictError where other bytes stand.
+    """
+    if rules.shards < 1:
+        raise ChatError(f"there must be at least 1 shard, not {rules.shards}")
+    made_by = require_git_sha(allow_unknown=allow_unknown_sha)
+    loaded = load_tokenizer(tokenizer)
+    config = config_of(rules, loaded)
+    files = transcript_files(transcripts)
+    inputs: list[dict[str, Any]] = [
+        {"path": name_below(file, transcripts), "rows": 0, "bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        for file in files
+    ]
+    sizes = [text_bytes(file) for file in files]
+    with ExitStack() as stack:
+        shards = [stack.enter_context(_Shard(root, number, config, loaded)) for number in range(rules.shards)]
+        records = _records(files, inputs, sizes, on_error)
+        for batch in _tokenised(records, tokenizer, pool):
+            for shard in shards:
+                shard.add(batch, len(shards))
+            if on_progress:
+                on_progress(batch.done, sum(sizes))
+        for shard in shards:
+            shard.finish()
+        _check_something(shards, rules, transcripts)
+        entries = [shard.publish() for shard in shards]
+    content = Content(
+        family=FAMILY,
+        git_sha=made_by,
+        config=config,
+        config_sha256=sha256_json(config),
+        tokenizer=TokenizerEntry(
+            name=loaded.name, sha256=loaded.sha256, vocab_size=loaded.vocab_size, eod=loaded.markers.eos
+        ),
+        input=Input(schema_version=INPUT_SCHEMA, shards=tuple(InputShard.model_validate(file) for file in inputs)),
+        alignment=ALIGNMENT,
+        arrays=ARRAY_DTYPES,
+        span_names=SPAN_NAMES,
+        totals=add_up(entries),
+        shards=tuple(entries),
+    )
+    whole = manifest.new_manifest(
+        content, environment_here({"libraries": library_versions("tokenizers"), **(environment or {})})
+    )
+    manifest.write_pending(root, whole)
+    return whole
+
+
+def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
+    """How many processes tokenise these transcripts the soonest, on this machine's cores.
+
+    One, which is this process, for the o200k vocabulary: its encoder is done with a text sooner than the text has gone
+    to another process and its tokens have come back. A `tokenizers` file takes ten times as long or more.
+    """
+    if tokenizer.name == O200K_NAME:
+        return 1
+    size = sum(text_bytes(file) for file in transcript_files(transcripts))
+    return max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
+
+
+def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
+    """The manifest's `config` of a dataset that is packed by these rules. Raises ChatError where they cannot be."""
+    pad = tokenizer.markers.pad
+    if rules.pad_tail and pad is None:
+        raise ChatError("the tokenizer has no <|PAD|> to pad with", remedy="leave --pad-tail away")
+    return packing_config(
+        shards=rules.shards,
+        block_size=rules.block_size,
+        post_training=rules.post_training,
+        strict_user=rules.strict_user,
+        keep_lossless=rules.keep_lossless,
+        pad_tail=pad if rules.pad_tail else None,
+        markers=tokenizer.markers,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+
+
+def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: Path) -> None:
+    if not any(shard.rows_read for shard in shards):
+        raise ChatError(
+            "there are no records to pack", where=str(transcripts), remedy="`spanloom chat generate` makes transcripts"
+        )
+    if not any(shard.packer.counts.blocks for shard in shards):
+        tokens = sum(shard.packer.counts.tokens_in for shard in shards)
+        if not tokens:
+            skipped = sum(shard.rows_read for shard in shards)
+            raise ChatError(f"all {skipped:,} records were skipped: none is text", where=str(transcripts))
+        raise ChatError(
+            f"{tokens:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
+            + ("" if rules.keep_lossless else " that carries loss"),
+            where=str(transcripts),
+            remedy="take a smaller --block-size"
+            + (", fewer --shards" if rules.shards > 1 else "")
+            + (", or --pad-tail" if rules.keep_lossless else ", or --keep-lossless"),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Records:
+    """Consecutive records of the stream: `first` is the number of the first, `done` says how far it is with them."""
+
+    first: int
+    texts: list[str | None]
+    done: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tokenised:
+    """The same as tokens: `numbers` int64 [N] of the records that were text, `lengths` int32 [N], `tokens` flat.
+    `skipped` are the numbers of the others."""
+
+    done: int
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    skipped: np.ndarray[Any, np.dtype[np.int64]]
+    lengths: Lengths
+    tokens: Tokens
+
+
+def _records(
+    files: list[Path], inputs: list[dict[str, Any]], sizes: list[int], on_error: OnError
+) -> Iterator[_Records]:
+    """All records in order, in batches that end where their file does; counts the rows of each file in `inputs`."""
+    first = 0
+    for number, file in enumerate(files):
+        texts: list[str | None] = []
+        characters = read = 0
+        before, here = sum(sizes[:number]), sizes[number]
+        for text in read_records(file, on_error=on_error, first=first):
+            texts.append(text)
+            inputs[number]["rows"] += 1
+            characters += len(text or "")
+            if characters >= BATCH_CHARACTERS or len(texts) >= BATCH_RECORDS:
+                read += characters
+                yield _Records(first=first, texts=texts, done=before + min(read, here))
+                first, texts, characters = first + len(texts), [], 0
+        if texts:
+            yield _Records(first=first, texts=texts, done=before + here)
+            first += len(texts)
+
+
+def _tokenised(records: Iterable[_Records], tokenizer: Path | None, pool: Pool | None) -> Iterator[_Tokenised]:
+    """Batches as tokens, in order. At most two a worker are under way."""
+    if pool is None:
+        yield from (_tokenise(batch, tokenizer) for batch in records)
+        return
+    waiting: deque[tuple[_Records, Future[_Tokenised]]] = deque()
+    for batch in records:
+        waiting.append((batch, pool.submit(_tokenise, batch, tokenizer)))
+        if len(waiting) > 2 * pool.workers:
+            yield _result(pool, *waiting.popleft())
+    while waiting:
+        yield _result(pool, *waiting.popleft())
+
+
+def _result(pool: Pool, batch: _Records, future: "Future[_Tokenised]") -> _Tokenised:
+    return pool.result(future, f"records {batch.first} … {batch.first + len(batch.texts) - 1}")
+
+
+def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
+    numbers = np.arange(batch.first, batch.first + len(batch.texts), dtype=np.int64)
+    is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
+    texts = [text for text in batch.texts if text is not None]
+    encoded = _tokenizer(tokenizer).encode(texts, first=batch.first)
+    return _Tokenised(
+        done=batch.done,
+        numbers=numbers[is_text],
+        skipped=numbers[~is_text],
+        lengths=encoded.lengths,
+        tokens=encoded.tokens,
+    )
+
+
+@cache
+def _tokenizer(path: Path | None) -> ChatTokenizer:
+    """The tokenizer of this process."""
+    return load_tokenizer(path)
+
+
+class _Shard:
+    """One shard: its packer, its files, and how many records came."""
+
+    def __init__(self, root: Path, number: int, config: dict[str, Any], tokenizer: ChatTokenizer) -> None:
+        self.number, self.rows_read = number, 0
+        self._eos = tokenizer.markers.eos
+        self._rejected: Counter[str] = Counter()
+        options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
+        self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
+        self._files = SplitWriter(root, SPLIT, number, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
+
+    def __enter__(self) -> "_Shard":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.__exit__()
+
+    def add(self, batch: _Tokenised, shards: int) -> None:
+        """Packs the records of a batch that are this shard's."""
+        ours = batch.numbers % shards == self.number
+        skipped = int((batch.skipped % shards == self.number).sum())
+        self.rows_read += int(ours.sum()) + skipped
+        if skipped:
+            self._rejected["unreadable"] += skipped
+        tokens = batch.tokens if shards == 1 else batch.tokens[np.repeat(ours, batch.lengths)]
+        self._write(self.packer.feed(tokens))
+
+    def finish(self) -> None:
+        """The last, shorter block: dropped, or padded."""
+        last = self.packer.finish()
+        self._write(last, padding=self.packer.counts.padding_tokens)
+
+    def publish(self) -> ShardEntry:
+        """Publishes the files; returns what the manifest says of this shard."""
+        return ShardEntry(
+            shard=self.number,
+            rows_read=self.rows_read,
+            rejected=dict(self._rejected),
+            rejects_file=None,
+            splits={SPLIT: self._files.publish()},
+            packing=asdict(self.packer.counts),
+        )
+
+    def _write(self, blocks: Blocks, padding: int = 0) -> None:
+        if not len(blocks):
+            return
+        disk = disk_blocks(blocks, eos=self._eos, padding=padding)
+        self._files.append_arrays(disk.lengths, disk.arrays)
+        self._files.append_rows(disk.about, disk.lengths, disk.span_tokens)
+
+
+def run(
+    *,
+    transcripts: str,
+    root: str,
+    rules: PackingRules,
+    tokenizer: str | None = None,
+    asset: str | None = None,
+    workers: int | None = None,
+    scratch: Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The step over places. A remote root is claimed for this dataset first.
+
+    `asset`: for a copy of the tokenizer. `options`: see `pack_chat`. Raises ConflictError when another build has the
+    root, or holds other bytes under one of the names.
+    """
+    with scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as here:
+        source = staged_transcripts(here, transcripts)
+        loaded = load_tokenizer(staged_tokenizer(here, tokenizer))
+
+        def pack(where: Path) -> Manifest:
+            workers_here = workers or useful_workers(loaded, source)
+            with process_pool(workers_here) if workers_here > 1 else nullcontext() as pool:
+                return pack_chat(
+                    transcripts=source,
+                    root=where,
+                    tokenizer=loaded.path,
+                    rules=rules,
+                    pool=pool,
+                    environment={"source": transcripts, "root": root, "workers": workers_here},
+                    **options,
+                )
+
+        if asset:
+            publish_bytes(loaded.path.read_bytes(), here.path(asset))
+            here.publish_file(asset)
+        if not is_uri(root):
+            return pack(Path(root)).as_dict()
+        uri, local_root = parse_uri(root), here.path(root)
+        inputs = [sha256_file(file) for file in transcript_files(source)]
+        claim_root(uri, {"git_sha": git_sha(), "config": config_of(rules, loaded), "inputs": inputs})
+        shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of other transcripts
+        standing = staged_manifests(uri, local_root)
+        written = pack(local_root)  # held against the manifest that stands there
+        publish_data(written.content.listed_files(), local_root, uri)
+        if not standing:
+            publish_pending(uri, local_root, written)
+    return written.as_dict()
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    content = result["content"]
+    counts = {
+        "rows_read": content["totals"]["rows_read"],
+        "rejected": sum(content["totals"]["rejected"].values()),
+        **split_metrics(content["totals"]["splits"]),
+        **content["totals"]["packing"],
+    }
+    settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
+    return {
+        "dataset": {
+            "schema_version": result["schema_version"],
+            "git_sha": content["git_sha"],
+            "config_sha256": content["config_sha256"],
+            "content_sha256": sha256_json(content),
+            **settings,
+            **counts,
+        },
+        "tokenizer": {name: content["tokenizer"][name] for name in ("name", "sha256", "vocab_size", "eod")},
+        "metrics": counts,
+    }

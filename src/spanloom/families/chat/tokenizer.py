@@ -1,0 +1,288 @@
+"""Transcripts → tokens, and the ids of the markers.
+
+In: a local `tokenizers` JSON file that knows the control strings, or the o200k asset, which is given them here. Out:
+`ChatTokenizer`: records as flat tokens, EOS appended to each; counts; text again.
+
+The control strings are recognised in the text of a record: that is the format. What came from outside was checked for
+them by the generator.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from spanloom.errors import ChatError, TokenizerError
+from spanloom.families.chat.markers import (
+    ASSISTANT_STRING,
+    CONTROL_STRINGS,
+    END_STRING,
+    EOS_STRING,
+    PAD_STRING,
+    SYSTEM_STRING,
+    USER_STRING,
+    Markers,
+)
+from spanloom.storage import sha256_file
+from spanloom.supervision import Lengths, Tokens
+from spanloom.tokenizers.o200k.asset import ASSET_NAME, ASSET_SHA256, locate_asset, verify_asset
+
+O200K_NAME = "o200k_chat"
+O200K_FIRST_ADDED = 201_088
+"""The control strings get the ids from here on, in the order of `CONTROL_STRINGS`: above the padded vocabulary of
+o200k_harmony, so that none of its special tokens, named or reserved, changes its meaning."""
+
+_CONTROL = re.compile("(" + "|".join(map(re.escape, CONTROL_STRINGS)) + ")")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedRecords:
+    """Records as tokens, each closed by EOS.
+
+    tokens   int32 [T]  end to end
+    lengths  int32 [N]  tokens of each record, all ≥ 1
+    skipped  records that are no text, left out
+    """
+
+    tokens: Tokens
+    lengths: Lengths
+    skipped: int = 0
+
+
+class ChatTokenizer:
+    """What turns transcripts into tokens. Made by `load_tokenizer`; a worker process that is given one loads its own.
+
+    name, sha256  what it is, for manifests
+    vocab_size    ids are below it
+    markers       the ids of the control strings, `pad` among them where the tokenizer has it
+    """
+
+    def __init__(self, *, path: Path, name: str, sha256: str, engine: "_Json | _O200k") -> None:
+        self.path, self.name, self.sha256 = path, name, sha256
+        self.vocab_size, self.markers = engine.vocab_size, engine.markers
+        self._engine = engine
+
+    def encode(
+        self, texts: Sequence[str | None], *, first: int = 0, on_error: Literal["raise", "skip"] = "raise"
+    ) -> EncodedRecords:
+        """Tokens of each record and EOS, always, also where the text ends with one already.
+
+        A record that is not text, None, is a ChatError that names its number, the first of `texts` being number
+        `first`; with `on_error="skip"` it is left out and counted.
+        """
+        records: list[str] = []
+        for number, text in enumerate(texts, start=first):
+            if isinstance(text, str):
+                records.append(text)
+            elif on_error != "skip":
+                raise ChatError(
+                    f"record {number} is not text but {'null' if text is None else type(text).__name__}",
+                    remedy="mend it, or skip such records with on_error='skip'",
+                )
+        try:
+            tokens, lengths = self._engine.encode(records)
+        except UnicodeEncodeError:
+            place = next(number for number, text in enumerate(texts, start=first) if text and not _is_utf8(text))
+            raise ChatError(f"record {place} holds half a character (a lone surrogate)", remedy="mend it") from None
+        return EncodedRecords(tokens=tokens, lengths=lengths, skipped=len(texts) - len(records))
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, without the EOS: what the generator's length filter goes by."""
+        counts: list[int] = (self.encode(texts).lengths - 1).tolist()
+        return counts
+
+    def decode(self, tokens: Sequence[int] | Tokens) -> str:
+        """Text again, control strings written out; bytes that are no UTF-8 become U+FFFD."""
+        return self._engine.decode([int(token) for token in tokens])
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a manifest says of it."""
+        ids = {name: getattr(self.markers, name.strip("<|>").lower()) for name in CONTROL_STRINGS}
+        return {"name": self.name, "sha256": self.sha256, "vocab_size": self.vocab_size, "markers": ids}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (load_tokenizer, (self.path,))
+
+
+def load_tokenizer(place: Path | None = None) -> ChatTokenizer:
+    """The tokenizer at `place`: a `tokenizers` JSON file, or the o200k asset or its folder. Default: the asset.
+
+    Raises TokenizerError for a file that is neither, ChatError where the ids of markers are missing or the same.
+    """
+    if place is not None and _is_json(place):
+        return _load_json(place)
+    asset = verify_asset(locate_asset(place)).resolve()
+    return ChatTokenizer(path=asset, name=O200K_NAME, sha256=ASSET_SHA256, engine=_O200k(asset))
+
+
+def _is_json(place: Path) -> bool:
+    """By its ending, or by its first byte: the artifacts of a pipeline have no endings."""
+    if place.suffix == ".json" or not place.is_file():
+        return place.suffix == ".json"
+    with place.open("rb") as stream:
+        return stream.read(1) == b"{"
+
+
+def _load_json(path: Path) -> ChatTokenizer:
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise TokenizerError(
+            "a tokenizer's JSON file needs the package tokenizers", where=str(path), remedy="pip install spanloom[chat]"
+        ) from None
+    if not path.is_file():
+        raise TokenizerError(
+            "the tokenizer is not there", where=str(path), remedy=f"give a tokenizer.json, or the asset {ASSET_NAME}"
+        )
+    try:
+        loaded = Tokenizer.from_file(str(path))
+    except Exception as fault:  # tokenizers raises nothing narrower
+        raise TokenizerError(
+            f"this is no file of the tokenizers package: {fault}", where=str(path), remedy="give its tokenizer.json"
+        ) from None
+    try:
+        engine = _Json(loaded)
+    except ChatError as error:
+        raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
+    # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
+    name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
+    return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
+
+
+class _Json:
+    """A tokenizer of the `tokenizers` package."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        # Records are whole, whatever the file was made for.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self.markers = _markers(dict(zip(CONTROL_STRINGS, map(tokenizer.token_to_id, CONTROL_STRINGS), strict=True)))
+        vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values()) + 1
+        names = {tokenizer.token_to_id(control): control for control in CONTROL_STRINGS}
+        shared = [
+            f"{names[token]} {token} with {piece!r}"
+            for piece, token in sorted(vocabulary.items())
+            if token in names and piece not in CONTROL_STRINGS
+        ]
+        if shared:
+            raise ChatError(
+                f"control strings share an id with a piece of text: {', '.join(shared)}",
+                remedy="give the control strings ids of their own",
+            )
+        added = tokenizer.get_added_tokens_decoder()
+        if tokenizer.normalizer is not None and (
+            loose := [names[token] for token in sorted(set(names) & set(added)) if added[token].normalized]
+        ):
+            raise ChatError(
+                f"the tokenizer looks for {', '.join(loose)} in normalized text, where other text can become them",
+                remedy='say "normalized": false of these added_tokens in its file',
+            )
+        # An id in the vocabulary is not enough: text must come out as it, also between letters.
+        torn = []
+        for control in CONTROL_STRINGS:
+            token = tokenizer.token_to_id(control)
+            if token is not None and tokenizer.encode(f"a{control}b", add_special_tokens=False).ids.count(token) != 1:
+                torn.append(control)
+        if torn:
+            raise ChatError(
+                f"the tokenizer has ids for {', '.join(torn)}, but does not find them in text",
+                remedy="make them special tokens of the tokenizer (its added_tokens)",
+            )
+
+    def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
+        try:
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:
+            for text in texts:
+                text.encode()  # says which character, where the package speaks of types
+            raise
+        flat: list[int] = []
+        lengths = []
+        eos = self.markers.eos
+        for encoding in encodings:
+            ids = encoding.ids
+            flat += ids
+            flat.append(eos)
+            lengths.append(len(ids) + 1)
+        return np.array(flat, np.int32), np.array(lengths, np.int32)
+
+    def decode(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        return text
+
+
+class _O200k:
+    """The o200k vocabulary with the control strings added. Text is cut at them, what lies between is encoded."""
+
+    vocab_size = O200K_FIRST_ADDED + len(CONTROL_STRINGS)
+
+    def __init__(self, asset: Path) -> None:
+        from spanloom.tokenizers.o200k.encoder import Encoder
+
+        self._asset = asset
+        self._ids = {name: O200K_FIRST_ADDED + number for number, name in enumerate(CONTROL_STRINGS)}
+        self.markers = _markers(self._ids)
+        self._encoder = Encoder(asset)
+        self._vocabulary: Any = None
+
+    def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
+        """Each piece of text is followed by one control string, the last one by EOS:
+
+        "<|USER|>hi<|END|>"  →  pieces ["", "hi", ""]  controls [USER END EOS]
+        """
+        pieces: list[str] = []
+        controls: list[int] = []
+        counts = []
+        for text in texts:
+            parts = _CONTROL.split(text)
+            pieces += parts[::2]
+            controls += [self._ids[control] for control in parts[1::2]]
+            controls.append(self.markers.eos)
+            counts.append(len(parts) // 2 + 1)
+        encoded = self._encoder.encode(pieces)
+        ends = np.cumsum(encoded.lengths + 1, dtype=np.int64)
+        tokens = np.empty(int(ends[-1]) if ends.size else 0, np.int32)
+        is_text = np.ones(tokens.size, np.bool_)
+        is_text[ends - 1] = False
+        tokens[is_text] = encoded.tokens
+        tokens[ends - 1] = controls
+        last = np.concatenate([[0], ends])[np.cumsum(counts, dtype=np.int64)]
+        return tokens, np.diff(last, prepend=0).astype(np.int32)
+
+    def decode(self, tokens: list[int]) -> str:
+        from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
+
+        if self._vocabulary is None:
+            self._vocabulary = load_vocabulary(self._asset, {token: name for name, token in self._ids.items()})
+        vocabulary = self._vocabulary
+        pieces = [
+            vocabulary.name(token).encode() if vocabulary.is_special(token) else vocabulary.piece(token)
+            for token in tokens
+        ]
+        return b"".join(pieces).decode("utf-8", "replace")
+
+
+def _markers(ids: Mapping[str, int | None]) -> Markers:
+    given: dict[str, Any] = {
+        "pad": ids[PAD_STRING],
+        "eos": ids[EOS_STRING],
+        "system": ids[SYSTEM_STRING],
+        "user": ids[USER_STRING],
+        "assistant": ids[ASSISTANT_STRING],
+        "end": ids[END_STRING],
+    }
+    return Markers(**given)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

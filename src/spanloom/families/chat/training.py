@@ -1,0 +1,400 @@
+"""An example of training on packed chat: `python -m spanloom.families.chat.training --input … --output …`.
+
+In: transcripts, a tokenizer, flags. Out: under `--output` the log and checkpoints.
+
+A tiny transformer, one pass, on the CPU. POST_TRAINING=1 puts the loss on assistant spans alone; without it blocks are
+packed plainly and every token counts. It shows how the parts are put together, and is no trainer to build on.
+
+Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
+Run it again on other data (another tokenizer, block size, switch or input): it goes on from the weights, begins a pass
+over that data, and the learning rate warms up anew over WARMUP_PCT of it.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+
+from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ChatError, ConflictError, SpanloomError
+from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader
+from spanloom.families.chat.samples import Sample
+from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
+from spanloom.families.chat.transcripts import SUFFIXES
+from spanloom.records.files import find_files
+from spanloom.storage import sha256_file, write_atomically
+from spanloom.supervision import IGNORED
+from spanloom.training import checkpoint
+from spanloom.training.learning_rate import learning_rate_at
+from spanloom.training.trainlog import LOG_NAME, Record, read_log
+
+POST_TRAINING_VARIABLE = "POST_TRAINING"
+WARMUP_VARIABLE = "WARMUP_PCT"
+
+TEACH = """
+examples
+  POST_TRAINING=1 python -m spanloom.families.chat.training --input chats.parquet --tokenizer t.json --output run
+  python -m torch.distributed.run --nproc-per-node 2 -m spanloom.families.chat.training --input …     two processes
+
+Run the same command again after an interruption and it goes on from its last checkpoint.
+"""
+
+_ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags that `train` heeds; `--help` says what each means."""
+
+    output: Path
+    batch_size: int = 2
+    warmup_pct: float = 0.05
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    layers: int = 2
+    hidden: int = 64
+    heads: int = 4
+    seed: int = 1234
+    cut_at_eos: bool = False
+    workers: int = 0
+    save_interval: int = 50
+    keep: int = 2
+
+    def identity(self) -> dict[str, Any]:
+        """What decides batches and losses besides the data: a pass goes on only where it is the same."""
+        free = ("output", "save_interval", "keep")
+        decides = {name: value for name, value in asdict(self).items() if name not in free}
+        return {**decides, "ranks": dist.get_world_size()}
+
+    def model(self, vocab_size: int) -> dict[str, int]:
+        """What weights must fit."""
+        return {"layers": self.layers, "hidden": self.hidden, "heads": self.heads, "vocab_size": vocab_size}
+
+
+class TinyTransformer(torch.nn.Module):  # type: ignore[misc]  # torch is not followed by mypy here
+    """A causal transformer with tied embeddings, without dropout, for sequences of any length."""
+
+    def __init__(self, *, vocab_size: int, layers: int, hidden: int, heads: int, seed: int) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.embedding = torch.nn.Embedding(vocab_size, hidden)
+            torch.nn.init.normal_(self.embedding.weight, std=0.02)
+            self.layers = torch.nn.ModuleList(_Layer(hidden, heads) for _ in range(layers))
+            self.norm = torch.nn.LayerNorm(hidden)
+
+    def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits `[N, S, vocab]`. With `position_ids` `[N, S]`, attention ends where they begin anew."""
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1]).expand_as(input_ids)
+        conversation = (position_ids == 0).cumsum(1)
+        together = (conversation[:, :, None] == conversation[:, None, :]).tril()[:, None]
+        hidden = self.embedding(input_ids) + _sinusoids(position_ids, self.embedding.embedding_dim)
+        for layer in self.layers:
+            hidden = layer(hidden, together)
+        return self.norm(hidden) @ self.embedding.weight.T
+
+
+class _Layer(torch.nn.Module):  # type: ignore[misc]  # torch is not followed by mypy here
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self._heads = heads
+        self.before, self.between = torch.nn.LayerNorm(hidden), torch.nn.LayerNorm(hidden)
+        self.query_key_value, self.mix = torch.nn.Linear(hidden, 3 * hidden), torch.nn.Linear(hidden, hidden)
+        self.widen, self.narrow = torch.nn.Linear(hidden, 4 * hidden), torch.nn.Linear(4 * hidden, hidden)
+
+    def forward(self, hidden: torch.Tensor, together: torch.Tensor) -> torch.Tensor:
+        split = self.query_key_value(self.before(hidden)).unflatten(-1, (3, self._heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = split
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=together)
+        hidden = hidden + self.mix(mixed.transpose(1, 2).flatten(2))
+        return hidden + self.narrow(gelu(self.widen(self.between(hidden))))
+
+
+def _sinusoids(position_ids: torch.Tensor, width: int) -> torch.Tensor:
+    frequencies = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    angles = position_ids[..., None] * frequencies
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)[..., :width]
+
+
+def masked_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The cross entropy added up over the targets that are not −100, and how many those are.
+
+    Args: logits [N, S, vocab]; targets int64 [N, S]. Divide by the count of the whole step, over all ranks, not by each
+    batch's own: blocks differ in how many of their tokens carry loss.
+    """
+    loss = cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="sum")
+    return loss, int((targets != IGNORED).sum())
+
+
+def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec: dict[str, Any]) -> None:
+    """One pass over the dataset, on every rank of a process group. `spec`: what the data are, see `data_spec`."""
+    loader = PackedChatLoader(dataset, batch_size=options.batch_size, workers=options.workers)
+    steps = pass_length(dataset, options)
+    if not steps:
+        raise ChatError("the data give no block", remedy="take a smaller --block-size, or more data")
+    warmup = math.ceil(options.warmup_pct * steps)
+    shape, identity = options.model(vocab_size), options.identity()
+    model = TinyTransformer(**shape, seed=options.seed)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay
+    )
+
+    done = began = 0  # steps of all passes; those before this pass
+    why = "the first"
+    if found := checkpoint.latest(options.output, shape):
+        done, folder = found
+        state = checkpoint.load(folder, rank=0)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        if changed := _different(state["spec"], spec):
+            began, why = done, f"the data changed: {changed}"
+        else:
+            began, why = state["began"], f"goes on after step {done}"
+            if changed := _different(state["identity"], identity):
+                raise ConflictError(
+                    f"a checkpoint stands here from a pass over the same data with other options: {changed}",
+                    where=str(folder),
+                    remedy="give the options of that pass, or another --output",
+                )
+            loader.load_state_dict(json.loads(checkpoint.load(folder, rank=dist.get_rank())["data"]))
+
+    log = _Log(options.output, first_step=done) if dist.get_rank() == 0 else None
+    if log:
+        log.say(f"pass of {steps:,} steps, {warmup:,} of them warm-up ({why})")
+    batches = iter(loader)
+    while True:
+        # A rank whose shards have ended goes on without a batch while others have one: it adds nothing to sums.
+        batch = next(batches, None)
+        learning_rate = learning_rate_at(done - began, peak=options.learning_rate, warmup=warmup, steps=steps)
+        figures = step(model, optimizer, batch, learning_rate=learning_rate, options=options)
+        if figures is not None:
+            done += 1
+            if log:
+                log.write({"kind": "train", "step": done, "learning_rate": learning_rate, **figures})
+        if figures is None or done % options.save_interval == 0:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "data": loader.state_dict()}
+            state |= {"data": json.dumps(state["data"]), "spec": spec, "identity": identity, "began": began}
+            checkpoint.save(options.output, done, state, shape, rank=dist.get_rank(), writes=True, keep=options.keep)
+        if figures is None:
+            break
+    if log:
+        log.say(f"the pass is over after {done - began:,} steps")
+        log.close()
+
+
+def step(
+    model: Any, optimizer: Any, batch: Sample | None, *, learning_rate: float, options: Options
+) -> dict[str, Any] | None:
+    """One update from the batches of all ranks. Returns its figures, or None when no rank has a batch any more."""
+    optimizer.zero_grad()
+    sums = torch.zeros(3, dtype=torch.float64)
+    if batch is not None:
+        positions = batch["position_ids"][:, :-1] if options.cut_at_eos else None
+        loss, count = masked_loss(model(batch["input_ids"][:, :-1], positions), batch["targets"])
+        loss.backward()
+        sums += torch.tensor([float(loss.detach()), count, len(batch["input_ids"])], dtype=torch.float64)
+    dist.all_reduce(sums)
+    total, count, blocks = sums.tolist()
+    if not blocks:
+        return None
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= max(1, count)
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), options.clip or math.inf)
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.step()
+    mean = total / count if count else None
+    return {"loss": mean, "trained_tokens": int(count), "blocks": int(blocks), "gradient_norm": float(norm)}
+
+
+def pass_length(dataset: PackedChatDataset, options: Options) -> int:
+    """Steps of a pass: batches of the rank that has most. The schedule asks for them, so the data are packed twice."""
+    counts = dataset.count(options.workers)
+    longest = torch.tensor(sum(math.ceil(shard.packing.blocks / options.batch_size) for shard in counts))
+    dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+    return int(longest)
+
+
+def _different(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """What differs, in words; nothing where nothing does."""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return ", ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in names)
+
+
+class _Log:
+    """Owns the open log. A run that goes on takes out what was done beyond its checkpoint."""
+
+    def __init__(self, output: Path, *, first_step: int) -> None:
+        path = output / LOG_NAME
+        output.mkdir(parents=True, exist_ok=True)
+        kept = [record for record in read_log(path) if record["step"] <= first_step]
+        write_atomically(path, b"".join(map(self._line, kept)))
+        self._stream = path.open("ab", buffering=0)
+
+    def write(self, record: Record) -> None:
+        self._stream.write(self._line(record))
+        loss = "–" if record["loss"] is None else format(record["loss"], ".4f")
+        self.say(
+            f"step {record['step']:>6}  loss {loss}  {record['trained_tokens']:,} trained tokens in {record['blocks']} "
+            f"blocks  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}"
+        )
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    @staticmethod
+    def _line(record: Record) -> bytes:
+        return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[None]:
+    """torchrun's process group, or one of this process alone."""
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def switch(text: str | None) -> bool:
+    """POST_TRAINING: on or off, off where it is not set."""
+    word = (text or "").strip().lower()
+    if word not in (*_ON, *_OFF):
+        raise ChatError(
+            f"{POST_TRAINING_VARIABLE} is {text!r}: say 1 for loss on assistant spans alone, 0 for loss on every token"
+        )
+    return word in _ON
+
+
+def share(text: str) -> float:
+    """WARMUP_PCT: from 0 to 1."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise ChatError(f"{WARMUP_VARIABLE} is {text!r}: it is a share of the pass from 0 to 1, 0.05 for 5 %")
+    return value
+
+
+def data_spec(source: Path, tokenizer: ChatTokenizer, dataset: PackedChatDataset) -> dict[str, Any]:
+    """What the data of a pass are: another tokenizer, packing or other bytes of the source make another spec."""
+    return {
+        "tokenizer": tokenizer.sha256,
+        **{name: value for name, value in dataset.packing.items() if value is not None},
+        "input": [sha256_file(path) for path in find_files(source, SUFFIXES)],
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains. Returns the exit code."""
+    try:
+        flags = vars(parse(arguments))
+        post_training = flags.pop("post_training")
+        if post_training is None:
+            post_training = switch(os.environ.get(POST_TRAINING_VARIABLE))
+        data = {name: flags.pop(name) for name in ("input", "tokenizer", "block_size", "strict_user", "shuffle")}
+        options = Options(**{**flags, "warmup_pct": share(flags["warmup_pct"])})
+        with process_group():
+            tokenizer = load_tokenizer(data["tokenizer"])
+            dataset = PackedChatDataset(
+                data["input"],
+                tokenizer=tokenizer,
+                block_size=data["block_size"],
+                post_training=post_training,
+                strict_user=data["strict_user"],
+                shuffle=data["shuffle"],
+                seed=options.seed,
+                position_ids=options.cut_at_eos,
+            )
+            if dist.get_rank() == 0:
+                print(_WHAT_COUNTS[post_training], flush=True)
+            spec = data_spec(data["input"], tokenizer, dataset)
+            train(options, dataset, vocab_size=tokenizer.vocab_size, spec=spec)
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on from the last checkpoint", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except SpanloomError as error:
+        # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+    return 0
+
+
+_WHAT_COUNTS = {
+    True: f"{POST_TRAINING_VARIABLE} is on: a block that begins in a user span opens with the system span and USER, "
+    "and loss lies on assistant spans alone",
+    False: f"{POST_TRAINING_VARIABLE} is off: blocks are packed plainly, and loss lies on every token",
+}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """The flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spanloom.families.chat.training",
+        description="Train a tiny transformer on packed chat, one pass: an example, and a proof that the data train.",
+        epilog=TEACH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def flag(name: str, default: Any, text: str, **more: Any) -> None:
+        kind = {} if default is None else {"type": type(default), "default": default}
+        shown = f"{text}." if default is None else f"{text} (default: {default})."
+        parser.add_argument(f"--{name}", help=shown, **{**kind, **more})
+
+    flag("input", None, "transcripts: a file or a folder of .parquet, .jsonl or .txt", type=Path, required=True)
+    flag("tokenizer", None, "a tokenizers JSON file, or the o200k asset; default: the asset, where it lies", type=Path)
+    flag("output", None, "folder for log.jsonl and checkpoints/", type=Path, required=True)
+    flag("block-size", 256, "tokens in a block")
+    flag(
+        "post-training",
+        None,
+        f"loss on assistant spans alone; without it every token counts (default: {POST_TRAINING_VARIABLE}=1, else off)",
+        action=argparse.BooleanOptionalAction,
+    )
+    flag("strict-user", None, "a user span that a block begins inside of never counts", action="store_true")
+    flag(
+        "warmup-pct",
+        os.environ.get(WARMUP_VARIABLE) or "0.05",
+        "share of the pass, 0 to 1, in which the learning rate rises; it rises anew where the data are others than the "
+        f"checkpoint's; {WARMUP_VARIABLE} sets it too",
+    )
+    flag("shuffle", 10_000, "records held to draw from; 0 keeps their order")
+    flag("batch-size", 2, "blocks in a step, of each rank; with o200k a block of 256 takes 0.6 GB")
+    flag("learning-rate", 1e-3, "peak; it rises over the warm-up and falls along a cosine to a tenth")
+    flag("weight-decay", 0.1, "AdamW's")
+    flag("clip", 1.0, "gradients are scaled down to this norm; 0 for not at all")
+    flag("layers", 2, "layers of the model")
+    flag("hidden", 64, "its width")
+    flag("heads", 4, "its attention heads")
+    flag("seed", 1234, "of the model and of the order of records")
+    flag("cut-at-eos", None, "attention and positions begin anew with each conversation", action="store_true")
+    flag("workers", 0, "processes a rank that tokenise and pack; 0 does it in the rank itself")
+    flag("save-interval", 50, "write a checkpoint after so many steps, and after the last")
+    flag("keep", 2, "checkpoints that are kept")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

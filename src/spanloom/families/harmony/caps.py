@@ -1,0 +1,50 @@
+"""Limits on rows and tokens for smoke runs: a capped run is the same build over fewer rows.
+
+In: the caps of a whole run. Out: the share of one shard, worked out the same way by every runner, before rendering.
+"""
+
+from dataclasses import asdict, dataclass
+
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony import defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardCaps:
+    """What one shard may read and write: `rows` source rows from its start, `tokens` tokens with each EOD counted."""
+
+    rows: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caps:
+    """The caps of a run; None is no cap."""
+
+    max_rows: int | None = defaults.MAX_ROWS
+    max_rows_per_shard: int | None = defaults.MAX_ROWS_PER_SHARD
+    max_tokens: int | None = defaults.MAX_TOKENS
+
+    def __post_init__(self) -> None:
+        for name, cap in self.as_dict().items():
+            if cap is not None and cap < 0:
+                raise SpanloomError(f"{name} must be at least 0, not {cap}", remedy="leave the cap away for none")
+
+    @property
+    def any(self) -> bool:
+        return (self.max_rows, self.max_rows_per_shard, self.max_tokens) != (None, None, None)
+
+    def as_dict(self) -> dict[str, int | None]:
+        return asdict(self)
+
+    def share(self, shard: int, shards: int) -> ShardCaps:
+        """The share of `shard` out of `shards`: even, with the remainder to the lower shards.
+
+        10 rows over 4 shards: 3 3 2 2.
+        """
+        shares = [cap for cap in (_even(self.max_rows, shard, shards), self.max_rows_per_shard) if cap is not None]
+        return ShardCaps(rows=min(shares, default=None), tokens=_even(self.max_tokens, shard, shards))
+
+
+def _even(total: int | None, shard: int, shards: int) -> int | None:
+    return None if total is None else total // shards + (shard < total % shards)

@@ -1,0 +1,238 @@
+"""SYNTH KD as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
+
+In: what the commands hand over, documents as they stand on disk, a manifest's `content`. Out: findings, values.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.family import (
+    CheckRun,
+    Description,
+    Digests,
+    ExportColumn,
+    OpenedShard,
+    SourceCheck,
+    Vocabulary,
+)
+from spanloom.dataset.layout import array_prefix, rows_file
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony import source, tokenizer, verify
+from spanloom.families.harmony.config import ARRAY_DTYPES
+from spanloom.families.harmony.places import staged_source
+from spanloom.families.harmony.verify_source import check_sample
+from spanloom.findings import Finding, Report
+from spanloom.megatron.official import open_indexed
+from spanloom.report.card import code
+from spanloom.split import VALID
+from spanloom.storage.scratch import Scratch
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
+from spanloom.tokenizers.o200k.staging import staged_asset
+from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
+
+SPLIT_SAMPLE = 256
+"""Source rows of each shard that the split rule is applied to again."""
+
+ID_COLUMN = source.ID_COLUMN
+GROUP_COLUMNS = source.METADATA_COLUMNS
+ROW_COLUMNS = verify.ROW_COLUMNS
+RATIO = ("analysis", "final")
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
+    """Each row of the source is one document, or rejected."""
+    written = sum(counts.sequences for counts in shard.splits.values())
+    rejected = sum(shard.rejected.values())
+    if written + rejected != shard.rows_read:
+        yield Finding(
+            check="manifest",
+            message=f"{shard.rows_read} rows read, but {written} written and {rejected} rejected",
+            shard=shard.shard,
+        )
+
+
+def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+    """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids of valid alone."""
+    split = opened.content.split
+    assert split is not None, "the schema demands it of this family"
+    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
+    kept = [np.empty(0, dtype=np.uint64)]
+    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+        documents = verify.DiskDocuments(
+            split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays
+        )
+        rows = opened.rows.take(lengths.size)
+        digests = verify.id_digests(rows)
+        report.ran("documents", lengths.size)
+        report.ran("tokens", documents.tokens.size)
+        report.add(verify.check_documents(documents))
+        report.add(verify.check_rows(documents, rows, digests, split.valid_fraction))
+        totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
+        if opened.split == VALID:
+            kept.append(digests)
+        else:
+            both = np.flatnonzero(_among(digests, held_out)).tolist()
+            report.add(documents.finding("disjoint", "this synth_id stands in valid too", at) for at in both)
+        run.checked(lengths.size)
+    check_span_tokens(report, opened, totals)
+    return np.concatenate(kept)
+
+
+def _among(values: Digests, ordered: Digests) -> npt.NDArray[np.bool_]:
+    """Which of `values` stand in `ordered`, which is sorted and long: looked up, not sorted anew for each batch."""
+    if not ordered.size:
+        return np.zeros(values.size, dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
+    return found
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """The split rule applied again to sampled source rows; some of them rendered again and compared."""
+    content, root = check.content, check.root
+    shards = content.shards
+    assert content.split is not None, "the schema demands it of this family"
+    valid_fraction = content.split.valid_fraction
+    given = source.open_source(check.source, shards=len(shards))
+    if given.manifest_sha256 != content.input.manifest_sha256:
+        message = "the dataset was built from another source"
+        report.add([Finding(check="source", message=message, file=str(check.source))])
+        return
+    encoding = tokenizer.load_encoding(locate_asset(check.tokenizer)) if check.deep else None
+    deep = check.deep
+    shares = {shard.shard: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
+
+    def check_rows_of(own: Report, shard: ShardEntry) -> None:
+        number = shard.shard
+
+        def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]]:
+            check.run.go_on()
+            return {name: open_indexed(array_prefix(root, split, number, name)).get(sequence) for name in ARRAY_DTYPES}
+
+        sampled = min(max(SPLIT_SAMPLE, shares[number]), shard.rows_read)
+        own.ran("source rows", sampled)
+        own.ran("rows rendered again", min(shares[number], sampled))
+        own.add(
+            check_sample(
+                shard=given.shards[number],
+                rows_read=shard.rows_read,
+                root=root,
+                splits={
+                    split: rows_file(root, split, number) for split in shard.splits if (split, number) in check.readable
+                },
+                rejected=None if shard.rejects_file is None else Path(shard.rejects_file.path),
+                valid_fraction=valid_fraction,
+                count=SPLIT_SAMPLE,
+                deep=shares[number],
+                encoding=encoding,
+                read_document=read_document,
+            )
+        )
+
+    check.run.each(report, shards, check_rows_of)
+
+
+# --- Places -----------------------------------------------------------------------------------------------------------
+
+
+def stage_source(here: Scratch, place: str) -> Path:
+    """A `synth_harmony_v1` folder."""
+    return staged_source(here, place)
+
+
+def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
+    """The o200k asset."""
+    return staged_asset(here, place)
+
+
+# --- Documents for people ---------------------------------------------------------------------------------------------
+
+
+def load_vocabulary(content: Content, asset: Path | None) -> Vocabulary:
+    """The o200k vocabulary with Harmony's special tokens."""
+    if content.tokenizer.sha256 != ASSET_SHA256:
+        raise SpanloomError(f"the dataset's tokens are of another tokenizer ({content.tokenizer.name})")
+    return load_o200k(locate_asset(asset), tokenizer.SPECIAL_NAMES)
+
+
+def header_tokens(content: Content) -> tuple[int, int] | None:
+    """`<|start|>` to `<|message|>`."""
+    return tokenizer.START, tokenizer.MESSAGE
+
+
+def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
+    """Cuts a document at every `<|start|>`, and before its closing EOD."""
+    cuts = [at for at, token in enumerate(tokens) if token.id == tokenizer.START]
+    closing = [len(tokens) - 1] if tokens and tokens[-1].id == tokenizer.EOD else []
+    edges = sorted({0, *cuts, *closing, len(tokens)})
+    for first, last in pairwise(edges):
+        role, _, channel = "".join(
+            "\0" if token.id == tokenizer.CHANNEL else "" if token.special else token.text
+            for token in tokens[first:last]
+            if token.header
+        ).partition("\0")
+        # The last token stands for its message: only a document's very first token can differ from the rest of its own.
+        yield ShownMessage(
+            first=first,
+            last=last,
+            role=role.strip(),
+            channel=channel.strip(),
+            span=tokens[last - 1].span,
+            trained=tokens[last - 1].trained,
+        )
+
+
+def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
+    """Nothing beside id, language and exercise."""
+    return ()
+
+
+# --- What people are told ---------------------------------------------------------------------------------------------
+
+
+def describe(content: Content) -> Description:
+    """Conversations as documents with spans: rendered by what, split how."""
+    origin, split, renderer = content.input.dataset, content.split, content.renderer
+    assert split is not None, "the schema demands it of this family"
+    assert renderer is not None, "the schema demands it of this family"
+    whence = f"from {code(origin)} " if origin else ""
+    spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
+    realised = f"{split.realised_valid_fraction:.6f}"
+    return Description(
+        tags=("harmony",),
+        introduction=f"Conversations {whence}as Harmony token documents for Megatron."
+        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final."
+        " Made by Spanloom.",
+        files="Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
+        f" `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: {spans}), and `shard_NN_rows.parquet`"
+        " with the id, language, exercise and token counts of each document.",
+        making=(
+            f"tokenizer: {content.tokenizer.name}, sha256 `{content.tokenizer.sha256}`",
+            f"rendered by {renderer.version}, all reasoning kept; one `<|endoftext|>` after each",
+            f"split: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
+        ),
+        summary={
+            "renderer": f"{renderer.name} ({renderer.version})",
+            "split": f"valid_fraction {split.valid_fraction}, realised {realised}",
+        },
+        facts={"renderer": content.as_dict()["renderer"]},
+        provenance={
+            "renderer": f"{renderer.name}: {renderer.version}; {renderer.audited_rows:,} rows audited, "
+            f"{renderer.fallback_rows:,} fell back"
+        },
+    )
+
+
+def export_columns(content: Content) -> Sequence[ExportColumn]:
+    """The id."""
+    return (ExportColumn(name=ID_COLUMN, meaning="the id in the source"),)

@@ -1,0 +1,32 @@
+"""The defaults of the options of SYNTH KD: written here once, read by the commands, the steps, the pipeline.
+
+Constants alone, nothing of Spanloom imported: `pipelines/` reads this file where kfp is installed and Spanloom is not.
+"""
+
+from typing import Literal
+
+SOURCE = "data/synth_harmony"
+ROOT = "data/megatron/synth_kd_v1"
+CAPPED_ROOT = "data/megatron/synth_kd_v1_smoke"
+RAW_SAMPLE = "data/synth_raw_sample"
+
+SHARDS = 4
+VALID_FRACTION = 0.001
+MAX_ROWS = None
+MAX_ROWS_PER_SHARD = None
+MAX_TOKENS = None
+MAX_REJECTS = "0"
+ON_DUPLICATE: Literal["error", "keep"] = "error"
+RENDERER: Literal["fast", "harmony"] = "fast"
+AUDIT_FRACTION = 0.001
+DEEP = 64
+
+# Conversion of raw SYNTH: what is said around every row, and how rows are laid out.
+MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
+REASONING_EFFORT = "high"
+START_DATE = "2026-01-01"
+KNOWLEDGE_CUTOFF = "2024-06"
+ASSIGNMENT: Literal["round-robin", "contiguous"] = "round-robin"
+DATASET_NAME = "PleIAs/SYNTH"
+
+SAMPLE_ROWS = 240

@@ -1,0 +1,68 @@
+"""The options of a SYNTH KD build, and what can be refused before anything is read.
+
+In: what the user gave. Out: `BuildOptions`, checked.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.rejects import reject_limit
+from spanloom.families.harmony.render import check_renderer
+from spanloom.families.harmony.render_audit import check_fraction
+from spanloom.families.harmony.steps.assemble_split import ON_DUPLICATE
+from spanloom.split import valid_threshold
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
+    the URI that `source` was staged from, for the record; `workers` None is one for each core, fewer for few rows."""
+
+    source: Path = Path(defaults.SOURCE)
+    source_as_given: str | None = None
+    out: Path | None = None
+    tokenizer: Path | None = None
+    shards: int = defaults.SHARDS
+    valid_fraction: float = defaults.VALID_FRACTION
+    caps: Caps = field(default_factory=Caps)
+    max_rejects: str = defaults.MAX_REJECTS
+    on_duplicate: str = defaults.ON_DUPLICATE
+    renderer: str = defaults.RENDERER
+    audit_fraction: float = defaults.AUDIT_FRACTION
+    workers: int | None = None
+    deep: int = defaults.DEEP
+    resume: bool = True
+    overwrite: bool = False
+    keep_work: bool = False
+    allow_unknown_sha: bool = False
+    check_disk: bool = True
+
+    @property
+    def root(self) -> Path:
+        return self.out or Path(defaults.CAPPED_ROOT if self.caps.any else defaults.ROOT)
+
+
+def check_options(options: BuildOptions) -> None:
+    """What can be refused before anything is read."""
+    if options.workers is not None and options.workers < 1:
+        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    if options.shards < 1:
+        raise SpanloomError(f"--shards must be at least 1, not {options.shards}")
+    try:
+        valid_threshold(options.valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    reject_limit(options.max_rejects, 0)
+    if options.on_duplicate not in ON_DUPLICATE:
+        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {options.on_duplicate!r}")
+    check_renderer(options.renderer)
+    check_fraction(options.audit_fraction)
+    if options.caps.any and options.root.resolve() == Path(defaults.ROOT).resolve():
+        raise ConflictError(
+            "a capped run must not write the canonical dataset",
+            where=str(options.root),
+            remedy=f"leave --out away (it then is {defaults.CAPPED_ROOT}), or give another",
+        )

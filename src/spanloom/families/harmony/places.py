@@ -1,0 +1,43 @@
+"""What SYNTH KD is made from, at places: a `synth_harmony_v1` folder, local or at a URI.
+
+In: a place as text. Out: a local path. A local place is not copied.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spanloom.families.harmony.source import MANIFEST_NAME, listed_shards
+from spanloom.storage.scratch import Scratch, scratch_for
+from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
+from spanloom.storage.uri import is_uri, parse_uri
+
+
+def staged_source(here: Scratch, place: str, *, only: int | None = None) -> Path:
+    """The manifest of a source and its shards, or `only` one of them, each with the size and sha256 it must have."""
+    path = here.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    stage_file(uri / MANIFEST_NAME, path / MANIFEST_NAME)
+    shards = listed_shards(path)
+    stage_files(
+        [
+            Download(
+                uri=uri / safe_name(shard.path.relative_to(path).as_posix(), uri),
+                path=shard.path,
+                bytes=shard.bytes,
+                sha256=shard.sha256,
+            )
+            for shard in shards
+            if only in (None, shard.index)
+        ]
+    )
+    return path
+
+
+@contextmanager
+def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
+    """The whole of a `synth_harmony_v1` folder on this machine, while the block runs."""
+    with scratch_for("source", [source], scratch) as here:
+        yield staged_source(here, source)

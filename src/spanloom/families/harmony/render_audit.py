@@ -1,0 +1,118 @@
+"""The audit: sampled rows of a fast render are rendered again by openai-harmony; a difference stops the build.
+
+In: batches with their renders. Out: how many rows were compared, or `AuditError` with row, position and text around.
+The sample follows from row numbers and shapes alone, so that every run audits the same rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openai_harmony import HarmonyEncoding
+
+from spanloom.errors import AuditError, SpanloomError
+from spanloom.families.harmony.conversations import Conversation
+from spanloom.families.harmony.render_official import RenderedBatch, render_through_harmony
+from spanloom.supervision import TokenDocuments
+
+AUDITED_AT_LEAST = 64
+AROUND = 12
+"""Tokens shown on either side of a difference."""
+
+
+def audit_stride(rows: int, fraction: float) -> int:
+    """Every how manieth row of a shard of `rows` rows is audited: `fraction` of them, but at least 64; 0 for none.
+
+    20,000 rows at 0.001: every 312th, since every 1,000th would be 20 rows only.
+    """
+    if fraction <= 0:
+        return 0
+    return max(1, min(int(1 / fraction), rows // AUDITED_AT_LEAST))
+
+
+def check_fraction(fraction: float) -> None:
+    """Raises SpanloomError for a fraction outside [0, 1]."""
+    if not 0 <= fraction <= 1:
+        raise SpanloomError(f"the audit fraction must lie in [0, 1], not {fraction}")
+
+
+class Auditor:
+    """Audits the batches of a part; remembers which shapes of conversation it has looked at."""
+
+    def __init__(self, encoding: HarmonyEncoding, stride: int) -> None:
+        self._encoding, self._stride = encoding, stride
+        self._seen: set[tuple[Any, ...]] = set()
+
+    def audit(
+        self,
+        shard: int,
+        places: Sequence[tuple[int, str]],
+        conversations: Sequence[Conversation],
+        rendered: RenderedBatch,
+    ) -> int:
+        """Compares the sampled rows of a batch with the record route: who was refused, tokens, span and mask.
+
+        `places`: row and id of each conversation. Returns how many were compared; raises AuditError at a difference.
+        """
+        chosen = [index for index, (row, _) in enumerate(places) if self._chooses(row, conversations[index])]
+        if not chosen:
+            return 0
+        record = render_through_harmony([conversations[index] for index in chosen], self._encoding)
+        ours = _documents(rendered, set(chosen))
+        theirs = {chosen[index]: document for index, document in _documents(record, set(record.kept)).items()}
+        for index in chosen:
+            where = "shard {:02d}, row {}, synth_id {!r}".format(shard, *places[index])
+            found, wanted = ours.get(index), theirs.get(index)
+            if (found is None) != (wanted is None):
+                said = "renders" if wanted is None else "refuses"
+                raise AuditError(
+                    f"the fast renderer {said} a conversation on which openai-harmony decides otherwise",
+                    where=where,
+                    remedy=_REMEDY,
+                )
+            if found is not None and wanted is not None:
+                self._compare(found, wanted, where)
+        return len(chosen)
+
+    def _chooses(self, row: int, conversation: Conversation) -> bool:
+        shape = tuple(
+            (message["role"], repr(message.get("channel")), *sorted(message)) for message in conversation.messages
+        )
+        new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
+        if new:
+            self._seen.add(shape)
+        return new or row % self._stride == 0
+
+    def _compare(self, found: TokenDocuments, wanted: TokenDocuments, where: str) -> None:
+        for name in ("tokens", "span_id", "loss_mask"):
+            one, other = getattr(found, name), getattr(wanted, name)
+            if np.array_equal(one, other):
+                continue
+            at = _first_difference(one, other)
+            shown = slice(max(at - AROUND, 0), at + AROUND)
+            here, there = (self._encoding.decode(side.tokens[shown].tolist()) for side in (found, wanted))
+            raise AuditError(
+                f"the fast renderer differs from openai-harmony in {name} at token {at}: {one[at : at + 3].tolist()} "
+                f"instead of {other[at : at + 3].tolist()}, around {here!r} instead of {there!r}",
+                where=where,
+                remedy=_REMEDY,
+            )
+
+
+_REMEDY = "build with --renderer harmony, and report this row: the two must never differ"
+
+
+def _documents(batch: RenderedBatch, wanted: set[int]) -> dict[int, TokenDocuments]:
+    """The documents of the wanted conversations that were rendered, by their index."""
+    return {
+        index: batch.documents.between(document, document + 1)
+        for document, index in enumerate(batch.kept)
+        if index in wanted
+    }
+
+
+def _first_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> int:
+    common = min(one.size, other.size)
+    different = np.flatnonzero(one[:common] != other[:common])
+    return int(different[0]) if different.size else common

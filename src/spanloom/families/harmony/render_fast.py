@@ -1,0 +1,266 @@
+"""The fast renderer: wrappers from a table that openai-harmony itself fills, content through a fast exact encoder.
+
+In: checked conversations. Out: the bits of the record route, whole batches at a time, without a loop over tokens.
+
+    message   = prefix of its role and channel · tokens of its text · closer
+    document  = messages · EOD
+
+Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
+empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once and remembered.
+A conversation outside the table's shape goes through openai-harmony whole, and is counted: names, recipients, content
+types, tools, several parts of content, unknown keys, text that openai-harmony may refuse.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from openai_harmony import HarmonyEncoding
+
+from spanloom.families.harmony.conversations import ROLES, SPAN_OF_CHANNEL, Conversation
+from spanloom.families.harmony.render_official import (
+    RefusedByRendererError,
+    RenderedBatch,
+    render_one,
+    render_through_harmony,
+)
+from spanloom.families.harmony.tokenizer import EOD, START
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
+from spanloom.tokenizers.o200k.encoder import Encoder
+
+PLAIN_KEYS = frozenset({"role", "content", "channel"})
+TEXT_KEYS = frozenset({"type", "text"})
+STRUCTURED = {"system": "system_content", "developer": "developer_content"}
+REMEMBERED = 4096
+"""Structured messages remembered. SYNTH has one or two; where each row has its own, each is rendered anew."""
+
+
+LONGEST_TEXT = 50_000
+"""Characters. openai-harmony's regular expression overflows on runs of some hundred thousand characters, and then the
+row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
+
+
+def may_be_refused(text: str) -> bool:
+    """Whether openai-harmony might refuse the text, as it does a lone surrogate: then it shall decide."""
+    if len(text) > LONGEST_TEXT:
+        return True
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper:
+    """What stands around a text: `prefix`, then the text, then `closer` (`last` where the conversation ends)."""
+
+    prefix: Tokens
+    closer: Tokens
+    last: Tokens
+
+
+def derive_wrappers(encoding: HarmonyEncoding) -> dict[tuple[str, str | None], Wrapper]:
+    """(role, channel) → its wrapper, read off openai-harmony's render of two empty messages in a row:
+
+    prefix closer prefix last
+    """
+    shapes: list[tuple[str, str | None]] = [(role, None) for role in ROLES if role != "assistant"]
+    shapes += [("assistant", channel) for channel in SPAN_OF_CHANNEL]
+    wrappers = {}
+    for role, channel in shapes:
+        empty = {"role": role, "content": "", **({"channel": channel} if channel else {})}
+        rendered = render_one([empty, empty], encoding)
+        first, second = np.split(rendered, 2)
+        if not np.array_equal(first[:-1], second[:-1]) or (rendered == START).sum() != 2:
+            raise AssertionError(f"openai-harmony renders two equal {role} messages in different ways: {rendered}")
+        wrappers[role, channel] = Wrapper(prefix=first[:-1], closer=first[-1:], last=second[-1:])
+    return wrappers
+
+
+@dataclass
+class _Layout:
+    """The segments that a batch is made of, in order: constants, or texts still to be encoded (of length 0 till then).
+
+    `text_segments`: which segments are texts; `message_firsts` and `document_firsts`: the segments that begin them.
+    """
+
+    lengths: list[int] = field(default_factory=list)
+    constants: list[Tokens] = field(default_factory=list)
+    text_segments: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    message_firsts: list[int] = field(default_factory=list)
+    document_firsts: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+
+    def constant(self, tokens: Tokens) -> None:
+        self.constants.append(tokens)
+        self.lengths.append(tokens.size)
+
+    def text(self, text: str) -> None:
+        self.text_segments.append(len(self.lengths))
+        self.texts.append(text)
+        self.lengths.append(0)
+
+    def message(self, label: int) -> None:
+        self.message_firsts.append(len(self.lengths))
+        self.labels.append(label)
+
+
+class FastRenderer:
+    """Holds the table, the encoder, and the structured messages rendered so far."""
+
+    def __init__(self, encoding: HarmonyEncoding, asset: Path) -> None:
+        self._encoding = encoding
+        self._encoder = Encoder(asset)
+        self._wrappers = derive_wrappers(encoding)
+        self._structured = lru_cache(REMEMBERED)(self._render_structured)
+
+    def render(self, conversations: Sequence[Conversation]) -> RenderedBatch:
+        """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
+        layout = _Layout()
+        fitting: list[int] = []
+        others: list[int] = []
+        for index, conversation in enumerate(conversations):
+            pieces = self._pieces(conversation)
+            if pieces is None:
+                others.append(index)
+                continue
+            fitting.append(index)
+            self._lay_out(layout, pieces, conversation)
+        documents = self._assemble(layout)
+        if not others:
+            return RenderedBatch(documents=documents, kept=fitting, refused=[])
+        record = render_through_harmony([conversations[index] for index in others], self._encoding)
+        kept = [others[index] for index in record.kept]
+        return RenderedBatch(
+            documents=_interleave(documents, fitting, record.documents, kept),
+            kept=sorted(fitting + kept),
+            refused=[(others[index], reason) for index, reason in record.refused],
+            fallbacks=len(others),
+        )
+
+    def _pieces(self, conversation: Conversation) -> list[tuple[Wrapper, str] | Tokens] | None:
+        """Each message as wrapper and text, or as finished tokens; None when one of them is outside the table."""
+        pieces: list[tuple[Wrapper, str] | Tokens] = []
+        for message in conversation.messages:
+            channel = message.get("channel")
+            if not PLAIN_KEYS.issuperset(message) or not (channel is None or isinstance(channel, str)):
+                return None
+            wrapper = self._wrappers.get((message["role"], channel))
+            content = message.get("content")
+            if isinstance(content, list) and len(content) == 1:
+                (part,) = content
+                structured = STRUCTURED.get(message["role"])
+                if structured is not None and isinstance(part, dict) and part.get("type") == structured:
+                    tokens = self._structured_message(message, part)
+                    if tokens is None:
+                        return None
+                    pieces.append(tokens)
+                    continue
+                if isinstance(part, dict) and part.keys() == TEXT_KEYS and part["type"] == "text":
+                    content = part["text"]
+            if wrapper is None or not isinstance(content, str) or may_be_refused(content):
+                return None
+            pieces.append((wrapper, content))
+        return pieces
+
+    def _structured_message(self, message: dict[str, Any], part: dict[str, Any]) -> Tokens | None:
+        # Function tools change the text of *other* messages too, so they are none of the table's business.
+        if "tools" in part or message.get("channel") is not None:
+            return None
+        try:
+            return self._structured(orjson.dumps(message))
+        except TypeError:  # what orjson cannot write (a lone surrogate, a huge integer) is not for the table either
+            return None
+
+    def _render_structured(self, message_json: bytes) -> Tokens | None:
+        """A structured message as it stands before another one; None when openai-harmony refuses it."""
+        follower = {"role": "user", "content": ""}
+        try:
+            rendered = render_one([orjson.loads(message_json), follower], self._encoding)
+        except RefusedByRendererError:
+            return None
+        starts = np.flatnonzero(rendered == START)
+        return rendered[: starts[1]] if starts.size == 2 else None
+
+    def _lay_out(self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation) -> None:
+        layout.document_firsts.append(len(layout.lengths))
+        last = len(pieces) - 1
+        for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
+            layout.message(label)
+            if isinstance(piece, tuple):
+                wrapper, text = piece
+                layout.constant(wrapper.prefix)
+                layout.text(text)
+                layout.constant(wrapper.last if index == last else wrapper.closer)
+            else:
+                layout.constant(piece)
+        layout.message(SPAN_CONTEXT)
+        layout.constant(_EOD)
+
+    def _assemble(self, layout: _Layout) -> TokenDocuments:
+        """Puts constants and encoded texts, each end to end already, into the places of their segments.
+
+        segments   c t c   lengths [2 3 1]   in text  [0 0 1 1 1 0]
+        constants  a b c   texts  x y z      →         a b x y z c
+        """
+        if not layout.document_firsts:
+            return _NO_DOCUMENTS
+        encoded = self._encoder.encode(layout.texts)
+        lengths = np.array(layout.lengths, dtype=np.int64)
+        lengths[layout.text_segments] = encoded.lengths
+        is_text = np.zeros(lengths.size, dtype=np.bool_)
+        is_text[layout.text_segments] = True
+        in_text = np.repeat(is_text, lengths)
+        tokens = np.empty(in_text.size, dtype=np.int32)
+        tokens[in_text] = encoded.tokens
+        tokens[~in_text] = np.concatenate([_NO_DOCUMENTS.tokens, *layout.constants])
+        message_lengths = np.add.reduceat(lengths, layout.message_firsts)
+        span_id = np.repeat(np.array(layout.labels, dtype=np.uint8), message_lengths)
+        return TokenDocuments(
+            tokens=tokens,
+            loss_mask=(span_id != SPAN_CONTEXT).view(np.uint8),
+            span_id=span_id,
+            lengths=np.add.reduceat(lengths, layout.document_firsts).astype(np.int32),
+        )
+
+
+def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """start, start + 1, … of each segment, end to end. Args: int64 [N], int64 [N]. Returns int64 [sum(lengths)]."""
+    ends = np.cumsum(lengths)
+    steps: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    steps += np.arange(steps.size)
+    return steps
+
+
+def _interleave(
+    one: TokenDocuments, one_order: list[int], other: TokenDocuments, other_order: list[int]
+) -> TokenDocuments:
+    """Documents of two batches in the order of the numbers that go with them."""
+    lengths = np.concatenate([one.lengths, other.lengths])
+    order = np.argsort(np.array(one_order + other_order, dtype=np.int64))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    index = _ranges((ends - lengths)[order], lengths[order].astype(np.int64))
+    return TokenDocuments(
+        tokens=np.concatenate([one.tokens, other.tokens])[index],
+        loss_mask=np.concatenate([one.loss_mask, other.loss_mask])[index],
+        span_id=np.concatenate([one.span_id, other.span_id])[index],
+        lengths=lengths[order],
+    )
+
+
+_EOD = np.array([EOD], dtype=np.int32)
+_NO_DOCUMENTS = TokenDocuments(
+    tokens=np.empty(0, dtype=np.int32),
+    loss_mask=np.empty(0, dtype=np.uint8),
+    span_id=np.empty(0, dtype=np.uint8),
+    lengths=np.empty(0, dtype=np.int32),
+)

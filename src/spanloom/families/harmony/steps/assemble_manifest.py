@@ -1,0 +1,141 @@
+"""Step 5: one pending manifest out of the inventories of all shards.
+
+In: the inventories and the dataset root. Out: `manifest.pending.json` at the root. It is no dataset yet: only a clean
+validation promotes it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset import manifest
+from spanloom.dataset.inventory import add_up
+from spanloom.dataset.manifest import (
+    Content,
+    Input,
+    InputShard,
+    Manifest,
+    RendererEntry,
+    ShardEntry,
+    SplitRule,
+    TokenizerEntry,
+)
+from spanloom.dataset.places import pending_at
+from spanloom.errors import ArtifactError
+from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.config import ARRAY_DTYPES, FAMILY, dataset_config
+from spanloom.families.harmony.rendered_parts import read_sidecar
+from spanloom.families.harmony.spans import SPAN_NAMES
+from spanloom.kubeflow import split_metrics
+from spanloom.provenance import environment_here, require_git_sha, sha256_json
+from spanloom.split import VALID
+from spanloom.storage.scratch import scratch_for
+
+
+def assemble_manifest(
+    *,
+    inventories: list[Path],
+    root: Path,
+    allow_unknown_sha: bool = False,
+    environment: dict[str, Any] | None = None,
+) -> Manifest:
+    """Joins the inventory files (in shard order) and writes the pending manifest under `root`.
+
+    `environment` adds to what is recorded of this run (paths as given, timings) and decides nothing.
+    Returns the manifest. Raises ArtifactError when the inventories are not all of one build.
+    """
+    git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
+    found = [read_sidecar(path) for path in inventories]
+    _check_one_build(found, inventories)
+    first = found[0]
+    config = dataset_config(
+        shards=first["shards"], caps=Caps(**first["caps"]), valid_fraction=first["split"]["valid_fraction"]
+    )
+    names = ("shard", "rows_read", "rejected", "rejects_file", "splits")
+    shards = tuple(ShardEntry.model_validate({name: inventory[name] for name in names}) for inventory in found)
+    totals = add_up(shards)
+    realised = totals.splits[VALID].sequences / totals.sequences if totals.sequences else 0.0
+    content = Content(
+        family=FAMILY,
+        git_sha=git_sha,
+        config=config,
+        config_sha256=sha256_json(config),
+        tokenizer=TokenizerEntry(
+            name=tokenizer.NAME,
+            sha256=first["tokenizer_sha256"],
+            vocab_size=tokenizer.VOCAB_SIZE,
+            eod=tokenizer.EOD,
+        ),
+        input=Input(
+            **first["source"], shards=tuple(InputShard.model_validate(inventory["input"]) for inventory in found)
+        ),
+        split=SplitRule(**first["split"], realised_valid_fraction=realised),
+        renderer=RendererEntry(
+            **first["renderer"],
+            fallback_rows=sum(inventory["audit"]["fallback_rows"] for inventory in found),
+            audited_rows=sum(inventory["audit"]["audited_rows"] for inventory in found),
+        ),
+        alignment=first["alignment"],
+        arrays=ARRAY_DTYPES,
+        span_names=SPAN_NAMES,
+        totals=totals,
+        shards=shards,
+    )
+    whole = manifest.new_manifest(content, environment_here(environment))
+    manifest.write_pending(root, whole)
+    return whole
+
+
+def _check_one_build(shards: list[dict[str, Any]], inventories: list[Path]) -> None:
+    if not shards or [shard["shard"] for shard in shards] != list(range(shards[0]["shards"])):
+        raise ArtifactError(
+            f"inventories of shards {[shard['shard'] for shard in shards]} are given, "
+            f"expected 0 … {shards[0]['shards'] - 1 if shards else '?'} in order",
+            where=", ".join(map(str, inventories)),
+        )
+    for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "split", "alignment"):
+        for shard, path in zip(shards, inventories, strict=True):
+            if shard[name] != shards[0][name]:
+                raise ArtifactError(
+                    f"the inventories are of different builds: {name} is {shard[name]} here, "
+                    f"{shards[0][name]} in shard 00",
+                    where=str(path),
+                    remedy="make all shards again with the same options",
+                )
+
+
+def run(
+    *, inventories: Sequence[str], root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
+) -> dict[str, Any]:
+    """The step over places. At a remote root a manifest with the same `content` counts as written."""
+    with scratch_for("assemble-manifest", [*inventories, root], scratch) as here:
+        files = [here.file(place) for place in inventories]
+
+        def assemble(where: Path) -> Manifest:
+            return assemble_manifest(
+                inventories=files, root=where, allow_unknown_sha=allow_unknown_sha, environment={"root": root}
+            )
+
+        return pending_at(root, here, assemble).as_dict()
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    content = result["content"]
+    counts = {
+        "rows_read": content["totals"]["rows_read"],
+        "rejected": sum(content["totals"]["rejected"].values()),
+        **split_metrics(content["totals"]["splits"]),
+        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
+    }
+    return {
+        "dataset": {
+            "schema_version": result["schema_version"],
+            "git_sha": content["git_sha"],
+            "config_sha256": content["config_sha256"],
+            "content_sha256": sha256_json(content),
+            **counts,
+        },
+        "metrics": counts,
+    }

@@ -1,0 +1,178 @@
+"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+
+In: the ids of every shard. Out: a folder with one row bitmap a shard and `split.json`.
+Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.config import SPLIT_RULE
+from spanloom.families.harmony.rendered_parts import IDS_JSON, read_ids, read_sidecar, verify_files
+from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
+from spanloom.provenance import readable_json
+from spanloom.split import id_digests, is_valid, valid_threshold
+from spanloom.storage import write_atomically
+from spanloom.storage.scratch import scratch_for
+
+ON_DUPLICATE = ("error", "keep")
+
+Digests = npt.NDArray[np.uint64]
+
+
+def assemble_split(
+    *,
+    ids: list[Path],
+    split: Path,
+    valid_fraction: float = defaults.VALID_FRACTION,
+    on_duplicate: str = defaults.ON_DUPLICATE,
+) -> dict[str, Any]:
+    """Splits the rows whose ids lie in the folders `ids` (in shard order) and writes the folder `split`.
+
+    A `synth_id` that stands twice raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
+    fall into one split, since the id alone decides. Returns what `split.json` holds.
+    """
+    if on_duplicate not in ON_DUPLICATE:
+        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
+    try:
+        threshold = valid_threshold(valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
+    digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
+    counts = []
+    first = 0
+    for shard in shards:
+        valid = np.zeros(shard.rows_read, dtype=np.uint8)
+        shard_first = first
+        for rows, synth_ids in shard.read():
+            batch = id_digests(synth_ids)
+            digests[first : first + batch.size] = batch
+            valid[rows] = is_valid(batch, valid_fraction)
+            first += batch.size
+        if first - shard_first != shard.rows:
+            raise ArtifactError(
+                f"the ids hold {first - shard_first} rows, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
+            )
+        write_valid(split, shard.index, valid)
+        counts.append(
+            {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
+        )
+    repeated = _repeated_rows(shards, digests, on_duplicate)
+    total = sum(shard.rows for shard in shards)
+    result = {
+        "artifact": "split_v1",
+        "rule": SPLIT_RULE,
+        "valid_fraction": valid_fraction,
+        "threshold": str(threshold),
+        "realised_valid_fraction": sum(count["valid"] for count in counts) / total if total else 0.0,
+        "on_duplicate": on_duplicate,
+        "repeated_rows": repeated,
+        "shards": counts,
+    }
+    write_atomically(split / SPLIT_JSON, readable_json(result))
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ids:
+    """The ids artifact of one shard: `rows_read` source rows, of which `rows` were rendered."""
+
+    index: int
+    directory: Path
+    rows_read: int
+    rows: int
+    parts: list[dict[str, Any]]
+
+    @classmethod
+    def open(cls, directory: Path, index: int) -> "_Ids":
+        sidecar = read_sidecar(directory / IDS_JSON)
+        if sidecar["shard"] != index:
+            raise ArtifactError(
+                f"these ids are of shard {sidecar['shard']}, expected shard {index}",
+                where=str(directory),
+                remedy="give the ids folders in shard order",
+            )
+        for part in sidecar["parts"]:
+            verify_files(directory, part["files"])
+        return cls(
+            index=index,
+            directory=directory,
+            rows_read=sidecar["rows_read"],
+            rows=sidecar["rows"],
+            parts=sidecar["parts"],
+        )
+
+    def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+        for batch in read_ids(self.directory, self.parts):
+            yield batch.column("row").to_numpy(), batch.column("synth_id").to_pylist()
+
+
+def _among(values: Digests, ordered: Digests) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
+    return found
+
+
+def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
+    """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
+
+    Equal digests only make candidates; a second pass over the ids themselves decides. Candidates are taken a million
+    at a time, so that a source full of copies does not fill the memory.
+    """
+    ordered = np.sort(digests)
+    candidates = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    del ordered
+    repeated = 0
+    for start in range(0, candidates.size, 1_000_000):
+        some = candidates[start : start + 1_000_000]
+        seen: dict[bytes, tuple[int, int]] = {}
+        first = 0
+        for shard in shards:
+            for rows, synth_ids in shard.read():
+                places = np.flatnonzero(_among(digests[first : first + rows.size], some))
+                first += rows.size
+                for place in places.tolist():
+                    here = (shard.index, int(rows[place]))
+                    fingerprint = blake2b(synth_ids[place].encode(), digest_size=16).digest()
+                    before = seen.setdefault(fingerprint, here)
+                    if before == here:
+                        continue
+                    if on_duplicate == "error":
+                        raise DuplicateIdError(
+                            f"synth_id {synth_ids[place]!r} stands twice",
+                            where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
+                            remedy="mend the source, or accept and count copies with --on-duplicate keep",
+                        )
+                    repeated += 1
+    return repeated
+
+
+def run(*, ids: Sequence[str], split: str, scratch: Path | None = None, **options: Any) -> dict[str, Any]:
+    """The step over places. `options`: see `assemble_split`."""
+    with scratch_for("assemble-split", [*ids, split], scratch) as here:
+        folders = [here.folder(place) for place in ids]
+        result = assemble_split(ids=folders, split=here.path(split), **options)
+        here.publish_folder(split, last=SPLIT_JSON)
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    counts = {
+        "rows": sum(shard["rows"] for shard in result["shards"]),
+        "valid_rows": sum(shard["valid"] for shard in result["shards"]),
+        "realised_valid_fraction": result["realised_valid_fraction"],
+        "repeated_rows": result["repeated_rows"],
+    }
+    return {
+        "split": {"rule": result["rule"], "valid_fraction": result["valid_fraction"], **counts},
+        "metrics": counts,
+    }

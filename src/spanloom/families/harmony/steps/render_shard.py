@@ -1,0 +1,219 @@
+"""Step 2, once a shard: conversations → tokens with spans.
+
+In: one Parquet shard of the source, the tokenizer asset. Out: the rendered shard (tokens, loss mask, span) and its ids.
+The shard is cut into parts that follow from the file alone; parts go to worker processes and come back in order.
+"""
+
+import os
+from collections import Counter, deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.places import staged_source
+from spanloom.families.harmony.rejects import Reject, reject_limit
+from spanloom.families.harmony.render import renderer_version
+from spanloom.families.harmony.render_audit import audit_stride
+from spanloom.families.harmony.render_part import PartJob, render_part
+from spanloom.families.harmony.rendered_parts import IDS_JSON, RENDERED_JSON
+from spanloom.families.harmony.source import named_origin, open_shard, open_source, plan_parts, verify_hash
+from spanloom.families.harmony.spans import SPAN_NAMES
+from spanloom.provenance import readable_json
+from spanloom.report.progress import Progress
+from spanloom.storage import write_atomically
+from spanloom.storage.scratch import scratch_for
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
+from spanloom.tokenizers.o200k.staging import staged_asset
+from spanloom.workers import Counters, Pool, process_pool
+
+
+def render_shard(
+    *,
+    source: Path,
+    shard: int,
+    rendered: Path,
+    ids: Path,
+    pool: Pool,
+    tokenizer: Path | None = None,
+    shards: int = defaults.SHARDS,
+    renderer: str = defaults.RENDERER,
+    audit_fraction: float = defaults.AUDIT_FRACTION,
+    caps: Caps | None = None,
+    max_rejects: str = defaults.MAX_REJECTS,
+    resume: bool = True,
+) -> dict[str, Any]:
+    """Renders shard number `shard` of the `synth_harmony_v1` directory `source` into the folders `rendered` and `ids`.
+
+    Of the source only its manifest and this shard are read. `caps` are those of the whole run; this shard's share is
+    worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`. `audit_fraction` of what the
+    fast renderer makes is held against openai-harmony. With `resume`, parts that stand with the right hash are kept.
+    Returns what `rendered.json` holds.
+
+    Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
+    render that differs), WorkerError.
+    """
+    asset = verify_asset(locate_asset(tokenizer))
+    opened = open_source(source, shards=shards, only=shard)
+    this = opened.shards[shard]
+    verify_hash(this)
+    caps = caps or Caps()
+    share = caps.share(shard, shards)
+    with open_shard(this) as file:
+        group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    parts = plan_parts(group_rows, max_rows=share.rows)
+    limit = reject_limit(max_rejects, sum(part.rows for part in parts))
+    jobs = [
+        PartJob(
+            shard=this,
+            part=part,
+            rendered=rendered,
+            ids=ids,
+            asset=asset,
+            renderer=renderer,
+            audit_stride=audit_stride(sum(part.rows for part in parts), audit_fraction),
+            reject_limit=limit,
+            token_budget=share.tokens,
+            resume=resume,
+        )
+        for part in parts
+    ]
+
+    summaries: list[dict[str, Any]] = []
+    rejected: Counter[str] = Counter()
+    for summary in _in_order(jobs, pool):
+        rejected.update(summary["rejected"])
+        if rejected.total() > limit:
+            raise Reject(**summary["last_reject"]).as_error(allowed=limit)
+        summaries.append(summary)
+
+    counts = {
+        "rows_read": sum(part["rows_read"] for part in summaries),
+        "rows": sum(part["rows"] for part in summaries),
+        "tokens": sum(part["tokens"] for part in summaries),
+        "span_tokens": {
+            name: sum(part["span_tokens"][span] for part in summaries) for span, name in enumerate(SPAN_NAMES)
+        },
+        "rejected": dict(sorted(rejected.items())),
+    }
+    whole = {
+        "artifact": "rendered_shard_v1",
+        "shard": shard,
+        "shards": shards,
+        "input": {"path": this.path.name, "rows": this.rows, "bytes": this.bytes, "sha256": this.sha256},
+        "source": {
+            "schema_version": opened.manifest["schema_version"],
+            "manifest_sha256": opened.manifest_sha256,
+            **named_origin(opened.manifest),
+        },
+        "tokenizer_sha256": ASSET_SHA256,
+        "renderer": {"name": renderer, "version": renderer_version(renderer)},
+        "audit": {
+            "fallback_rows": sum(part["fallbacks"] for part in summaries),
+            "audited_rows": sum(part["audited"] for part in summaries),
+        },
+        "caps": caps.as_dict(),
+        **counts,
+        "parts": [
+            {key: part[key] for key in ("part", "first_row", "rows_read", "rows", "tokens", "rejected")}
+            | {"files": part["rendered_files"]}
+            for part in summaries
+        ],
+    }
+    ids_json = {
+        "artifact": "ids_v1",
+        "shard": shard,
+        "rows_read": counts["rows_read"],
+        "rows": counts["rows"],
+        "parts": [{"part": part["part"], "rows": part["rows"], "files": part["ids_files"]} for part in summaries],
+    }
+    write_atomically(ids / IDS_JSON, readable_json(ids_json))
+    write_atomically(rendered / RENDERED_JSON, readable_json(whole))
+    return whole
+
+
+def _in_order(jobs: list[PartJob], pool: Pool) -> Iterator[dict[str, Any]]:
+    """Summaries of the parts in source order, ending after one that the caps cut short.
+
+    At most two parts a worker are under way, so memory does not follow the shard. A token cap makes each part depend
+    on those before it: then one part at a time, each with what is left of the budget.
+    """
+    budget = jobs[0].token_budget if jobs else None
+    window = 2 * pool.workers if budget is None else 1
+    waiting = deque(jobs)
+    under_way: deque[tuple[PartJob, Future[dict[str, Any]]]] = deque()
+    while waiting or under_way:
+        while waiting and len(under_way) < window:
+            job = replace(waiting.popleft(), token_budget=budget)
+            under_way.append((job, pool.submit(render_part, job)))
+        job, future = under_way.popleft()
+        last_row = job.part.first_row + job.part.rows - 1
+        summary = pool.result(future, f"shard {job.shard.index:02d}, rows {job.part.first_row} to {last_row}")
+        yield summary
+        if not summary["whole"]:
+            return
+        if budget is not None:
+            budget -= summary["tokens"]
+
+
+def run(
+    *,
+    source: str,
+    shard: int,
+    rendered: str,
+    ids: str,
+    shards: int,
+    progress: Progress,
+    tokenizer: str | None = None,
+    workers: int | None = None,
+    caps: Caps | None = None,
+    scratch: Path | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The step over places; of the source only its manifest and this shard are read. `options`: see `render_shard`."""
+    caps = caps or Caps()
+    with scratch_for("render-shard", [source, shard, rendered, ids], scratch) as here:
+        local_source = staged_source(here, source, only=shard)
+        asset = staged_asset(here, tokenizer)
+        there = open_source(local_source, shards=shards, only=shard).shards[shard].rows
+        share = caps.share(shard, shards).rows
+        rows = [0] * shards
+        rows[shard] = there if share is None else min(there, share)
+        counters = Counters(shards)
+        with process_pool(workers or os.cpu_count() or 1, counters) as pool, progress.rendering(counters, rows):
+            result = render_shard(
+                source=local_source,
+                shard=shard,
+                rendered=here.path(rendered),
+                ids=here.path(ids),
+                pool=pool,
+                tokenizer=asset,
+                shards=shards,
+                caps=caps,
+                **options,
+            )
+        here.publish_folder(ids, last=IDS_JSON)
+        here.publish_folder(rendered, last=RENDERED_JSON)
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    rejected = sum(result["rejected"].values())
+    counts = {"rows_read": result["rows_read"], "rows": result["rows"], "rejected": rejected}
+    spans = {f"{name}_tokens": count for name, count in result["span_tokens"].items()}
+    return {
+        "rendered": {
+            "shard": result["shard"],
+            **counts,
+            "tokens": result["tokens"],
+            "input_sha256": result["input"]["sha256"],
+            "tokenizer_sha256": result["tokenizer_sha256"],
+            "renderer": "{name} {version}".format(**result["renderer"]),
+        },
+        "ids": {"shard": result["shard"], **counts},
+        "metrics": {**counts, "tokens": result["tokens"], **spans, **result["audit"]},
+    }

@@ -1,0 +1,61 @@
+"""Step 1: is the tokenizer asset the pinned file, and does openai-harmony take it?
+
+In: a path, or the usual places. Out: the verified path and what is to be recorded of it.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import TokenizerError
+from spanloom.families.harmony import tokenizer
+from spanloom.provenance import readable_json
+from spanloom.storage import publish_bytes, write_atomically
+from spanloom.storage.scratch import scratch_for
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
+from spanloom.tokenizers.o200k.staging import staged_asset
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedTokenizer:
+    """An asset that is right."""
+
+    path: Path
+    sha256: str
+    vocab_size: int
+    eod: int
+
+
+def verify_tokenizer(path: Path | None = None) -> VerifiedTokenizer:
+    """Verifies the asset's bytes, loads the encoding and tries each special id. Raises TokenizerError."""
+    asset = verify_asset(locate_asset(path))
+    encoding = tokenizer.load_encoding(asset)
+    for token, text in tokenizer.SPECIAL_NAMES.items():
+        if (found := encoding.encode(text, allowed_special="all")) != [token]:
+            raise TokenizerError(
+                f"openai-harmony encodes {text} as {found}, not [{token}]",
+                where=str(asset),
+                remedy="install the pinned openai-harmony (constraints.txt)",
+            )
+    return VerifiedTokenizer(path=asset, sha256=ASSET_SHA256, vocab_size=tokenizer.VOCAB_SIZE, eod=tokenizer.EOD)
+
+
+def run(
+    *, tokenizer: str | None = None, asset: str | None = None, report: str | None = None, scratch: Path | None = None
+) -> dict[str, Any]:
+    """The step over places. `asset`: for a copy of the verified file; `report`: for what this returns, as JSON."""
+    with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as here:
+        verified = verify_tokenizer(staged_asset(here, tokenizer))
+        result = {**asdict(verified), "path": here.stands_for.get(verified.path, str(verified.path))}
+        if asset:
+            publish_bytes(verified.path.read_bytes(), here.path(asset))
+            here.publish_file(asset)
+        if report:
+            write_atomically(here.path(report), readable_json(result))
+            here.publish_file(report, replace=True)
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    return {"tokenizer": {name: result[name] for name in ("sha256", "vocab_size", "eod")}}

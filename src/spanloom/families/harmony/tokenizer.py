@@ -1,0 +1,49 @@
+"""The o200k Harmony tokenizer: openai-harmony's encoding over the pinned asset, and its special ids.
+
+In: the asset. Out: openai-harmony's encoding, made from verified bytes.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import openai_harmony
+
+from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
+
+NAME = "o200k_harmony"
+VOCAB_SIZE = 201_088  # padded; ids 200013 … 201087 are reserved specials
+EOD = 199_999  # <|endoftext|>
+RETURN, CONSTRAIN, CHANNEL, START, END, MESSAGE, CALL = 200002, 200003, 200005, 200006, 200007, 200008, 200012
+
+SPECIAL_NAMES = {
+    199_998: "<|startoftext|>",
+    EOD: "<|endoftext|>",
+    RETURN: "<|return|>",
+    CONSTRAIN: "<|constrain|>",
+    CHANNEL: "<|channel|>",
+    START: "<|start|>",
+    END: "<|end|>",
+    MESSAGE: "<|message|>",
+    CALL: "<|call|>",
+}
+
+
+def load_encoding(asset: Path) -> openai_harmony.HarmonyEncoding:
+    """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified first.
+
+    openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it:
+    the verified file is shown to it under its expected name in a directory of its own.
+    """
+    verify_asset(asset)
+    before = os.environ.get(ASSET_DIRECTORY_VARIABLE)
+    with tempfile.TemporaryDirectory(prefix="spanloom-tokenizer-") as directory:
+        Path(directory, ASSET_NAME).symlink_to(asset.resolve())
+        os.environ[ASSET_DIRECTORY_VARIABLE] = directory
+        try:
+            return openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+        finally:
+            if before is None:
+                del os.environ[ASSET_DIRECTORY_VARIABLE]
+            else:
+                os.environ[ASSET_DIRECTORY_VARIABLE] = before

@@ -1,0 +1,134 @@
+"""The Kubeflow side of a step: executor input → plain arguments; result → executor output.
+
+In: a step's arguments with `--executor-input {{$}}`, which the launcher (on a cluster) or `kfp.local` replaces by JSON.
+Out: the same arguments without it, and, when the step is done, the executor output file that the JSON asks for: URI and
+metadata of each output artifact, and metrics. Without that file the local runner loses the artifacts. kfp itself is not
+imported: step images do without it.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import ArtifactError
+from spanloom.provenance import readable_json
+
+EXECUTOR_INPUT = "--executor-input"
+LIST_PREFIX = "artifacts:"
+"""`--ids artifacts:ids` stands for `--ids PATH` once for each artifact of the input `ids`: a list of artifacts has no
+placeholder of its own."""
+
+MOUNTS = {"gs://": "/gcs/", "s3://": "/s3/", "minio://": "/minio/"}
+"""Where the launcher puts an artifact of each scheme. The local runner's URIs are paths already."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Executor:
+    """One task's executor input: what it was given, and what it is to say of itself."""
+
+    given: dict[str, Any]
+
+    def parameter(self, name: str) -> Any:
+        return self.given.get("inputs", {}).get("parameterValues", {}).get(name)
+
+    def input_paths(self, name: str) -> list[str]:
+        """Where the artifacts of an input lie in this container: one, or all of a list, in order."""
+        return [_path(artifact) for artifact in _artifacts(self.given, "inputs", name)]
+
+    def output_path(self, name: str) -> Path:
+        """Where the file or folder of an output artifact goes."""
+        return Path(_path(_artifacts(self.given, "outputs", name)[0]))
+
+    def write(self, metadata: dict[str, dict[str, Any]]) -> None:
+        """Writes the executor output file. `metadata`: artifact → what its step says of it.
+
+        The artifact `dataset` is a small file that points at the dataset root, which the step published itself.
+        """
+        facts = {name: dict(values) for name, values in metadata.items()}
+        outputs = self.given.get("outputs", {})
+        if "dataset" in outputs.get("artifacts", {}) and "dataset" in facts:
+            facts["dataset"]["root"] = self.parameter("dataset_root")
+            _write(self.output_path("dataset"), facts["dataset"])
+        told = {
+            name: {"artifacts": [{**artifact, "metadata": {**artifact.get("metadata", {}), **facts.get(name, {})}}]}
+            for name in outputs.get("artifacts", {})
+            for artifact in _artifacts(self.given, "outputs", name)[:1]
+        }
+        if where := outputs.get("outputFile"):
+            _write(Path(where), {"artifacts": told})
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], Executor | None]:
+    """Takes `--executor-input` out of a command line.
+
+    Where it was there, options with an empty value go too (a pipeline parameter is always passed: empty means "the
+    default"), and `artifacts:NAME` becomes the paths of that input's artifacts.
+
+        step assemble-split --ids artifacts:ids --max-rows "" --executor-input {…}
+        step assemble-split --ids /gcs/b/0/ids --ids /gcs/b/1/ids
+
+    Raises ArtifactError when the value is not an executor input.
+    """
+    if EXECUTOR_INPUT not in arguments:
+        return arguments, None
+    at = arguments.index(EXECUTOR_INPUT)
+    executor = _executor(arguments[at + 1 : at + 2])
+    rest = [*arguments[:at], *arguments[at + 2 :]]
+    plain: list[str] = []
+    while rest:
+        word, value = rest[0], rest[1] if len(rest) > 1 else None
+        if word.startswith("--") and value is not None and (not value or value.startswith(LIST_PREFIX)):
+            for path in executor.input_paths(value.removeprefix(LIST_PREFIX)) if value else ():
+                plain += [word, path]
+            rest = rest[2:]
+        else:
+            plain.append(word)
+            rest = rest[1:]
+    return plain, executor
+
+
+def _executor(words: list[str]) -> Executor:
+    try:
+        given = json.loads(words[0])
+    except (IndexError, ValueError):
+        given = None
+    if not isinstance(given, dict):
+        raise ArtifactError(
+            f"{EXECUTOR_INPUT} must be the JSON that Kubeflow Pipelines puts in place of {{{{$}}}}",
+            remedy=f"outside a pipeline, leave {EXECUTOR_INPUT} out",
+        )
+    return Executor(given=given)
+
+
+def _artifacts(given: dict[str, Any], side: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = given.get(side, {}).get("artifacts", {}).get(name, {}).get("artifacts", [])
+    if not found:
+        raise ArtifactError(f"the executor input has no artifact {name!r} among its {side}")
+    return found
+
+
+def _path(artifact: dict[str, Any]) -> str:
+    uri: str = artifact.get("customPath") or artifact["uri"]
+    for scheme, mount in MOUNTS.items():
+        if uri.startswith(scheme):
+            return mount + uri.removeprefix(scheme)
+    return uri
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(readable_json(value))
+
+
+def split_metrics(splits: dict[str, Any]) -> dict[str, int]:
+    """The counts of a manifest's splits as metrics, which become the table of numbers in the Kubeflow UI."""
+    return {
+        f"{split}_{name}": count
+        for split, counts in splits.items()
+        for name, count in {
+            "sequences": counts["sequences"],
+            "tokens": counts["tokens"],
+            **{f"{span}_tokens": tokens for span, tokens in counts["span_tokens"].items()},
+        }.items()
+    }

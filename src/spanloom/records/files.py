@@ -1,0 +1,44 @@
+"""Which files a place means.
+
+In: a file or a folder, local, and the endings that count. Out: paths in the order in which they are read.
+
+A record that cannot be read is handed to `unreadable`, with a RecordError that names file and line or row; `stop`, the
+default, raises it. A file that cannot be opened always stops.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from spanloom.errors import RecordError, SourceError
+
+OnUnreadable = Callable[[RecordError], None]
+
+
+def stop(error: RecordError) -> None:
+    """What is done with a record that cannot be read, where nothing else is asked for."""
+    raise error
+
+
+def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """The file `place`, or all files below the folder with one of these endings, by relative path, or a SourceError."""
+    wanted = ", ".join(f"*{suffix}" for suffix in suffixes)
+    if place.is_dir():
+        # What begins with a dot is no data: a temporary file of a run that was killed, a cache.
+        found = sorted(
+            path.relative_to(place).as_posix()
+            for path in place.rglob("*")
+            if path.name.endswith(suffixes) and path.is_file() and not path.name.startswith(".")
+        )
+        if not found:
+            raise SourceError("the folder holds none of " + wanted, where=str(place), remedy="give such files")
+        return [place / name for name in found]
+    if not place.exists():
+        raise SourceError("the source is not there", where=str(place), remedy=f"give a file ({wanted}) or a folder")
+    if not place.name.endswith(suffixes):
+        raise SourceError("the file is of no kind that is read here", where=str(place), remedy=f"give one of {wanted}")
+    return [place]
+
+
+def name_below(file: Path, place: Path) -> str:
+    """What a file is called in a manifest: its path below the folder that was given, or its name."""
+    return file.name if file == place else file.relative_to(place).as_posix()

@@ -1,0 +1,89 @@
+"""Parquet files of records: rows in order, each with its place; what cannot be read is named.
+
+In: a local file. Out: its columns, batches of rows, rows as Python values. Memory follows a batch, not the file.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.errors import RecordError, SourceError
+from spanloom.records.files import OnUnreadable, stop
+
+BATCH_ROWS = 256
+_REMEDY = "fetch it again"
+
+
+def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """The file, to be read in small buffers and without read-ahead: else a row group, often a file, lies in memory.
+
+    `footer`: what was read of it before. Raises SourceError for what is no Parquet file.
+    """
+    try:
+        return pq.ParquetFile(path, metadata=footer, pre_buffer=False, buffer_size=1 << 20)
+    except (pa.ArrowException, OSError) as fault:
+        raise SourceError(
+            f"not a readable Parquet file (truncated?): {one_line(fault)}", where=str(path), remedy=_REMEDY
+        ) from None
+
+
+def parquet_schema(path: Path) -> pa.Schema:
+    """The columns of a Parquet file. Raises SourceError for what is none."""
+    with open_parquet(path) as file:
+        return file.schema_arrow
+
+
+def parquet_batches(file: pq.ParquetFile, path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The number of its first row, from 0, and each batch. Raises SourceError naming the row where reading failed."""
+    row = 0
+    try:
+        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns)):
+            yield row, batch
+            row += batch.num_rows
+    except (pa.ArrowException, OSError) as fault:
+        raise SourceError(
+            f"the file cannot be read: {one_line(fault)}", where=f"{path}, after row {row}", remedy=_REMEDY
+        ) from None
+
+
+def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:
+    """The values of a column; `undecodable(index, value)` for one that is not UTF-8, which Parquet readers let pass."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except UnicodeDecodeError:
+        return [_value(index, value, undecodable) for index, value in enumerate(column)]
+    return values
+
+
+def _value(index: int, value: pa.Scalar, undecodable: Callable[[int, pa.Scalar], Any]) -> Any:
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        return undecodable(index, value)
+
+
+def parquet_rows(path: Path, columns: list[str], unreadable: OnUnreadable = stop) -> Iterator[tuple[str, list[Any]]]:
+    """Place and values of each row, in the order of `columns`, streamed. Rows count from 1 in a place."""
+    with open_parquet(path) as file:
+        for first, batch in parquet_batches(file, path, columns):
+            values, torn = _columns(batch, columns)
+            for index, row in enumerate(zip(*values, strict=True)):
+                where = f"{path}, row {first + index + 1}"
+                if index in torn:
+                    unreadable(RecordError("the row holds bytes that are not UTF-8", where=where))
+                else:
+                    yield where, list(row)
+
+
+def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
+    """The values of each column, and the rows of which one is not UTF-8."""
+    torn: set[int] = set()
+    return [column_values(batch.column(name), lambda index, _: torn.add(index)) for name in names], torn
+
+
+def one_line(fault: Exception) -> str:
+    """What Arrow says of a fault, without its line breaks."""
+    return " ".join(str(fault).split())

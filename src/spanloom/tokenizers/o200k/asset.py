@@ -1,0 +1,58 @@
+"""The o200k vocabulary's one pinned file: where it lies, and whether it is the right one.
+
+In: a path, two environment variables or the default place. Out: the path of verified bytes. Nothing here touches the
+network; `spanloom.tokenizers.o200k.fetch` is the set-up step that does.
+"""
+
+import os
+from pathlib import Path
+
+from spanloom.errors import TokenizerError
+from spanloom.storage import sha256_file
+
+ASSET_NAME = "o200k_base.tiktoken"
+ASSET_BYTES = 3_613_922
+ASSET_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+DEFAULT_ASSET = Path("data/tokenizer") / ASSET_NAME
+
+ASSET_FILE_VARIABLE = "O200K_HARMONY_VOCAB_PATH"
+ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
+
+ORDINARY_TOKENS = 199_998
+"""Ids 0 … 199997 are pieces of text; what lies above is each family's own."""
+
+
+def locate_asset(path: Path | None = None) -> Path:
+    """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE,
+    else `data/tokenizer/o200k_base.tiktoken`. The first that is set counts, whether or not the file is there."""
+    if path is not None:
+        return path / ASSET_NAME if path.is_dir() else path
+    if file := os.environ.get(ASSET_FILE_VARIABLE):
+        return Path(file)
+    if directory := os.environ.get(ASSET_DIRECTORY_VARIABLE):
+        return Path(directory) / ASSET_NAME
+    return DEFAULT_ASSET
+
+
+def verify_asset(path: Path) -> Path:
+    """Returns `path` when it is the pinned file. Raises TokenizerError when it is absent or holds other bytes."""
+    remedy = (
+        f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
+    )
+    if not path.is_file():
+        raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)
+    size = path.stat().st_size
+    if size != ASSET_BYTES:
+        raise TokenizerError(
+            f"the tokenizer asset has {size} bytes, not {ASSET_BYTES}: truncated, or another file",
+            where=str(path),
+            remedy=remedy,
+        )
+    found = sha256_file(path)
+    if found != ASSET_SHA256:
+        raise TokenizerError(
+            f"the tokenizer asset has sha256 {found}, not {ASSET_SHA256}: it was changed",
+            where=str(path),
+            remedy=remedy,
+        )
+    return path

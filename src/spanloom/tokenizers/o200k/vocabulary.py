@@ -1,0 +1,38 @@
+"""What each token stands for: its bytes, or its name where it is special.
+
+In: the verified asset, and the special tokens that a family adds to it. Out: `Vocabulary`. Bytes, not text: a token may
+be a part of a character, and only whoever shows it can say so. Read off the asset itself, in a fifth of a second; a
+test holds it against openai-harmony.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spanloom.tokenizers.o200k.asset import verify_asset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """`pieces[id]` are the bytes of an ordinary token; `special_names[id]` is how a special one is written."""
+
+    pieces: tuple[bytes, ...]
+    special_names: Mapping[int, str] = field(default_factory=dict)
+
+    def is_special(self, token: int) -> bool:
+        return not 0 <= token < len(self.pieces)
+
+    def name(self, token: int) -> str:
+        """How a special token is written; ids without a name are reserved ones."""
+        return self.special_names.get(token, f"<|reserved_{token}|>")
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of an ordinary token; nothing for a special one."""
+        return b"" if self.is_special(token) else self.pieces[token]
+
+
+def load_vocabulary(asset: Path, special_names: Mapping[int, str]) -> Vocabulary:
+    """Reads the asset, which is verified first: a line holds the bytes in base64 and the id, ids without a gap."""
+    lines = verify_asset(asset).read_bytes().split()
+    return Vocabulary(pieces=tuple(base64.b64decode(word) for word in lines[::2]), special_names=special_names)

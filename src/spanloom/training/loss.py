@@ -1,0 +1,128 @@
+"""The loss of a dataset with spans: `L = Σ w_s · mean(loss | s)` over its trained spans s: reasoning, answer.
+
+In: any loss per token `[…]` (cross entropy, KL from a teacher, on-policy distillation), the mask and span of each
+label, and how many tokens each span has in the whole step. Out: this micro-batch's share of L, and what to log.
+
+A mean of means over micro-batches is another loss: with 3 reasoning tokens in one micro-batch and 300 in the next,
+each of the 3 would weigh a hundred times more. So the counts are those of the global step, over micro-batches,
+data- and context-parallel ranks, and shares add up: their sum is L, and the sum of their gradients is its gradient.
+A span without tokens adds 0. Tokens that are trained but in none of the spans carry no loss.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class SpanWeights:
+    """The weight of each trained span, by name: `SpanWeights({"analysis": 1.0, "final": 0.5})`.
+
+    Names stand in the order of the dataset's `span_names` after the first, context, so that span id s is the s-th name.
+    """
+
+    by_name: Mapping[str, float]
+
+    @classmethod
+    def equal(cls, span_names: Sequence[str]) -> "SpanWeights":
+        """1 for each trained span. `span_names`: the manifest's, context first."""
+        return cls(dict.fromkeys(span_names[1:], 1.0))
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.by_name)
+
+    def on(self, device: torch.device) -> torch.Tensor:
+        """float64 [spans]."""
+        return torch.tensor(list(self.by_name.values()), dtype=torch.float64, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanCounts:
+    """Trained tokens of each span. `tokens`: int64 [spans], in the order of their ids, from 1."""
+
+    tokens: torch.Tensor
+
+    @classmethod
+    def of(cls, loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> "SpanCounts":
+        """Counts one micro-batch, `[B, S]` each. `spans`: how many spans are trained."""
+        return cls(tokens=torch.stack([span.sum() for span in _members(loss_mask, span_id, spans)]))
+
+    def __add__(self, other: "SpanCounts") -> "SpanCounts":
+        return SpanCounts(tokens=self.tokens + other.tokens)
+
+    def all_reduced(self, group: Any = None) -> "SpanCounts":
+        """Summed over the ranks of a group; itself where nothing is distributed."""
+        if not dist.is_initialized() or dist.get_world_size(group) == 1:
+            return self
+        tokens = self.tokens.clone()
+        dist.all_reduce(tokens, group=group)
+        return SpanCounts(tokens=tokens)
+
+    def per_token(self, weights: SpanWeights) -> torch.Tensor:
+        """Weight of one token of each span, `w_s / N_s`, 0 where the step has none: float64 [spans]."""
+        present = self.tokens > 0
+        return torch.where(present, weights.on(self.tokens.device) / self.tokens.clamp(min=1), 0.0)
+
+    def effective_weights(self, weights: SpanWeights) -> torch.Tensor:
+        """How many tokens of a plain masked mean one token of each span weighs, `w_s · N / N_s`: float64 [spans]."""
+        return self.per_token(weights) * self.tokens.sum()
+
+
+def span_sums(per_token_loss: torch.Tensor, loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> torch.Tensor:
+    """Loss summed over the trained tokens of each span: float32 [spans]. Values elsewhere, NaN too, do not count."""
+    losses = per_token_loss.float()
+    return torch.stack([torch.where(span, losses, 0.0).sum() for span in _members(loss_mask, span_id, spans)])
+
+
+def span_normalized_loss(
+    per_token_loss: torch.Tensor,
+    loss_mask: torch.Tensor,
+    span_id: torch.Tensor,
+    counts: SpanCounts,
+    weights: SpanWeights,
+) -> torch.Tensor:
+    """This micro-batch's share of L: float32 scalar. Add the shares; do not average them.
+
+    Args: three tensors of one shape; counts of the whole step. With the micro-batch's own counts it is L itself.
+    """
+    return (span_sums(per_token_loss, loss_mask, span_id, len(weights)) * counts.per_token(weights).float()).sum()
+
+
+def span_loss_func(
+    loss_mask: torch.Tensor,
+    span_id: torch.Tensor,
+    counts: SpanCounts,
+    weights: SpanWeights,
+    output_tensor: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """Megatron's `loss_func`, for `calculate_per_token_loss=True` (`--calculate-per-token-loss`).
+
+    Megatron adds the first value over micro-batches and ranks, adds the second, and divides gradients by it. So a token
+    of span s comes in with `w_s · N / N_s`, and the quotient is L. The reports are `[sum, count]`, which Megatron adds
+    and divides likewise: `lm loss` is L, the others are the mean loss of each span (0 for one that the step lacks).
+
+    Returns: float32 scalar; int32 scalar; name → float32 [2].
+    """
+    sums = span_sums(output_tensor.view_as(loss_mask), loss_mask, span_id, len(weights))
+    own = SpanCounts.of(loss_mask, span_id, len(weights)).tokens
+    loss = (sums * counts.effective_weights(weights).float()).sum()
+    detached = sums.detach()
+    # Megatron divides what it logs without looking: a step without a span, or without any, must not log 0 / 0.
+    shown = torch.where(counts.tokens > 0, own, 1).float()
+    total = torch.where(counts.tokens.sum() > 0, own.sum(), 1).float()
+    report = {"lm loss": torch.stack([loss.detach(), total])}
+    for place, name in enumerate(weights.names):
+        report[f"{name} loss"] = torch.stack([detached[place], shown[place]])
+    return loss, own.sum().to(torch.int32), report
+
+
+def _members(loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> list[torch.Tensor]:
+    trained = loss_mask > 0
+    return [trained & (span_id == span) for span in range(1, spans + 1)]

@@ -1,0 +1,295 @@
+"""Megatron's GPTDataset with supervision: the same samples as the stock class draws, with aligned loss mask and span.
+
+In: a blend of token prefixes and a `GPTDatasetConfig`, through `BlendedMegatronDatasetBuilder`. Out: upstream's
+dictionary, `loss_mask` from the disk, and `span_id` where the dataset has spans.
+
+Sampling, shuffling, epochs, blending, cutting and caching stay upstream's: it asks the low-level dataset for the parts
+of a sample, and gets tokens. That dataset remembers which positions it gave, and hands out the lossmask and span of
+exactly those. Supervision on disk is label-aligned (position t describes token t + 1), so position t of a sample has
+the supervision of its label.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from megatron.core.datasets.gpt_dataset import GPTDataset, GPTDatasetConfig
+from megatron.core.datasets.indexed_dataset import IndexedDataset
+from megatron.core.datasets.object_storage_utils import is_object_storage_path
+from megatron.core.datasets.utils import Split
+
+from spanloom.dataset.manifest import Content
+from spanloom.errors import DatasetError
+from spanloom.findings import Report
+from spanloom.megatron.check import open_parallel
+from spanloom.training.batch import encode_wire
+from spanloom.training.shard import ARRAYS, Shard, check_tokenizer, open_shard
+
+_NO_PAD = -1
+"""Stock code rewrites pad ids to 0, which eats EOD where a tokenizer pads with it. Our documents hold no pads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetTokenizer:
+    """What Megatron's dataset asks of a tokenizer, for a trainer that needs no more of it: read off a manifest."""
+
+    name: str
+    sha256: str
+    vocab_size: int
+    eod: int
+    pad: int = _NO_PAD
+
+    @property
+    def unique_identifiers(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def dataset_tokenizer(content: Content) -> DatasetTokenizer:
+    """The tokenizer of a dataset, from its manifest's `content`."""
+    made = content.tokenizer
+    return DatasetTokenizer(name=made.name, sha256=made.sha256, vocab_size=made.vocab_size, eod=made.eod)
+
+
+class SupervisedShard:
+    """The low-level dataset: tokens for upstream, and the supervision of the tokens that it took last.
+
+    Positions come from the tokens' index, whose lengths the others share.
+    """
+
+    def __init__(self, shard: Shard, *, mmap: bool) -> None:
+        self.shard, self._mmap = shard, mmap
+        self.tokens = IndexedDataset(str(shard.prefixes["tokens"]), multimodal=False, mmap=mmap)
+        self._supervision = {name: _reader(prefix, mmap) for name, prefix in shard.prefixes.items() if name != "tokens"}
+        self._taken = _Taken()
+
+    def __reduce__(self) -> Any:
+        return partial(SupervisedShard, mmap=self._mmap), (self.shard,)  # a worker process opens the files itself
+
+    @property
+    def path_prefix(self) -> str:
+        return str(self.shard.prefixes["tokens"])
+
+    @property
+    def sequence_lengths(self) -> npt.NDArray[np.int32]:
+        lengths: npt.NDArray[np.int32] = self.tokens.sequence_lengths
+        return lengths
+
+    @property
+    def document_indices(self) -> npt.NDArray[np.int64]:
+        documents: npt.NDArray[np.int64] = self.tokens.document_indices
+        return documents
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[np.int32]:
+        """Tokens `offset` up to `offset + length`, or the end, of sequence `idx`, remembered as taken."""
+        tokens: npt.NDArray[np.int32] = self.tokens.get(idx, offset, length)
+        self._taken.parts.append((int(self.tokens.index.sequence_pointers[idx]) // 4 + offset, tokens.size))
+        return tokens
+
+    def forget(self) -> None:
+        """Begins a sample."""
+        self._taken.parts.clear()
+
+    def supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
+        """`loss_mask` float32, and `span_id` int64 where there are spans, of the first `length` positions taken.
+
+        Taken since `forget`; 0 beyond the last.
+        """
+        found = {"loss_mask": self._read("lossmask", np.float32, length)}
+        if "span" in self._supervision:
+            found["span_id"] = self._read("span", np.int64, length)
+        return found
+
+    def _read(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
+        read = self._supervision[name]
+        values = np.concatenate([read(begin, begin + count) for begin, count in self._taken.parts], dtype=dtype)
+        return values[:length] if values.size >= length else np.pad(values, (0, length - values.size))
+
+
+class _Taken(threading.local):
+    """Parts of the sample that a thread is reading, `(first position, count)`. Loaders may read in several threads."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, int]] = []
+
+
+_Read = Callable[[int, int], npt.NDArray[np.uint8]]
+
+
+def _reader(prefix: Path, mmap: bool) -> _Read:
+    """Positions `first` up to, not including, `last`; through Megatron's file reader where files are not mapped."""
+    if mmap:
+        # Megatron's mapped reader builds an array anew at each call; a slice takes a quarter of that.
+        whole = np.asarray(np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=np.uint8, mode="r"))
+        return lambda first, last: whole[first:last]
+    read = IndexedDataset(str(prefix), multimodal=False, mmap=False).bin_reader.read
+    return lambda first, last: read(np.uint8, last - first, first)
+
+
+class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no types
+    """`GPTDataset` whose samples carry supervision. `[S]` is the config's sequence_length.
+
+        tokens     int64   [S]
+        labels     int64   [S]  labels[t] = the token after tokens[t]
+        loss_mask  float32 [S]  1 = the label is trained
+        span_id    int64   [S]  of the label: 0 context, else a place in `span_names`; only where the dataset has spans
+        …          upstream's other keys, as the config asks for them
+
+    A dataset of packed blocks is read block by block: `sequence_length` is the block's, and
+    `add_extra_token_to_sequence` False, else samples would straddle blocks and begin in the middle of what was packed.
+    Raises DatasetError or ManifestError, naming the file, before the first sample.
+    """
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
+        _check_config(dataset_path, config)
+        shard = open_shard(Path(dataset_path))
+        _check_blocks(dataset_path, config, shard.content.block_size)
+        tokenizer = config.tokenizer
+        check_tokenizer(
+            shard.content,
+            eod=getattr(tokenizer, "eod", None),
+            sha256=getattr(tokenizer, "sha256", None),
+            where=Path(dataset_path),
+        )
+        report = Report()
+        open_parallel(
+            report,
+            {name: (prefix, ARRAYS[name]) for name, prefix in shard.prefixes.items()},
+            split=shard.split,
+            shard=shard.number,
+        )
+        if not report.clean:
+            raise DatasetError(
+                f"{', '.join(shard.prefixes)} do not lie parallel: {report.findings[0]}",
+                where=dataset_path,
+                remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
+            )
+        return SupervisedShard(shard, mmap=config.mmap_bin_files)
+
+    @staticmethod
+    def numel_low_level_dataset(low_level_dataset: SupervisedShard) -> int:
+        return len(low_level_dataset)
+
+    def __init__(
+        self,
+        indexed_dataset: SupervisedShard,
+        dataset_path: str | None,
+        indexed_indices: npt.NDArray[np.int32],
+        num_samples: int | None,
+        index_split: Split,
+        config: GPTDatasetConfig,
+    ) -> None:
+        super().__init__(indexed_dataset, dataset_path, indexed_indices, num_samples, index_split, config)
+        self._pad_token_id = _NO_PAD
+        if len(self) < 1:
+            raise DatasetError(
+                f"the shard's {int(indexed_dataset.sequence_lengths.sum()):,} tokens give no sample of "
+                f"{config.sequence_length:,} and one more, and Megatron refuses a blend with an empty part",
+                where=str(dataset_path),
+                remedy="take a shorter sequence, or leave the shard out: `spanloom blend ROOT --sequence-length …`",
+            )
+
+    def _build_document_sample_shuffle_indices(self) -> Any:
+        # Upstream names a cached index by path and options. A dataset built again under the same path would meet the
+        # old index, with boundaries that are no longer there; so the name holds the hash of the lengths too, and the
+        # two options that change an index and that upstream leaves out.
+        self.unique_identifiers["index_sha256"] = self.dataset.shard.index_sha256
+        for option in ("drop_last_partial_validation_sequence", "add_extra_token_to_sequence"):
+            self.unique_identifiers[option] = getattr(self.config, option)
+        self.unique_description = json.dumps(
+            self.unique_identifiers, indent=4, default=lambda value: value.unique_identifiers
+        )
+        self.unique_description_hash = hashlib.md5(self.unique_description.encode(), usedforsecurity=False).hexdigest()
+        try:
+            return super()._build_document_sample_shuffle_indices()
+        except FileNotFoundError as fault:  # rank 0 makes an index, the others only read it
+            raise DatasetError(
+                "the sample index that rank 0 made is not here",
+                where=str(fault.filename),
+                remedy="name an index cache that all ranks see, such as a shared volume",
+            ) from fault
+        except (ValueError, EOFError) as fault:  # numpy's words for a file that ends too early
+            raise DatasetError(
+                f"a cached sample index cannot be read, as when its writer was killed: {fault}",
+                where=f"{self.config.path_to_cache}/{self.unique_description_hash}-*",
+                remedy="remove these files, or the whole index cache; it is made again",
+            ) from fault
+
+    def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
+        """Sample `idx`; None gives one that carries no loss, as upstream's does."""
+        self.dataset.forget()
+        item: dict[str, torch.Tensor] = super().__getitem__(idx)
+        for key, values in self.dataset.supervision(item["tokens"].numel()).items():
+            if not self.config.add_extra_token_to_sequence:
+                values[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
+            if idx is None:
+                values[:] = 0
+            item[key] = torch.from_numpy(values)
+        return item
+
+
+class SpanWireGPTDataset(SpanGPTDataset):
+    """`SpanGPTDataset` for trainers that hand only the stock keys from rank to rank, such as `pretrain_gpt.py`.
+
+    `loss_mask` holds the span of each trained label, else 0. There is no `span_id`. Split it again where the loss is
+    taken (`spanloom.training.batch`): a stock loss would take a 2 for a weight and count that span's tokens twice.
+    """
+
+    @staticmethod
+    def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
+        shard = SpanGPTDataset.build_low_level_dataset(dataset_path, config)
+        if "span" not in shard.shard.prefixes:
+            raise DatasetError(
+                "this dataset has no spans, so that there is nothing for its loss mask to carry",
+                where=dataset_path,
+                remedy="take SpanGPTDataset, whose loss_mask is a plain 0/1 mask, and the stock loss",
+            )
+        return shard
+
+    def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
+        item = super().__getitem__(idx)
+        item["loss_mask"] = encode_wire(item["loss_mask"], item.pop("span_id"))
+        return item
+
+
+def _check_blocks(dataset_path: str, config: GPTDatasetConfig, block: int | None) -> None:
+    if block is None or (config.sequence_length == block and not config.add_extra_token_to_sequence):
+        return
+    extra = "with" if config.add_extra_token_to_sequence else "without"
+    raise DatasetError(
+        f"the dataset is packed in blocks of {block:,} tokens, and samples of {config.sequence_length:,} {extra} an "
+        "extra token would straddle them",
+        where=dataset_path,
+        remedy=f"set sequence_length={block} and add_extra_token_to_sequence=False in the GPTDatasetConfig",
+    )
+
+
+def _check_config(dataset_path: str | None, config: GPTDatasetConfig) -> None:
+    if dataset_path is None:
+        raise DatasetError("no blend was given", remedy="`spanloom blend ROOT` prints one")
+    if is_object_storage_path(dataset_path):
+        raise DatasetError(
+            "training reads files", where=dataset_path, remedy="mount the bucket, or `spanloom fetch URI DIR`"
+        )
+    if config.sequence_length < 2:
+        raise DatasetError(
+            f"sequence_length is {config.sequence_length}: a sample needs 2 tokens to predict one from another",
+            where=dataset_path,
+        )
+    if config.path_to_cache is None:
+        raise DatasetError(
+            "no index cache was named; Megatron would write it beside the data, which is read-only for training",
+            where=dataset_path,
+            remedy="set path_to_cache (pretrain_gpt.py: --data-cache-path)",
+        )

@@ -1,0 +1,356 @@
+"""A reference training run: `python -m torch.distributed.run … -m spanloom.training.reference.__main__ --root ROOT …`.
+
+In: a finished dataset (read only), flags. Out: under `--output` the log, TensorBoard events and checkpoints.
+
+A GPT from megatron-core, Megatron's samples and schedule, the loss per span. It shows that a dataset trains and how the
+parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training.md.
+Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
+"""
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset.blend import blend
+from spanloom.dataset.manifest import Content
+from spanloom.errors import DatasetError, SpanloomError
+from spanloom.split import VALID
+from spanloom.training.learning_rate import learning_rate_at
+from spanloom.training.shard import read_content
+
+with warnings.catch_warnings():
+    # megatron-core warns on import that Apex and TransformerEngine are missing; neither is used here.
+    warnings.simplefilter("ignore")
+    import torch
+    import torch.distributed as dist
+    from megatron.core import parallel_state
+    from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
+    from megatron.core.datasets.gpt_dataset import GPTDatasetConfig
+
+    from spanloom.training import checkpoint
+    from spanloom.training.batch import Batch, ReadAhead, broadcast_batch
+    from spanloom.training.loss import SpanWeights
+    from spanloom.training.megatron_dataset import SpanWireGPTDataset, dataset_tokenizer
+    from spanloom.training.reference.model import gpt
+    from spanloom.training.reference.optimizer import MasterAdamW
+    from spanloom.training.reference.schedule import StepResult, average_gradients, run_step
+    from spanloom.training.reference.stream import Layout, read_valid, train_batches, valid_batches
+    from spanloom.training.trainlog import Record, TrainLog
+
+TEACH = """
+examples
+  python -m spanloom.training.reference --root data/demo/synth_kd --index-cache run/index --output run --steps 20
+  python -m torch.distributed.run --nproc-per-node 2 -m spanloom.training.reference.__main__ --root …  two processes
+
+Run the same command again after an interruption and it goes on from its last checkpoint.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The flags of a run; `--help` says what each means."""
+
+    root: Path
+    index_cache: Path
+    output: Path
+    steps: int
+    sequence_length: int
+    micro_batch_size: int
+    global_batch_size: int
+    layers: int
+    hidden: int
+    heads: int
+    learning_rate: float
+    warmup: int
+    weight_decay: float
+    clip: float
+    span_weights: str
+    seed: int
+    dtype: str
+    device: str
+    tensor_parallel: int
+    workers: int
+    eval_interval: int
+    eval_samples: int
+    save_interval: int
+    keep: int
+
+    def identity(self, content: Content) -> dict[str, Any]:
+        """What decides batches and losses: a run goes on only where it is the same."""
+        free = {"root", "index_cache", "output", "micro_batch_size", "device", "workers", "keep"}
+        free |= {"eval_interval", "eval_samples", "save_interval"}
+        decides = {name: value for name, value in asdict(self).items() if name not in free}
+        return {**decides, "dataset": content.sha256}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains. Returns the exit code."""
+    options = parse(arguments)
+    try:
+        with _process_group(options) as device:
+            train(options, device)
+    except SpanloomError as error:
+        # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+def train(options: Options, device: torch.device) -> None:
+    """The run, on every rank of a process group."""
+    content = read_content(options.root)
+    layout = _layout(options)
+    tensor_rank = parallel_state.get_tensor_model_parallel_rank()
+    train_set, valid_set = build_datasets(options, content, layout)
+    model = gpt(
+        layers=options.layers,
+        hidden=options.hidden,
+        heads=options.heads,
+        vocab_size=content.tokenizer.vocab_size,
+        sequence_length=options.sequence_length,
+        dtype=torch.bfloat16 if options.dtype == "bf16" else torch.float32,
+        tensor_parallel_size=options.tensor_parallel,
+        seed=options.seed,
+    ).to(device)
+    model.config.finalize_model_grads_func = average_gradients
+    optimizer = MasterAdamW(model, learning_rate=options.learning_rate, weight_decay=options.weight_decay)
+    weights = span_weights(options.span_weights, content.span_names)
+    identity = options.identity(content)
+
+    first_step = 0
+    if found := checkpoint.latest(options.output, identity):
+        first_step, folder = found
+        state = checkpoint.load(folder, rank=tensor_rank)
+        model.load_state_dict(state["model"], strict=False)  # Megatron's extra states are not tensors; none is used
+        optimizer.load(state["optimizer"])
+
+    log = TrainLog(options.output, first_step=first_step) if dist.get_rank() == 0 else None
+    shape = (options.micro_batch_size, options.sequence_length)
+    ahead = _read_ahead(shape, device, layout.micro_batches, len(weights))
+    batches = (
+        None
+        if train_set is None
+        else train_batches(train_set, layout, first_step=first_step, steps=options.steps, workers=options.workers)
+    )
+    for step in range(first_step, options.steps):
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        result = run_step(model, ahead, batches, weights, micro_batches=layout.micro_batches, shape=shape)
+        learning_rate = learning_rate_at(step, peak=options.learning_rate, warmup=options.warmup, steps=options.steps)
+        norm = optimizer.step(learning_rate=learning_rate, clip=options.clip)
+        seconds = time.perf_counter() - began
+        done = step + 1
+        if log:
+            speed = layout.global_batch * options.sequence_length / seconds
+            figures = {"learning_rate": learning_rate, "gradient_norm": norm, "seconds": seconds}
+            log.write({**_record("train", done, result, weights), **figures, "tokens_per_second": speed})
+        last = done == options.steps
+        if last or done % options.eval_interval == 0:
+            evaluated = evaluate(options, model, valid_set, layout, weights, device)
+            if log and evaluated:
+                log.write(_record("valid", done, evaluated, weights))
+        if last or done % options.save_interval == 0:
+            state = {"model": _tensors(model), "optimizer": optimizer.state()}
+            writes = parallel_state.get_data_parallel_rank() == 0
+            checkpoint.save(options.output, done, state, identity, rank=tensor_rank, writes=writes, keep=options.keep)
+    if log:
+        log.close()
+
+
+def span_weights(given: str, span_names: tuple[str, ...]) -> SpanWeights:
+    """`analysis=1,final=0.5` → the weight of each trained span of the dataset, 1 for one that is not named.
+
+    Raises DatasetError for a span that the dataset does not train, or a weight that is no number.
+    """
+    weights = dict(SpanWeights.equal(span_names).by_name)
+    for part in filter(None, given.split(",")):
+        name, _, weight = part.partition("=")
+        try:
+            if name not in weights:
+                raise ValueError
+            weights[name] = float(weight)
+        except ValueError:
+            raise DatasetError(
+                f"{part!r} is not SPAN=WEIGHT", remedy=f"the trained spans of this dataset are {', '.join(weights)}"
+            ) from None
+    return SpanWeights(weights)
+
+
+def build_datasets(options: Options, content: Content, layout: Layout) -> tuple[Any, Any]:
+    """Train and valid on tensor-parallel rank 0, else None. Valid is one epoch, and None where it gives no sample."""
+
+    def build(split: str, size: int | None) -> Any:
+        parts = blend(content, options.root, split, sequence_length=options.sequence_length)
+        # Without a size Megatron takes no weights: every shard once, as long as it is.
+        part = (list(parts.prefixes), None if size is None else [float(tokens) for tokens in parts.tokens])
+        place = {"train": 0, "valid": 1}[split]
+        config = GPTDatasetConfig(
+            random_seed=options.seed,
+            sequence_length=options.sequence_length,
+            blend_per_split=[part if number == place else None for number in range(3)],
+            path_to_cache=str(options.index_cache),
+            tokenizer=dataset_tokenizer(content),
+            reset_position_ids=False,
+            reset_attention_mask=False,
+            eod_mask_loss=False,
+            create_attention_mask=False,
+        )
+        sizes = [size if number == place else None for number in range(3)]
+
+        def on_this_rank() -> bool:
+            return bool(parallel_state.get_tensor_model_parallel_rank() == 0)
+
+        return BlendedMegatronDatasetBuilder(SpanWireGPTDataset, sizes, on_this_rank, config).build()[place]
+
+    train_set = build("train", options.steps * layout.global_batch)
+    tokens = [shard.splits[VALID].tokens for shard in content.shards if VALID in shard.splits]
+    longest = max(tokens, default=0)
+    return train_set, build("valid", None) if longest > options.sequence_length else None
+
+
+def evaluate(
+    options: Options, model: Any, valid_set: Any, layout: Layout, weights: SpanWeights, device: torch.device
+) -> StepResult | None:
+    """The loss over the first `eval_samples` of valid: means over all their tokens, not of batches."""
+    # Ranks that read nothing, of tensor-parallel groups, learn from those that do how much there is.
+    mine = [] if valid_set is None else valid_batches(valid_set, layout, samples=options.eval_samples)
+    count = torch.tensor(len(mine), device=device)
+    dist.all_reduce(count, op=dist.ReduceOp.MAX)
+    if not count:
+        return None
+    shape = (options.micro_batch_size, options.sequence_length)
+    batches = None if valid_set is None else (read_valid(valid_set, micro, shape[0]) for micro in mine)
+    model.eval()
+    with torch.no_grad():
+        result = run_step(
+            model,
+            _read_ahead(shape, device, int(count), len(weights)),
+            batches,
+            weights,
+            micro_batches=int(count),
+            shape=shape,
+            forward_only=True,
+        )
+    model.train()
+    return result
+
+
+def _read_ahead(shape: tuple[int, int], device: torch.device, micro_batches: int, spans: int) -> ReadAhead:
+    def get_batch(batches: Iterator[Batch] | None) -> Batch:
+        return broadcast_batch(
+            None if batches is None else next(batches),
+            shape=shape,
+            source=parallel_state.get_tensor_model_parallel_src_rank(),
+            group=parallel_state.get_tensor_model_parallel_group(),
+            device=device,
+        )
+
+    return ReadAhead(get_batch, lambda: micro_batches, parallel_state.get_data_parallel_group, spans=spans)
+
+
+def _record(kind: str, step: int, result: StepResult, weights: SpanWeights) -> Record:
+    record: Record = {"kind": kind, "step": step, "loss": result.loss}
+    for name, loss, count, weight in zip(
+        weights.names, result.span_losses, result.counts, result.effective_weights, strict=True
+    ):
+        record |= {f"{name}_loss": loss if count else None, f"{name}_tokens": count, f"{name}_weight": weight}
+    return record
+
+
+def _tensors(model: Any) -> dict[str, torch.Tensor]:
+    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+
+
+def _layout(options: Options) -> Layout:
+    replicas = parallel_state.get_data_parallel_world_size()
+    micro_batches, rest = divmod(options.global_batch_size, replicas * options.micro_batch_size)
+    if rest or not micro_batches:
+        raise DatasetError(
+            f"a global batch of {options.global_batch_size} cannot be cut into micro-batches of "
+            f"{options.micro_batch_size} for {replicas} data-parallel ranks",
+            remedy="give a --global-batch-size that is a multiple of their product",
+        )
+    return Layout(
+        replica=parallel_state.get_data_parallel_rank(),
+        replicas=replicas,
+        micro_batch=options.micro_batch_size,
+        micro_batches=micro_batches,
+    )
+
+
+@contextlib.contextmanager
+def _process_group(options: Options) -> Iterator[torch.device]:
+    """torchrun's process group, or one of this process alone; nccl on GPUs, gloo elsewhere."""
+    cuda = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    backend = "nccl" if cuda else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        if dist.get_world_size() % options.tensor_parallel:
+            raise DatasetError(
+                f"{dist.get_world_size()} processes cannot be cut into groups of --tensor-parallel "
+                f"{options.tensor_parallel}"
+            )
+        parallel_state.initialize_model_parallel(tensor_model_parallel_size=options.tensor_parallel)
+        yield device
+    finally:
+        parallel_state.destroy_model_parallel()
+        dist.destroy_process_group()
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """The flags."""
+    parser = argparse.ArgumentParser(
+        prog="python -m spanloom.training.reference",
+        description="Train a small GPT from megatron-core on a dataset with spans: the reference, and a proof that the "
+        "dataset trains.",
+        epilog=TEACH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+    def flag(name: str, default: Any, text: str, **more: Any) -> None:
+        kind = {} if default is None else {"type": type(default), "default": default}
+        shown = f"{text}." if default is None else f"{text} (default: {default})."
+        parser.add_argument(f"--{name}", help=shown, **{**kind, **more})
+
+    flag("root", None, "root of the dataset, which may be mounted read-only", type=Path, required=True)
+    flag("index-cache", None, "folder for Megatron's sample indices, shared by all ranks", type=Path, required=True)
+    flag("output", None, "folder for log.jsonl, tensorboard/ and checkpoints/", type=Path, required=True)
+    flag("steps", 200, "length of the run")
+    flag("sequence-length", 512, "tokens in a sample")
+    flag("micro-batch-size", 1, "samples that a rank computes at once")
+    flag("global-batch-size", 8, "samples in a step, over all ranks")
+    flag("layers", 2, "layers of the model")
+    flag("hidden", 64, "its width")
+    flag("heads", 4, "its attention heads")
+    flag("learning-rate", 1e-3, "peak; it rises over --warmup steps and falls along a cosine to a tenth")
+    flag("warmup", 10, "steps in which the learning rate rises")
+    flag("weight-decay", 0.1, "AdamW's, on matrices")
+    flag("clip", 1.0, "gradients are scaled down to this norm; 0 for not at all")
+    flag("span-weights", "", "weights of the loss by span, such as analysis=1,final=0.5; 1 where none is given")
+    flag("seed", 1234, "of the model and of the order of samples")
+    flag("dtype", "fp32", "of the model; weights are updated in fp32 either way", choices=["fp32", "bf16"])
+    flag("device", "auto", "auto takes a GPU where there is one", choices=["auto", "cpu", "cuda"])
+    flag("tensor-parallel", 1, "ranks that share one copy of the model")
+    flag("workers", 0, "processes a rank that read samples; 0 reads in the rank itself")
+    flag("eval-interval", 50, "evaluate on valid after so many steps, and after the last")
+    flag("eval-samples", 64, "at most so many samples of valid")
+    flag("save-interval", 50, "write a checkpoint after so many steps, and after the last")
+    flag("keep", 2, "checkpoints that are kept")
+    return Options(**vars(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

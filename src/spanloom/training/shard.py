@@ -1,0 +1,120 @@
+"""One shard of a finished dataset as a trainer names it, its files held against the manifest.
+
+In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes that lie parallel, or an error that
+names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed,
+which takes minutes and is `spanloom validate`'s work. No torch here.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import Content
+from spanloom.errors import DatasetError
+from spanloom.storage import sha256_file
+
+ARRAYS: dict[str, np.dtype[Any]] = {
+    "tokens": np.dtype(np.int32),
+    "lossmask": np.dtype(np.uint8),
+    "span": np.dtype(np.uint8),
+}
+"""What training reads. A family whose loss has no spans leaves `span` out."""
+
+_PREFIX = re.compile(r"(?P<stem>shard_(?P<shard>\d+))_tokens")
+_REBUILD = "build the dataset again, or fetch it again; `spanloom validate ROOT` says all that is wrong"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A shard of one split, checked.
+
+    `prefixes`: array name → path without suffix, for each array that the dataset has. `index_sha256`: hash of the
+    tokens' `.idx`, which holds the lengths of all documents, and with them everything that Megatron's sample indices
+    depend on. `content`: the manifest's.
+    """
+
+    split: str
+    number: int
+    prefixes: dict[str, Path]
+    index_sha256: str
+    content: Content
+
+
+def open_shard(prefix: Path) -> Shard:
+    """The shard that the prefix of its tokens names. Raises DatasetError, or ManifestError, naming the file."""
+    matched = _PREFIX.fullmatch(prefix.name)
+    if not matched:
+        raise DatasetError(
+            "this is not the prefix of a shard's tokens",
+            where=str(prefix),
+            remedy="name it as ROOT/train/shard_00_tokens; `spanloom blend ROOT` prints the prefixes",
+        )
+    root, split = prefix.parent.parent, prefix.parent.name
+    content = read_content(root)
+    listed = {file.path: file for file in content.listed_files()}
+    hashes = {}
+    prefixes = {name: prefix.with_name(f"{matched['stem']}_{name}") for name in content.arrays}
+    for path in (path.with_name(path.name + suffix) for path in prefixes.values() for suffix in (".idx", ".bin")):
+        entry = listed.get(f"{split}/{path.name}")
+        if entry is None:
+            raise DatasetError(f"{root / manifest.MANIFEST_NAME} does not list this file", where=str(path))
+        if not path.is_file():
+            raise DatasetError("a file of the dataset is missing", where=str(path), remedy=_REBUILD)
+        if (size := path.stat().st_size) != entry.bytes:
+            raise DatasetError(
+                f"{size:,} bytes, the manifest says {entry.bytes:,}: supervision would not lie on its tokens",
+                where=str(path),
+                remedy=_REBUILD,
+            )
+        if path.suffix == ".idx":
+            hashes[path.name] = sha256_file(path)
+            if hashes[path.name] != entry.sha256:
+                raise DatasetError("this index is of another build than the manifest", where=str(path), remedy=_REBUILD)
+    return Shard(
+        split=split,
+        number=int(matched["shard"]),
+        prefixes=prefixes,
+        index_sha256=hashes[f"{prefix.name}.idx"],
+        content=content,
+    )
+
+
+def read_content(root: Path) -> Content:
+    """The `content` of a finished dataset that training can read. Raises DatasetError or ManifestError."""
+    if not root.is_dir():
+        raise DatasetError(
+            "the dataset is gone: there is no such folder", where=str(root), remedy="mount it, or name another --root"
+        )
+    content = manifest.read(root).content
+    with_span = {name: str(dtype) for name, dtype in ARRAYS.items()}
+    if content.arrays not in (with_span, {name: with_span[name] for name in ("tokens", "lossmask")}):
+        raise DatasetError(
+            f"the dataset has the arrays {content.arrays}; training reads tokens (int32) and lossmask (uint8), and "
+            "span (uint8) where there is one",
+            where=str(root / manifest.MANIFEST_NAME),
+        )
+    return content
+
+
+def check_tokenizer(content: Content, *, eod: int | None, sha256: str | None, where: Path) -> None:
+    """Raises DatasetError when the trainer's tokenizer is not the one that made the tokens, as far as it can be told.
+
+    `sha256` is None for a tokenizer that does not say which file it was made from.
+    """
+    made = content.tokenizer
+    if sha256 is not None and sha256 != made.sha256:
+        raise DatasetError(
+            f"the tokens were made by {made.name} with sha256 {made.sha256}, this tokenizer has {sha256}",
+            where=str(where),
+            remedy="train with the tokenizer of the dataset",
+        )
+    if eod != made.eod:
+        raise DatasetError(
+            f"documents end in token {made.eod}, this tokenizer's end-of-document is {eod}",
+            where=str(where),
+            remedy=f"train with the tokenizer of the dataset ({made.name})",
+        )

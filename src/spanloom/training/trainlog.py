@@ -1,0 +1,64 @@
+"""What a training run says of itself: a line for people, JSON lines, TensorBoard.
+
+In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/`.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spanloom.storage import write_atomically
+
+Record = dict[str, Any]
+LOG_NAME = "log.jsonl"
+
+
+class TrainLog:
+    """Owns the open files. A resumed run goes on in them, after what it did beyond its checkpoint was taken out."""
+
+    def __init__(self, output: Path, *, first_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        output.mkdir(parents=True, exist_ok=True)
+        path = output / LOG_NAME
+        kept = [line for line in read_log(path) if line["step"] <= first_step]
+        write_atomically(path, b"".join(_line(record) for record in kept))
+        self._jsonl = path.open("ab", buffering=0)
+        self._board = SummaryWriter(str(output / "tensorboard"), purge_step=first_step + 1)
+
+    def write(self, record: Record) -> None:
+        """`record`: kind (train or valid), step (from 1), and figures; docs/training.md says what each means."""
+        self._jsonl.write(_line(record))
+        for name, value in record.items():
+            if name not in ("kind", "step") and value is not None:
+                self._board.add_scalar(f"{record['kind']}/{name}", value, record["step"])
+        print(say(record), flush=True)
+
+    def close(self) -> None:
+        self._board.close()
+        self._jsonl.close()
+
+
+def read_log(path: Path) -> list[Record]:
+    """The records of a log; a last line cut short by a kill is left out."""
+    if not path.is_file():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [json.loads(line) for line in lines]
+
+
+def say(record: Record) -> str:
+    """One line for people."""
+    spans = "  ".join(
+        f"{name} {'–' if record[f'{name}_loss'] is None else format(record[f'{name}_loss'], '.4f')}"
+        f" ({record[f'{name}_tokens']:,} tokens)"
+        for name in (key.removesuffix("_loss") for key in record if key.endswith("_loss"))
+    )
+    rest = ""
+    if record["kind"] == "train":
+        rest = f"  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}  {record['seconds']:.2f} s"
+    return f"{record['kind']} {record['step']:>6}  loss {record['loss']:.4f}  {spans}{rest}"
+
+
+def _line(record: Record) -> bytes:
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
