@@ -9,8 +9,8 @@ from pathlib import Path
 import openai_harmony
 import pytest
 
-from spanloom.harmony.tokenizer import load_encoding
-from spanloom.o200k.asset import locate_asset, verify_asset
+from spanloom.families.harmony.tokenizer import load_encoding
+from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 
 REPOSITORY = Path(__file__).parents[1]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]

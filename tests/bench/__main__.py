@@ -16,9 +16,9 @@ from rich.console import Console
 from bench import alone, bars, encoders, memory, packing, peers, speed, tables
 from bench.corpus import conversations_source, tiny_source
 from bench.processes import METHOD
-from spanloom.harmony.tokenizer import load_encoding
-from spanloom.o200k.asset import locate_asset, verify_asset
+from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.provenance import git_sha, library_versions, machine
+from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 
 TIMES = 4
 """The big size is so many times the small one."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
 from bench import texts
-from sources import row, shard_name, write_manifest, write_source
+from support.sources import row, shard_name, write_manifest, write_source
 
 SHARDS = 4
 ROW_GROUP = 1024

@@ -55,14 +55,14 @@ def _tiktoken(asset: Path, work: Path) -> Encode:
 
 
 def _harmony(asset: Path, work: Path) -> Encode:
-    from spanloom.harmony.tokenizer import load_encoding
+    from spanloom.families.harmony.tokenizer import load_encoding
 
     encoding = load_encoding(asset)
     return lambda texts: _flat([encoding.encode(text, disallowed_special=()) for text in texts])
 
 
 def _ours(asset: Path, work: Path) -> Encode:
-    from spanloom.o200k.encoder import Encoder
+    from spanloom.tokenizers.o200k.encoder import Encoder
 
     encoder = Encoder(asset)
 

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.texts import Texts
-from spanloom.chat.markers import CONTROL_STRINGS, Markers
-from spanloom.chat.packing import Packer, pack
-from spanloom.chat.tokenizer import load_tokenizer
+from spanloom.families.chat.markers import CONTROL_STRINGS, Markers
+from spanloom.families.chat.packing import Packer, pack
+from spanloom.families.chat.tokenizer import load_tokenizer
 
 MARKERS = Markers(eos=100_257, system=100_258, user=100_259, assistant=100_260, end=100_261)
 BLOCK = 1024
@@ -224,9 +224,8 @@ def _feed(stream: npt.NDArray[np.int32]) -> int:
 
 def _tokenizers(folder: Path, asset: Path, known: list[str]) -> dict[str, Callable[[list[str]], int]]:
     """Routes from transcripts to a number of tokens: the bare tokenizer, and ours with its checks, EOS and arrays."""
+    from spanloom.tokenizers.o200k.encoder import Encoder
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-
-    from spanloom.o200k.encoder import Encoder
 
     bare = Tokenizer(models.BPE())
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -18,10 +18,10 @@ from bench import chat_template
 from bench.pieces import write_tokenizer_json
 from bench.processes import run
 from bench.speed import Trial, build_command, environment, run_build, trial_of
-from spanloom.harmony.conversations import parse_conversation
-from spanloom.harmony.render import load_renderer
-from spanloom.harmony.source import open_shard, open_source, plan_parts, read_rows
-from spanloom.harmony.tokenizer import EOD
+from spanloom.families.harmony.conversations import parse_conversation
+from spanloom.families.harmony.render import load_renderer
+from spanloom.families.harmony.source import open_shard, open_source, plan_parts, read_rows
+from spanloom.families.harmony.tokenizer import EOD
 
 RECORD = "build --renderer harmony"
 MEGATRON_TIKTOKEN = "preprocess_data, tiktoken"

@@ -18,7 +18,7 @@ import torch
 from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
 from openai_harmony import Conversation, HarmonyEncoding
 
-from spanloom.harmony.tokenizer import load_encoding
+from spanloom.families.harmony.tokenizer import load_encoding
 
 EOD, END, RETURN = 199999, 200007, 200002
 ARRAYS = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}

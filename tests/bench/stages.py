@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from spanloom.harmony.audit import AUDIT_FRACTION, Auditor, audit_stride
-from spanloom.harmony.conversations import Conversation, parse_conversation, row_id
-from spanloom.harmony.fast import FastRenderer
-from spanloom.harmony.part import render_rows
-from spanloom.harmony.render import load_renderer, loading_ahead
-from spanloom.harmony.rendered import PartWriter
-from spanloom.harmony.source import (
+from spanloom.families.harmony.conversations import Conversation, parse_conversation, row_id
+from spanloom.families.harmony.render import load_renderer, loading_ahead
+from spanloom.families.harmony.render_audit import AUDIT_FRACTION, Auditor, audit_stride
+from spanloom.families.harmony.render_fast import FastRenderer
+from spanloom.families.harmony.render_part import render_rows
+from spanloom.families.harmony.rendered_parts import PartWriter
+from spanloom.families.harmony.source import (
     METADATA_COLUMNS,
     Shard,
     SourceRows,
@@ -34,13 +34,13 @@ from spanloom.harmony.source import (
     plan_parts,
     read_rows,
 )
-from spanloom.harmony.strict_json import count_quotes
-from spanloom.harmony.tokenizer import load_encoding
-from spanloom.o200k.encoder import EncodedTexts, Encoder
-from spanloom.steps.assemble_manifest import assemble_manifest
-from spanloom.steps.assemble_split import assemble_split
-from spanloom.steps.render_shard import render_shard
-from spanloom.steps.write_indexed import write_indexed
+from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
+from spanloom.families.harmony.steps.assemble_split import assemble_split
+from spanloom.families.harmony.steps.render_shard import render_shard
+from spanloom.families.harmony.steps.write_indexed import write_indexed
+from spanloom.families.harmony.tokenizer import load_encoding
+from spanloom.records.strict_json import count_quotes
+from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 from spanloom.workers import process_pool
 
 Line = dict[str, Any]
@@ -162,8 +162,8 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
 
 def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
     """`validate-alignment` of finished files, on one core, without rows rendered again: importing Megatron apart."""
+    from spanloom.dataset.validate import validate_alignment
     from spanloom.megatron.indexed import load_reader
-    from spanloom.steps.validate_alignment import validate_alignment
 
     began = time.perf_counter()
     load_reader()
@@ -216,7 +216,6 @@ def _first_row(tokenizer: Path) -> int:
         '{"messages": [{"role": "user", "content": "Größe?"}, '
         '{"role": "assistant", "channel": "final", "content": "Zwölf."}]}'
     )
-    from spanloom.harmony import part
 
     return part._renderer("fast", tokenizer).render([conversation]).documents.tokens.size
 

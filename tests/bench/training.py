@@ -66,8 +66,8 @@ def samples(work: Path, sequence_length: int, runs: int) -> tuple[list[float], l
     import torch
     from megatron.core.datasets.gpt_dataset import GPTDataset
 
-    from spanloom.megatron.dataset import SpanGPTDataset
-    from token_datasets import random_shards, write_dataset
+    from spanloom.training.megatron_dataset import SpanGPTDataset
+    from support.token_datasets import random_shards, write_dataset
 
     root = work / "samples"
     if not root.is_dir():
@@ -90,7 +90,7 @@ def loss(runs: int) -> tuple[list[float], list[float]]:
     """Seconds of our loss and of a plain masked mean with its gradient."""
     import torch
 
-    from spanloom.megatron.loss import SpanCounts, SpanWeights, span_loss_func
+    from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func
 
     shape = (8, 4096)
     losses, span = torch.rand(shape, requires_grad=True), torch.randint(0, 3, shape)
@@ -108,7 +108,7 @@ def loss(runs: int) -> tuple[list[float], list[float]]:
 
 def empty_shard(root: Path, documents: int) -> Path:
     """A shard of so many documents whose `.bin` files are sparse: only lengths matter to an index."""
-    from token_datasets import write_manifest
+    from support.token_datasets import write_manifest
 
     lengths = np.random.default_rng(0).integers(100, 700, documents, dtype=np.int32)
     (root / "train").mkdir(parents=True)
@@ -127,7 +127,7 @@ def build_index(root: Path, *, stock: bool) -> dict[str, float]:
     """Seconds to open the shard, to build an index of one epoch at 4,096 tokens, and to open both again; peak bytes."""
     from megatron.core.datasets.gpt_dataset import GPTDataset
 
-    from spanloom.megatron.dataset import SpanGPTDataset
+    from spanloom.training.megatron_dataset import SpanGPTDataset
 
     kind = GPTDataset if stock else SpanGPTDataset
     idle = _peak()
@@ -142,13 +142,13 @@ def build_index(root: Path, *, stock: bool) -> dict[str, float]:
 
 
 def _options(cache: Path, sequence_length: int) -> Any:
-    from megatron_options import config
+    from support.megatron_options import config
 
     return config(cache / "index", sequence_length)
 
 
 def _open(kind: Any, root: Path, cache: Path, sequence_length: int) -> Any:
-    from megatron_options import open_dataset
+    from support.megatron_options import open_dataset
 
     return open_dataset(root / "train/shard_00_tokens", _options(cache, sequence_length), kind=kind)
 

@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.harmony.config import ARRAY_DTYPES
-from spanloom.harmony.rendered import IDS_JSON, RENDERED_JSON, read_ids, read_rendered, read_sidecar
+from spanloom.families.harmony.config import ARRAY_DTYPES
+from spanloom.families.harmony.rendered_parts import IDS_JSON, RENDERED_JSON, read_ids, read_rendered, read_sidecar
+from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.megatron import indexed
-from spanloom.steps.write_indexed import write_indexed
 from spanloom.storage import sha256_file
 from spanloom.supervision import shift_to_labels
 

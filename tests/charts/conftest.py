@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from helm_chart import helm_binary
+from support.helm_chart import helm_binary
 
 
 @pytest.fixture(scope="session", autouse=True)

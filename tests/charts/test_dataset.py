@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set
+from support.helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set
 
 TRAIN_SETS = [name for name in VALUE_SETS if name.startswith("train-")]
 FETCH_SETS = [name for name in VALUE_SETS if name.startswith("fetch-")]
@@ -37,7 +37,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
     documents = render_set(name)
     (job,) = of_kind(documents, "TrainJob")
     trainer = job["spec"]["trainer"]
-    assert trainer["command"][-2:] == ["-m", "spanloom.megatron.training"]
+    assert trainer["command"][-2:] == ["-m", "spanloom.training.reference"]
     flags = dict(flag.split("=", 1) for flag in trainer["args"] if "=" in flag)
     (pod,) = pods(documents)
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
@@ -49,7 +49,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
 @pytest.mark.parametrize("name", TRAIN_SETS)
 def test_the_training_entry_takes_the_flags_of_the_train_job(name: str) -> None:
     (job,) = of_kind(render_set(name), "TrainJob")
-    parse = "import sys; from spanloom.megatron.training import parse; print(parse(sys.argv[1:]).root)"
+    parse = "import sys; from spanloom.training.reference import parse; print(parse(sys.argv[1:]).root)"
     command = [sys.executable, "-W", "ignore", "-c", parse, *job["spec"]["trainer"]["args"]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
-from helm_chart import CHART, KUBERNETES_VERSIONS, VALUE_SETS, helm, of_kind, pods, render, render_set
+from support.helm_chart import CHART, KUBERNETES_VERSIONS, VALUE_SETS, helm, of_kind, pods, render, render_set
 
 KINDS = {
     "default-values.yaml": ["PersistentVolumeClaim", "ServiceAccount"],

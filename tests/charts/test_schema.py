@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
-from helm_chart import CHART, VALUE_SETS, template
+from support.helm_chart import CHART, VALUE_SETS, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 DIGEST = "sha256:" + "c" * 64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from helm_chart import VALUE_SETS, of_kind, pods, render_set
+from support.helm_chart import VALUE_SETS, of_kind, pods, render_set
 
 STARTING_SETS = [name for name in VALUE_SETS if name != "default-values.yaml"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import sources
 from conftest import REPOSITORY
+from support import sources
 
 BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
 STEPS = re.findall(r'"([a-z-]+)"', BAKE.split("step = [")[1].split("]")[0])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from containers.conftest import BASE, NARROW, STEPS, checkout_sha, docker, image
-from spanloom.o200k.asset import ASSET_SHA256
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 Images = dict[str, dict[str, Any]]
 ALL = [*STEPS, "train"]
@@ -69,7 +69,7 @@ def test_megatron_reads_in_the_images_that_need_it(images: Images) -> None:
 
 
 def test_training_starts_in_its_image(images: Images) -> None:
-    assert "--index-cache" in inside("train", "python", "-m", "spanloom.megatron.training", "--help")
+    assert "--index-cache" in inside("train", "python", "-m", "spanloom.training.reference", "--help")
     assert inside("train", "python", "-c", "import tensorboard; print(tensorboard.__name__)") == "tensorboard"
 
 

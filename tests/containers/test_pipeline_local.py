@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-import sources
 from conftest import REPOSITORY, Cli
 from containers.conftest import checkout_sha
+from support import sources
 
 pytestmark = pytest.mark.containers
 

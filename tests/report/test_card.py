@@ -11,7 +11,7 @@ import datasets
 import pytest
 from huggingface_hub import DatasetCard
 
-from spanloom import manifest
+from spanloom.dataset import manifest
 from spanloom.report.card import dataset_card, is_unchanged_card, size_category
 from spanloom.report.views import remove_views, write_card
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import synthetic
+from support import synthetic
 
 MEBIBYTE = 1 << 20
 FEW, MANY = 20_000, 1_000_000

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
-from spanloom import manifest
+from spanloom.dataset import manifest
+from spanloom.dataset.statistics import collect
 from spanloom.report.stats import stats_lines
-from spanloom.statistics import collect
 
 SPANS = ("context", "analysis", "final")
 Document = dict[str, Any]

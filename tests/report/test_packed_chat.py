@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from chat_datasets import packed, transcript, write_transcripts
 from conftest import Cli
-from spanloom.chat.vocabulary import JsonVocabulary
-from spanloom.manifest import read
+from spanloom.dataset.manifest import read
+from spanloom.families.chat.vocabulary import JsonVocabulary
+from support.chat_datasets import packed, transcript, write_transcripts
 
 X, PAD = "<|EOS|>", "<|PAD|>"
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-import sources
 from conftest import Cli
-from spanloom import manifest
+from spanloom.dataset import manifest
+from spanloom.dataset.facts import dataset_facts
+from spanloom.dataset.validate import validate_alignment
 from spanloom.findings import Report
-from spanloom.report.facts import dataset_facts
 from spanloom.report.report_page import report_page
-from spanloom.steps.validate_alignment import validate_alignment
+from support import sources
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_without_its_card_a_dataset_is_not_promoted(pending: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("spanloom.steps.validate_alignment.write_card", full)
+    monkeypatch.setattr("spanloom.dataset.validate.write_card", full)
     with pytest.raises(OSError, match="no space"):
         validate_alignment(root=pending)
     assert not (pending / manifest.MANIFEST_NAME).exists()

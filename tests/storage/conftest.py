@@ -1,134 +1,23 @@
-"""Real stores on this machine: Google's API by an emulator and by a server of ours, S3 by moto's server."""
+"""Fixtures of this folder: object stores that this machine serves."""
 
-import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from support.object_stores import (
+    _fresh_clients,
+    cloud_storage,
+    emulator_address,
+    enter,
+    gs_place,
+    ordinary_place,
+    place,
+    s3_address,
+)
 
-import boto3
-import pytest
-from gcp_storage_emulator.server import create_server
-from moto.server import ThreadedMotoServer
-
-from spanloom.storage import transfer
-from spanloom.storage.uri import Uri, parse_uri
-from stores.gcs import CloudStorage
-
-BUCKET = "spanloom-tests"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """A fresh URI in a bucket, and the environment in which a process finds the store behind it."""
-
-    uri: Uri
-    address: str
-    environment: dict[str, str]
-
-    def through(self, address: str) -> dict[str, str]:
-        """The environment in which the store is reached at another address: that of a proxy."""
-        return {key: address if value == self.address else value for key, value in self.environment.items()}
-
-
-@pytest.fixture(scope="session")
-def s3_address() -> Iterator[str]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def emulator_address() -> Iterator[str]:
-    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
-    server.start()
-    yield f"http://127.0.0.1:{server._api._httpd.socket.getsockname()[1]}"
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def cloud_storage() -> Iterator[CloudStorage]:
-    """Our own Cloud Storage, which honours preconditions."""
-    server = CloudStorage()
-    server.objects[BUCKET] = {}
-    yield server
-    server.close()
-
-
-@pytest.fixture(autouse=True)
-def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients are made once in a process; each test has its own address. And no test waits for minutes."""
-    transfer._open.cache_clear()
-    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "20")
-
-
-@pytest.fixture
-def enter(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
-    """Puts this process into the environment of a place."""
-
-    def set_all(environment: dict[str, str]) -> None:
-        transfer._open.cache_clear()
-        for key, value in environment.items():
-            monkeypatch.setenv(key, value)
-
-    return set_all
-
-
-@pytest.fixture(params=["gs", "s3"])
-def place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Callable[[dict[str, str]], None]
-) -> Place:
-    """A fresh URI in our Cloud Storage, then in moto's S3; this process is in its environment."""
-    name = tmp_path_factory.mktemp("key").name
-    found = google(request.getfixturevalue("cloud_storage").address, name) if request.param == "gs" else None
-    found = found or amazon(request.getfixturevalue("s3_address"), name)
-    enter(found.environment)
-    return found
-
-
-@pytest.fixture
-def gs_place(
-    cloud_storage: CloudStorage, tmp_path_factory: pytest.TempPathFactory, enter: Callable[[dict[str, str]], None]
-) -> Place:
-    """A fresh URI in our Cloud Storage."""
-    found = google(cloud_storage.address, tmp_path_factory.mktemp("key").name)
-    enter(found.environment)
-    return found
-
-
-@pytest.fixture(params=["emulator", "s3"])
-def ordinary_place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Callable[[dict[str, str]], None]
-) -> Place:
-    """A fresh URI in servers that others wrote: Google's emulator, moto."""
-    name = tmp_path_factory.mktemp("key").name
-    if request.param == "emulator":
-        found = google(request.getfixturevalue("emulator_address"), name)
-    else:
-        found = amazon(request.getfixturevalue("s3_address"), name)
-    enter(found.environment)
-    return found
-
-
-def google(address: str, name: str) -> Place:
-    return Place(
-        uri=parse_uri(f"gs://{BUCKET}/{name}"), address=address, environment={"STORAGE_EMULATOR_HOST": address}
-    )
-
-
-def amazon(address: str, name: str) -> Place:
-    environment = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    boto3.client(
-        "s3",
-        endpoint_url=address,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    ).create_bucket(Bucket=BUCKET)
-    return Place(uri=parse_uri(f"s3://{BUCKET}/{name}"), address=address, environment=environment)
+__all__ = [
+    "_fresh_clients",
+    "cloud_storage",
+    "emulator_address",
+    "enter",
+    "gs_place",
+    "ordinary_place",
+    "place",
+    "s3_address",
+]

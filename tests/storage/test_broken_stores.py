@@ -10,9 +10,9 @@ import pytest
 from spanloom.errors import StorageError
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import find, stage_file, stage_folder
-from storage.conftest import Place
-from stores.gcs import CloudStorage
-from stores.proxy import Fault, Proxy, Request, every
+from support.object_stores import Place
+from support.stores.gcs import CloudStorage
+from support.stores.proxy import Fault, Proxy, Request, every
 
 Enter = Callable[[dict[str, str]], None]
 BIG = 40 << 20

@@ -16,8 +16,8 @@ from spanloom.storage.publishing import Upload, publish_file, publish_files, pub
 from spanloom.storage.staging import find, list_objects, stage_file, stage_folder
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
-from storage.conftest import BUCKET, Place, amazon
-from stores.gcs import CloudStorage, Stored
+from support.object_stores import BUCKET, Place, amazon
+from support.stores.gcs import CloudStorage, Stored
 
 BIG = 40 << 20
 """More than one piece of a resumable upload (16 MiB) and of a multipart one (32 MiB)."""

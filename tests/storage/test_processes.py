@@ -14,10 +14,10 @@ import pytest
 from conftest import Cli
 from spanloom.storage.staging import list_objects, read_object, stage_folder
 from spanloom.storage.uri import Uri
-from storage.conftest import BUCKET, Place
-from storage.datasets import Built, build, publish
-from stores.gcs import CloudStorage
-from stores.proxy import Fault, Proxy, Request, every
+from support.object_stores import BUCKET, Place
+from support.remote_datasets import Built, build, publish
+from support.stores.gcs import CloudStorage
+from support.stores.proxy import Fault, Proxy, Request, every
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,143 @@
+"""The export, loaded by the libraries it is made for and compared with the files it was made from."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Cli
+from spanloom.dataset import manifest
+from spanloom.dataset.export import export_parquet
+from spanloom.errors import ArtifactError, ConflictError
+
+COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
+
+
+def on_disk(root: Path, split: str) -> Iterator[dict[str, object]]:
+    """The documents of a split, token-aligned by a plain loop, in the order of shards and sequences."""
+    for tokens_file in sorted((root / split).glob("shard_*_tokens.bin")):
+        name = tokens_file.name.removesuffix("_tokens.bin")
+        index = tokens_file.with_suffix(".idx").read_bytes()
+        lengths = np.frombuffer(index, dtype="<i4", count=int.from_bytes(index[18:26], "little"), offset=34)
+        tokens = np.fromfile(tokens_file, dtype="<i4").tolist()
+        mask = np.fromfile(tokens_file.with_name(f"{name}_lossmask.bin"), dtype=np.uint8).tolist()
+        span = np.fromfile(tokens_file.with_name(f"{name}_span.bin"), dtype=np.uint8).tolist()
+        ids = pq.read_table(tokens_file.with_name(f"{name}_rows.parquet"))["synth_id"].to_pylist()
+        begin = 0
+        for length, synth_id in zip(lengths.tolist(), ids, strict=True):
+            document = tokens[begin : begin + length]
+            learned = [0, *mask[begin : begin + length - 1]]
+            yield {
+                "input_ids": document,
+                "labels": [token if on else -100 for token, on in zip(document, learned, strict=True)],
+                "loss_mask": learned,
+                "assistant_masks": learned,
+                "span_id": [0, *span[begin : begin + length - 1]],
+                "synth_id": synth_id,
+            }
+            begin += length
+
+
+@pytest.fixture(scope="module")
+def exported(demo: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
+    out = tmp_path_factory.mktemp("export") / "out"
+    done = cli("export", demo, "--to", "parquet", "--out", out, "--tokens-per-file", 3000, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((out / "export.json").read_bytes())
+    return out
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_loads_what_lies_on_disk(demo: Path, exported: Path, tmp_path: Path, streaming: bool) -> None:
+    loaded = datasets.load_dataset(str(exported), streaming=streaming, cache_dir=str(tmp_path))
+    assert set(loaded) == {"train", "validation"}
+    for ours, theirs in (("train", "train"), ("valid", "validation")):
+        assert loaded[theirs].column_names == COLUMNS
+        assert list(loaded[theirs]) == list(on_disk(demo, ours))
+
+
+def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, exported: Path, tmp_path: Path) -> None:
+    said = json.loads((exported / "export.json").read_bytes())
+    splits = manifest.read(demo)["content"]["totals"]["splits"]
+    assert said["splits"] == {name: {key: one[key] for key in ("sequences", "tokens")} for name, one in splits.items()}
+    assert [file["path"] for file in said["files"]] == sorted(
+        path.relative_to(exported).as_posix() for path in exported.rglob("*.parquet")
+    )
+    sizes = [file["tokens"] for file in said["files"] if file["path"].startswith("train/shard_01-")]
+    assert len(sizes) > 1
+    assert all(3000 <= size < 3000 + 3000 + 393 for size in sizes[:-1]), "one batch more than asked, at most"
+    for file in said["files"]:
+        table = pq.read_table(exported / file["path"])
+        assert (table.num_rows, len(table["input_ids"].combine_chunks().values)) == (file["documents"], file["tokens"])
+        assert (exported / file["path"]).stat().st_size == file["bytes"]
+    again = export_parquet(demo, manifest.read(demo)["content"], tmp_path / "again", tokens_per_file=3000)
+    assert again == said, "the same bytes"
+
+
+def test_trl_trains_on_it_as_it_is(exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tiny model of random weights learns from the labels; what its batches hold are our labels, not all tokens."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import torch
+    from tokenizers.models import WordLevel
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import SFTConfig, SFTTrainer
+
+    from tokenizers import Tokenizer
+
+    dataset = datasets.load_dataset(str(exported), split="validation", cache_dir=str(tmp_path / "cache"))
+    dataset = dataset.filter(lambda row: len(row["input_ids"]) < 512)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=201_088, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=1024,
+        )
+    )  # fmt: skip
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>")),
+        pad_token="<pad>",
+        eos_token="<eos>",
+    )
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(tmp_path / "out"), max_steps=2, per_device_train_batch_size=2, max_length=None,
+            report_to=[], use_cpu=True, save_strategy="no", logging_steps=1, bf16=False, disable_tqdm=True,
+        ),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )  # fmt: skip
+    batch = next(iter(trainer.get_train_dataloader()))
+    wanted = {tuple(row["input_ids"]): row["labels"] for row in dataset}
+    for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        match = next(key for key in wanted if tuple(ids[: len(key)]) == key)
+        assert labels[: len(match)] == wanted[match]
+        assert set(labels[len(match) :]) <= {-100}
+    before = model.model.embed_tokens.weight.detach().clone()
+    result = trainer.train()
+    assert result.global_step == 2
+    assert np.isfinite(result.training_loss)
+    assert not torch.equal(before, model.model.embed_tokens.weight)
+
+
+def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_path: Path) -> None:
+    content = manifest.read(demo)["content"]
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ConflictError, match="something stands where the export goes"):
+        export_parquet(demo, content, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    with pytest.raises(ConflictError, match="the export would lie in the dataset"):
+        export_parquet(demo, content, demo / "parquet")
+
+
+def test_an_export_that_fails_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(demo, tmp_path / "root"))
+    (root / "valid/shard_02_span.bin").write_bytes(b"")
+    out = tmp_path / "new" / "out"
+    with pytest.raises(ArtifactError, match="the file ends before sequence"):
+        export_parquet(root, manifest.read(root)["content"], out, tokens_per_file=3000)
+    assert not out.exists()

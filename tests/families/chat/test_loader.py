@@ -1,0 +1,569 @@
+"""What torch gets: the packer's blocks, field by field, whatever ranks, workers, shuffling and interruptions do."""
+
+import json
+import math
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from spanloom.errors import ChatError, DatasetError
+from spanloom.families.chat.loader import (
+    BlockDataset,
+    PackedChatDataset,
+    PackedChatLoader,
+    Sample,
+    TranscriptFiles,
+    collate,
+    shuffled,
+)
+from spanloom.families.chat.markers import Markers
+from spanloom.families.chat.packing import pack
+from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
+from support.chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
+from support.packed_datasets import write_packed
+from support.token_datasets import random_shards, write_dataset
+
+RECORDS = token_records(1200)
+B = 24
+FORK = {"multiprocessing_context": "fork"}
+"""Token lists are packed by numpy alone, so that these tests need not wait for spawned workers to import torch."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    return load_tokenizer(write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "letters.json"))
+
+
+def dataset(records: Any = RECORDS, **changes: Any) -> PackedChatDataset:
+    return PackedChatDataset(records, **{"block_size": B, "post_training": True, "markers": MARKERS, **changes})
+
+
+def rows(samples: Any, key: str = "input_ids") -> list[list[int]]:
+    return [sample[key].tolist() for sample in samples]
+
+
+def packed(records: list[list[int]], **changes: Any) -> list[list[int]]:
+    """The blocks of these records as one stream."""
+    options = {"block_size": B, "markers": MARKERS, **changes}
+    blocks: list[list[int]] = pack([token for record in records for token in record], **options)[0].input_ids.tolist()
+    return blocks
+
+
+def same(left: list[Sample], right: list[Sample]) -> bool:
+    return len(left) == len(right) and all(
+        one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+        for one, other in zip(left, right, strict=True)
+    )
+
+
+class TestFields:
+    def test_the_mask_marks_only_assistant_spans_markers_included(self) -> None:
+        record = [S, 90, E, U, 91, E, A, 92, 93, E, X]
+        (sample,) = dataset([record], block_size=11, position_ids=True, cu_seqlens=True)
+        assert {key: value.tolist() for key, value in sample.items()} == {
+            "input_ids": record,
+            "loss_mask": [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0],
+            "targets": [-100, -100, -100, -100, -100, A, 92, 93, E, -100],
+            "attention_mask": [1] * 11,
+            "position_ids": list(range(11)),
+            "cu_seqlens": [0, 11],
+        }
+        assert {key: value.dtype for key, value in sample.items()} == {
+            key: torch.int32 if key == "cu_seqlens" else torch.int64 for key in sample
+        }
+
+    def test_what_is_masked_are_assistant_spans_that_answer_a_user_and_are_whole(self) -> None:
+        """Walked token by token over many blocks: outside of such a span nothing counts, inside all does."""
+        seen = 0
+        for sample in dataset():
+            ids, mask = sample["input_ids"].tolist(), sample["loss_mask"].tolist()
+            expected, at = [0] * B, 0
+            while at < B:
+                end = next((here for here in range(at + 1, B) if ids[here] in (X, S, U, A, E)), None)
+                if ids[at] == A and end is not None and ids[end] == E and U in ids[:at]:
+                    # The records are well-formed: a user before an assistant in the block is the one it answers,
+                    # unless the conversation changed in between.
+                    last = max(here for here in range(at) if ids[here] in (X, U))
+                    if ids[last] == U:
+                        expected[at : end + 1] = [1] * (end + 1 - at)
+                at += 1
+            assert mask == expected, ids
+            seen += sum(mask)
+        assert seen > 1000
+
+    def test_all_given_cases(self, packing_cases: list[dict[str, Any]]) -> None:
+        seen = 0
+        for case in packing_cases:
+            wanted, words = case["intended"], case["words"]
+            names = {"eos": "X", "system": "S", "user": "U", "assistant": "A", "end": "E"}
+            ids = {name: words.get(name, words.get(short)) for name, short in names.items()}
+            markers = Markers(**ids) if None not in ids.values() else MARKERS
+            options = {"block_size": case["block_size"], "markers": markers}
+            if "error" in wanted:
+                with pytest.raises(ValueError):
+                    dataset(case["documents"], **options)
+                continue
+            samples = list(dataset(case["documents"], **options))
+            assert rows(samples) == wanted["input_ids"], case["case"]
+            assert rows(samples, "loss_mask") == wanted["loss_mask"], case["case"]
+            assert rows(samples, "targets") == wanted["targets"], case["case"]
+            assert rows(samples, "attention_mask") == [[1] * case["block_size"]] * len(samples)
+            strict = rows(dataset(case["documents"], strict_user=True, **options), "loss_mask")
+            assert strict == wanted.get("loss_mask_strict", wanted["loss_mask"]), case["case"]
+            seen += len(samples)
+        assert seen > 100
+
+    def test_positions_begin_anew_behind_eos(self) -> None:
+        record = [[20, X], [21, 22, X], [X], [23, 24, 25]]
+        (sample,) = dataset(record, block_size=9, position_ids=True, cu_seqlens=True, post_training=False)
+        assert sample["input_ids"].tolist() == [20, X, 21, 22, X, X, 23, 24, 25]
+        assert sample["position_ids"].tolist() == [0, 1, 0, 1, 2, 0, 0, 1, 2]
+        assert sample["cu_seqlens"].tolist() == [0, 2, 5, 6, 9]
+
+    def test_a_block_that_ends_in_eos_has_no_empty_conversation_behind_it(self) -> None:
+        (sample,) = dataset([[20, X, 21, X]], block_size=4, cu_seqlens=True, post_training=False)
+        assert sample["cu_seqlens"].tolist() == [0, 2, 4]
+
+    def test_a_batch_lays_the_conversations_of_its_blocks_end_to_end(self) -> None:
+        samples = list(dataset([[20, X, 21, X], [22, 23, 24, X]], block_size=4, cu_seqlens=True, post_training=False))
+        batch = collate(samples)
+        assert batch["input_ids"].tolist() == [[20, X, 21, X], [22, 23, 24, X]]
+        assert batch["targets"].shape == (2, 3)
+        assert batch["cu_seqlens"].tolist() == [0, 2, 4, 8]
+        assert batch["cu_seqlens"].dtype == torch.int32
+
+    def test_without_post_training_every_token_counts_and_nothing_is_injected(self) -> None:
+        stream = [token for record in RECORDS for token in record]
+        samples = list(dataset(post_training=False))
+        whole = len(stream) // B
+        assert [token for row in rows(samples) for token in row] == stream[: whole * B]
+        assert all(sample["loss_mask"].all() for sample in samples)
+        assert all(torch.equal(sample["targets"], sample["input_ids"][1:]) for sample in samples)
+
+    def test_ids_that_only_torch_can_hold_come_through(self) -> None:
+        wide = Markers(eos=2**40, system=1, user=2, assistant=3, end=4)
+        record = [2, 2**62, 4, 3, 2**63 - 1, 4, 2**40]
+        (sample,) = dataset([record], block_size=7, markers=wide)
+        assert sample["input_ids"].tolist() == record
+        assert sample["targets"].tolist() == [-100, -100, 3, 2**63 - 1, 4, -100]
+
+    def test_text_gives_what_its_tokens_give(self, tokenizer: ChatTokenizer) -> None:
+        texts = dataset(text_records(1200), tokenizer=tokenizer, markers=None)
+        assert same(list(texts), list(dataset()))
+
+
+class TestShards:
+    @pytest.mark.parametrize(("ranks", "workers"), [(1, 1), (2, 1), (1, 3), (3, 2)])
+    @pytest.mark.parametrize("shuffle", [0, 100])
+    def test_record_i_reaches_shard_i_mod_t_and_is_packed_there_alone(
+        self, ranks: int, workers: int, shuffle: int
+    ) -> None:
+        order = list(shuffled(RECORDS, held=shuffle, seed=7, epoch=0)) if shuffle else RECORDS
+        total = ranks * workers
+        expected = [packed(order[shard::total]) for shard in range(total)]
+        got: list[list[list[int]]] = []
+        for rank in range(ranks):
+            counts = dataset(rank=rank, world_size=ranks, shuffle=shuffle, seed=7).count(workers)
+            assert [count.packing.blocks for count in counts] == [len(blocks) for blocks in expected[rank * workers :]][
+                :workers
+            ]
+            for worker in range(workers):
+                part = dataset(rank=rank, world_size=ranks, shuffle=shuffle, seed=7)
+                got.append([row for each in part._packed(rank * workers + worker, total, None)
+                            for row in each.blocks.input_ids.tolist()])  # fmt: skip
+        assert got == expected
+
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+    @pytest.mark.parametrize("workers", [1, 2, 3])
+    def test_workers_take_turns_and_leave_nothing_out(self, workers: int) -> None:
+        shards = [packed(RECORDS[worker::workers]) for worker in range(workers)]
+        batches = list(PackedChatLoader(dataset(), batch_size=4, workers=workers, **FORK))
+        # Round-robin, batch by batch, each shard until it ends.
+        queues = [iter([shard[first : first + 4] for first in range(0, len(shard), 4)]) for shard in shards]
+        expected = []
+        while queues:
+            for queue in list(queues):
+                if (batch := next(queue, None)) is None:
+                    queues.remove(queue)
+                else:
+                    expected.append(batch)
+        assert [batch["input_ids"].tolist() for batch in batches] == expected
+
+    def test_spawned_workers_with_a_tokenizer_give_what_this_process_gives(
+        self, tokenizer: ChatTokenizer, tmp_path: Path
+    ) -> None:
+        texts = text_records(200)
+        pq.write_table(pa.table({"text": texts}), tmp_path / "transcripts.parquet")
+        given_ = PackedChatDataset(
+            tmp_path / "transcripts.parquet", tokenizer=tokenizer, block_size=B, post_training=True
+        )
+        batches = PackedChatLoader(given_, batch_size=4, workers=2)
+        got = sorted(row for batch in batches for row in batch["input_ids"].tolist())
+        tokens = token_records(200)
+        assert got == sorted(packed(tokens[0::2]) + packed(tokens[1::2]))
+        first = next(iter(batches))
+        assert first["input_ids"].tolist() == packed(tokens[0::2])[:4]
+
+    def test_more_shards_than_records(self) -> None:
+        few = RECORDS[:3]
+        parts = [list(dataset(few, rank=rank, world_size=5, block_size=4)) for rank in range(5)]
+        assert [rows(part) for part in parts] == [
+            *(packed([record], block_size=4) for record in few),
+            [],
+            [],
+        ]
+
+    def test_no_records(self) -> None:
+        assert list(dataset([])) == []
+        assert list(PackedChatLoader(dataset([]), batch_size=2)) == []
+
+    def test_gloo_ranks_partition_the_records(self, tmp_path: Path) -> None:
+        """Two processes with torch.distributed: each finds its rank there, and reads its records only."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        runs = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    Path(__file__).parents[2] / "support/loader_rank.py",
+                    str(rank),
+                    "2",
+                    str(port),
+                    str(tmp_path),
+                ]
+            )
+            for rank in range(2)
+        ]
+        assert [run.wait(timeout=120) for run in runs] == [0, 0]
+        got = [json.loads((tmp_path / f"rank_{rank}.json").read_text()) for rank in range(2)]
+        for rank in range(2):
+            assert got[rank]["alone"] == packed(RECORDS[rank::2])
+            shards = [packed(RECORDS[rank * 2 + worker :: 4]) for worker in range(2)]
+            assert sorted(got[rank]["with_workers"]) == sorted(shards[0] + shards[1])
+
+    def test_a_rank_that_is_not_known_yet_is_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "4")
+        with pytest.raises(DatasetError, match="not initialised yet"):
+            dataset()
+        assert dataset(rank=3, world_size=4).rank == 3
+        with pytest.raises(ChatError, match="no rank 4 of 4"):
+            dataset(rank=4, world_size=4)
+        with pytest.raises(ChatError, match="go together"):
+            dataset(rank=0)
+
+
+class TestShuffle:
+    @given(st.integers(0, 60), st.integers(1, 70), st.integers(), st.integers(0, 5))
+    def test_every_record_once_and_none_far_ahead_of_its_place(
+        self, number: int, held: int, seed: int, epoch: int
+    ) -> None:
+        drawn = list(shuffled(range(number), held=held, seed=seed, epoch=epoch))
+        assert sorted(drawn) == list(range(number))
+        # Value v has been read only when v − held others were given out.
+        assert all(value - place <= held for place, value in enumerate(drawn))
+
+    def test_the_order_is_that_of_seed_and_epoch(self) -> None:
+        def order(**changes: int) -> list[int]:
+            return list(shuffled(range(500), **{"held": 100, "seed": 1, "epoch": 0, **changes}))
+
+        assert order() == order()
+        assert len({tuple(order(seed=seed, epoch=epoch)) for seed in (1, 2, 3) for epoch in (0, 1, 2)}) == 9
+
+    def test_all_places_are_equally_likely(self) -> None:
+        """Over many seeds each value of four is first in about a quarter: five deviations of a binomial."""
+        first = np.bincount([next(shuffled(range(4), held=4, seed=seed, epoch=0)) for seed in range(4000)], minlength=4)
+        assert np.abs(first - 1000).max() < 5 * math.sqrt(4000 * 0.25 * 0.75)
+
+    def test_no_more_is_read_than_is_held(self) -> None:
+        read: list[int] = []
+
+        def values() -> Iterator[int]:
+            for value in range(1000):
+                read.append(value)
+                yield value
+
+        drawn = shuffled(values(), held=50, seed=0, epoch=0)
+        for given_ in range(1, 500):
+            next(drawn)
+            assert len(read) <= given_ + 50
+
+    def test_neither_pythons_nor_numpys_nor_torchs_generator_is_touched(self) -> None:
+        import random
+
+        states = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        assert len(list(PackedChatLoader(dataset(shuffle=100), batch_size=4))) > 100
+        assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+
+    def test_another_epoch_is_another_order_of_the_same_records(self) -> None:
+        both = dataset(shuffle=100, keep_lossless=True)
+        first = rows(both)
+        assert rows(both) == first, "a pass again is the same"
+        both.set_epoch(1)
+        order = list(shuffled(RECORDS, held=100, seed=0, epoch=1))
+        assert rows(both) == packed(order) != first
+
+
+def interrupted(make: Callable[[], Any], after: int) -> tuple[list[Sample], list[Sample]]:
+    """What is given before and after an interruption: a new object gets the state through JSON."""
+    begun = make()
+    head = list(islice(iter(begun), after))
+    state = json.loads(json.dumps(begun.state_dict()))
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert json.loads(json.dumps(resumed.state_dict())) == state, "as long as nothing was read, it is the same place"
+    return head, list(resumed)
+
+
+class TestResume:
+    @given(
+        st.integers(0, 400),
+        st.integers(0, 200),
+        st.booleans(),
+        st.sampled_from([None, 14]),
+        st.integers(1, 3),
+    )
+    @settings(max_examples=25, deadline=None)
+    def test_after_any_sample_the_rest_is_that_of_an_unbroken_pass(
+        self, after: int, shuffle: int, post_training: bool, pad: int | None, ranks: int
+    ) -> None:
+        def make() -> PackedChatDataset:
+            return dataset(
+                token_records(600, seed=3),
+                shuffle=shuffle,
+                post_training=post_training,
+                pad_tail=pad,
+                rank=ranks - 1,
+                world_size=ranks,
+                position_ids=True,
+            )
+
+        head, tail = interrupted(make, after)
+        assert same(head + tail, list(make()))
+
+    @pytest.mark.filterwarnings("ignore:This DataLoader will create")
+    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), (2, 0), (3, 100)])
+    @pytest.mark.parametrize("drop_last", [False, True])
+    def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int, drop_last: bool) -> None:
+        options: dict[str, Any] = {"drop_last": drop_last, **(FORK if workers else {})}
+
+        def make() -> PackedChatLoader:
+            return PackedChatLoader(
+                dataset(RECORDS[:300], shuffle=shuffle, cu_seqlens=True), batch_size=4, workers=workers, **options
+            )
+
+        unbroken = list(make())
+        for after in (0, 1, 8, len(unbroken) - 2, len(unbroken)):
+            head, tail = interrupted(make, after)
+            assert same(head + tail, unbroken), after
+
+    def test_a_pass_that_was_left_is_begun_anew_and_so_is_the_one_behind_a_resumed_one(self) -> None:
+        loader = PackedChatLoader(dataset(), batch_size=4, workers=2, **FORK)
+        unbroken = list(loader)
+        next(iter(loader))
+        assert same(list(loader), unbroken)
+        batches = iter(loader)
+        next(batches)
+        state = loader.state_dict()
+        assert [place["shard"] for place in state["places"]] == [0], "of the pass under way alone"
+        loader.load_state_dict(state)
+        assert same(list(loader), unbroken[1:])
+        assert same(list(loader), unbroken)
+
+    def test_interrupted_twice(self) -> None:
+        def make() -> PackedChatLoader:
+            return PackedChatLoader(dataset(shuffle=50), batch_size=4)
+
+        unbroken = list(make())
+        first = make()
+        got = list(islice(iter(first), 5))
+        second = make()
+        second.load_state_dict(first.state_dict())
+        got += list(islice(iter(second), 5))
+        third = make()
+        third.load_state_dict(second.state_dict())
+        assert same(got + list(third), unbroken)
+
+    def test_a_loader_that_was_resumed_and_not_read_gives_the_place_it_was_given(self) -> None:
+        def make() -> PackedChatLoader:
+            return PackedChatLoader(dataset(), batch_size=4)
+
+        first, second, third = make(), make(), make()
+        list(islice(iter(first), 9))
+        second.load_state_dict(first.state_dict())
+        third.load_state_dict(second.state_dict())
+        assert same(list(third), list(make())[9:])
+
+    def test_the_epoch_travels_with_the_place(self) -> None:
+        def make() -> PackedChatDataset:
+            return dataset(shuffle=100)
+
+        begun = make()
+        begun.set_epoch(3)
+        unbroken = list(begun)
+        head = list(islice(iter(begun), 10))
+        resumed = make()
+        resumed.load_state_dict(begun.state_dict())
+        assert resumed.epoch == 3
+        assert same(head + list(resumed), unbroken)
+        resumed.load_state_dict(begun.state_dict())
+        resumed.set_epoch(4)
+        assert resumed.state_dict()["places"] == [], "another epoch is begun at its beginning"
+        loader = PackedChatLoader(begun, batch_size=4)
+        list(loader)
+        assert len(loader.state_dict()["places"]) == 1
+        begun.set_epoch(5)
+        assert loader.state_dict()["places"] == []
+
+    @pytest.mark.parametrize(
+        "changes", [{"block_size": 32}, {"post_training": False}, {"seed": 5}, {"shuffle": 7}, {"strict_user": True}]
+    )
+    def test_a_place_of_other_options_is_refused_by_name(self, changes: dict[str, Any]) -> None:
+        begun = dataset()
+        next(iter(begun))
+        (name,) = changes
+        with pytest.raises(DatasetError, match=f"{name} was"):
+            dataset(**changes).load_state_dict(begun.state_dict())
+
+    def test_a_place_of_another_number_of_shards_is_refused(self) -> None:
+        begun = PackedChatLoader(dataset(), batch_size=4, workers=2, **FORK)
+        next(iter(begun))
+        with pytest.raises(DatasetError, match="is of 2 shards"):
+            PackedChatLoader(dataset(), batch_size=4).load_state_dict(begun.state_dict())
+        alone = dataset()
+        alone.load_state_dict(begun.state_dict())
+        with pytest.raises(DatasetError, match="is of 2 shards"):
+            iter(alone)
+
+    def test_the_place_is_small(self) -> None:
+        begun = dataset(block_size=64)
+        samples = iter(begun)
+        sizes = []
+        for sample in samples:
+            sizes.append(len(json.dumps(begun.state_dict())))
+            assert sample["input_ids"].numel() == 64
+        assert max(sizes) < 2500, "two blocks and some counters, wherever in the pass"
+
+    def test_a_dataset_travels_to_a_worker_process_with_its_place(self, tokenizer: ChatTokenizer) -> None:
+        begun = dataset(text_records(300), tokenizer=tokenizer, markers=None)
+        unbroken = list(begun)
+        list(islice(iter(begun), 11))
+        resumed = dataset(text_records(300), tokenizer=tokenizer, markers=None)
+        resumed.load_state_dict(begun.state_dict())
+        assert same(list(pickle.loads(pickle.dumps(resumed))), unbroken[11:])
+
+
+class TestFinishedDataset:
+    @pytest.mark.parametrize("post_training", [True, False])
+    def test_its_blocks_are_the_samples_of_the_stream(self, tmp_path: Path, post_training: bool) -> None:
+        shards = [RECORDS[:200], RECORDS[200:300]]
+        write_packed(tmp_path / "root", shards, block_size=B, post_training=post_training)
+        keys = {"position_ids": True, "cu_seqlens": True}
+        blocks = BlockDataset(tmp_path / "root", **keys)
+        streamed = [sample for shard in shards for sample in dataset(shard, post_training=post_training, **keys)]
+        assert same([blocks[index] for index in range(len(blocks))], streamed)
+        assert same([blocks[-1]], streamed[-1:])
+        with pytest.raises(IndexError):
+            blocks[len(blocks)]
+
+    def test_loaders_shuffle_and_batch_it_in_worker_processes(self, tmp_path: Path) -> None:
+        (written,) = write_packed(tmp_path / "root", [RECORDS[:200]], block_size=B)
+        loader = DataLoader(
+            BlockDataset(tmp_path / "root", cu_seqlens=True),
+            batch_size=3,
+            shuffle=True,
+            num_workers=2,
+            collate_fn=collate,
+            **FORK,
+        )
+        read = [row for batch in loader for row in batch["input_ids"].tolist()]
+        assert sorted(read) == sorted(written.input_ids.tolist())
+        assert read != written.input_ids.tolist()
+
+    def test_a_dataset_of_documents_is_refused(self, tmp_path: Path) -> None:
+        root = write_dataset(tmp_path / "root", {"train": random_shards(0, [[5, 9]])})
+        with pytest.raises(DatasetError, match="not packed in blocks"):
+            BlockDataset(root)
+
+
+class TestBadInput:
+    def test_a_record_that_is_no_text_is_named_or_left_out_and_counted(self, tokenizer: ChatTokenizer) -> None:
+        texts = text_records(600)
+        holed: list[Any] = [*texts[:300], None, *texts[300:500], 7, "\ud800", *texts[500:]]
+        options: dict[str, Any] = {"tokenizer": tokenizer, "markers": None}
+        with pytest.raises(ChatError, match=r"(?s)is NoneType, not text.*record 300"):
+            list(dataset(holed, **options))
+        with pytest.raises(ChatError, match=r"(?s)is int, not text.*record 501"):
+            list(dataset([*holed[:300], "", *holed[301:]], **options))
+        with pytest.raises(ChatError, match=r"(?s)surrogate.*record 502"):
+            list(dataset([*holed[:300], "", *holed[301:501], "", *holed[502:]], **options))
+        skipping = dataset(holed, on_error="skip", **options)
+        assert same(list(skipping), list(dataset(texts, **options)))
+        (count,) = skipping.count()
+        assert (count.records, count.left_out) == (603, 3)
+
+    def test_records_are_named_by_their_number_among_all(self) -> None:
+        holed: list[Any] = [*RECORDS[:301], None]
+        with pytest.raises(ChatError, match=r"(?s)list of token ids.*record 301"):
+            list(dataset(holed, rank=1, world_size=4))
+        list(dataset(holed, rank=0, world_size=4))
+
+    @pytest.mark.parametrize(
+        ("record", "words"),
+        [([20, -1], "negative"), ([2**63], "int64"), ([1.5], "whole numbers"), ([[20]], "flat")],
+    )
+    def test_ids_that_are_none(self, record: Any, words: str) -> None:
+        with pytest.raises(ValueError, match=rf"(?s){words}.*record 2"):
+            list(dataset([[20], [21], record]))
+
+    def test_what_cannot_be_packed_with_is_refused_at_once(self) -> None:
+        with pytest.raises(ChatError, match="block_size"):
+            dataset(block_size=1)
+        with pytest.raises(ChatError, match="neither a tokenizer nor markers"):
+            dataset(markers=None)
+        for once in (iter(RECORDS), "records.parquet"):
+            with pytest.raises(ChatError, match="iterated again"):
+                dataset(once)
+        with pytest.raises(ChatError, match="on_error"):
+            dataset(on_error="ignore")
+        with pytest.raises(ChatError, match="outlive"):
+            PackedChatLoader(dataset(), batch_size=2, workers=1, persistent_workers=True)
+
+    def test_files_name_the_line_or_leave_it_out_under_its_number(
+        self, tokenizer: ChatTokenizer, tmp_path: Path
+    ) -> None:
+        texts = text_records(40)
+        lines = [json.dumps({"text": text}) for text in texts]
+        file = tmp_path / "transcripts.jsonl"
+        file.write_text("\n".join([*lines[:5], "{", *lines[5:9], json.dumps({"text": None}), *lines[9:], "]"]) + "\n")
+        options: dict[str, Any] = {"tokenizer": tokenizer, "markers": None}
+        with pytest.raises(ChatError, match=r"(?s)not JSON.*transcripts\.jsonl, line 6"):
+            list(dataset(file, **options))
+        assert list(TranscriptFiles(source=file, on_error="skip")) == [
+            *texts[:5],
+            None,
+            *texts[5:9],
+            None,
+            *texts[9:],
+            None,
+        ]
+        skipping = dataset(file, on_error="skip", rank=1, world_size=2, **options)
+        (count,) = skipping.count()
+        assert (count.records, count.left_out) == (21, 1)
+        file.write_text("\n".join([*lines[:4], json.dumps({"text": None})]) + "\n")
+        with pytest.raises(ChatError, match=r"(?s)null.*transcripts\.jsonl, line 5"):
+            list(dataset(file, **options))

@@ -1,0 +1,31 @@
+"""The family's own sample: always the same, and with something of all that the generator is there for."""
+
+import json
+from pathlib import Path
+
+from spanloom.families.chat.convert import GeneratorCounts, generate
+from spanloom.families.chat.sample import sample_conversations
+from spanloom.families.chat.source import read_conversations
+
+
+def test_the_sample_is_the_same_every_time_and_a_longer_one_begins_with_a_shorter() -> None:
+    assert list(sample_conversations(30)) == list(sample_conversations(90))[:30]
+
+
+def test_the_generator_finds_all_kinds_of_trouble_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in sample_conversations(80)))
+    counts = GeneratorCounts()
+    written = list(
+        generate(
+            read_conversations(file),
+            count_tokens=lambda texts: [len(text) for text in texts],
+            context_len=600,
+            counts=counts,
+        )
+    )
+    assert counts.read == 80
+    assert counts.written == len(written)
+    assert counts.skipped["control_string"] == 2  # type: ignore[index]
+    assert counts.shortened + counts.skipped.get("first_pair_too_long", 0) == 2  # type: ignore[call-overload]
+    assert counts.messages_passed_over > 0

@@ -1,0 +1,408 @@
+"""The example trainer: what is masked adds nothing, warm-up restarts with the data, a pass resumes and ends."""
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import log_softmax
+
+from spanloom.families.chat import training
+from spanloom.families.chat.loader import PackedChatDataset, collate
+from spanloom.families.chat.packing import pack
+from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
+from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
+
+B, BATCH, PEAK, SHARE = 32, 8, 0.01, 0.1
+OPTIONS: dict[str, Any] = {
+    "block-size": B,
+    "batch-size": BATCH,
+    "learning-rate": PEAK,
+    "warmup-pct": SHARE,
+    "shuffle": 50,
+    "layers": 1,
+    "hidden": 32,
+    "heads": 2,
+    "save-interval": 7,
+    "keep": 100,
+}
+NUMBER = 300
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Transcripts in `chats.jsonl`, others in `more.jsonl`, and their tokenizer."""
+    folder = tmp_path_factory.mktemp("data")
+    for name, seed in (("chats", 0), ("more", 1)):
+        lines = (json.dumps({"text": text}) + "\n" for text in text_records(NUMBER, seed=seed))
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    write_tokenizer(folder / "letters.json")
+    return folder
+
+
+def arguments(data: Path, output: Path, *flags: str, name: str = "chats", **changes: Any) -> list[str]:
+    options = {**OPTIONS, **{key.replace("_", "-"): value for key, value in changes.items()}}
+    places = [f"--input={data / name}.jsonl", f"--tokenizer={data / 'letters.json'}", f"--output={output}"]
+    return [*places, *(f"--{key}={value}" for key, value in options.items()), *flags]
+
+
+def run(data: Path, output: Path, *flags: str, **changes: Any) -> list[dict[str, Any]]:
+    assert training.main(arguments(data, output, *flags, **changes)) == 0
+    return log(output)
+
+
+def log(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("unbroken") / "output"
+    run(data, output, "--post-training")
+    return output
+
+
+def blocks_of(records: list[list[int]], **changes: Any) -> tuple[int, int]:
+    """How many blocks the records give as one stream, and how many of their targets carry loss."""
+    stream = [token for record in records for token in record]
+    blocks, _ = pack(stream, **{"block_size": B, "markers": MARKERS, **changes})
+    return len(blocks), int(blocks.loss_mask[:, 1:].sum())
+
+
+class TestLoss:
+    def batch(self) -> dict[str, torch.Tensor]:
+        options = {"block_size": B, "post_training": True, "markers": MARKERS}
+        samples = list(PackedChatDataset(token_records(40), **options))[:6]
+        return collate(samples)
+
+    def test_masked_tokens_give_minus_100(self) -> None:
+        record = [U, 20, E, A, 21, E, X]
+        (sample,) = PackedChatDataset([record], block_size=7, post_training=True, markers=MARKERS)
+        assert sample["targets"].tolist() == [-100, -100, A, 21, E, -100]
+        batch = self.batch()
+        masked = batch["loss_mask"][:, 1:] == 0
+        assert 0 < int(masked.sum()) < masked.numel()
+        assert (batch["targets"][masked] == -100).all()
+        assert torch.equal(batch["targets"][~masked], batch["input_ids"][:, 1:][~masked])
+
+    def gradient(self, loss: Any) -> dict[str, torch.Tensor]:
+        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
+        loss(model(self.batch()["input_ids"][:, :-1])).backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    def test_the_gradient_is_that_of_the_trained_positions_alone(self) -> None:
+        batch = self.batch()
+        trained = batch["loss_mask"][:, 1:] == 1
+
+        def by_hand(logits: torch.Tensor) -> torch.Tensor:
+            chosen = log_softmax(logits, -1)[trained]
+            return -chosen.gather(1, batch["input_ids"][:, 1:][trained][:, None]).sum()
+
+        ours = self.gradient(lambda logits: masked_loss(logits, batch["targets"])[0])
+        for name, expected in self.gradient(by_hand).items():
+            assert float(expected.abs().max()) > 0
+            torch.testing.assert_close(ours[name], expected, rtol=1e-5, atol=1e-6)
+        assert masked_loss(torch.zeros(*trained.shape, VOCAB_SIZE), batch["targets"])[1] == int(trained.sum())
+
+    def test_what_stands_at_masked_labels_changes_nothing(self) -> None:
+        """The labels where nothing counts are replaced by others before the mask is laid over them."""
+        batch = self.batch()
+        masked = batch["loss_mask"][:, 1:] == 0
+        labels = batch["input_ids"][:, 1:].clone()
+        others = torch.where(masked, (labels + 1) % VOCAB_SIZE, labels)
+        assert (others != labels).any()
+        gradients = [
+            self.gradient(lambda logits, labels=each: masked_loss(logits, labels.masked_fill(masked, -100))[0])
+            for each in (labels, others)
+        ]
+        assert all(torch.equal(gradients[0][name], gradients[1][name]) for name in gradients[0])
+
+    def test_the_gradient_at_masked_positions_logits_is_zero(self) -> None:
+        targets = torch.tensor([[-100, 3, -100, 7]])
+        logits = torch.randn(1, 4, VOCAB_SIZE, generator=torch.Generator().manual_seed(0), requires_grad=True)
+        masked_loss(logits, targets)[0].backward()
+        assert logits.grad is not None
+        assert (logits.grad[0].abs().sum(-1) > 0).tolist() == [False, True, False, True]
+
+    def test_without_any_target_the_loss_is_zero_and_so_is_its_gradient(self) -> None:
+        logits = torch.ones(1, 3, VOCAB_SIZE, requires_grad=True)
+        loss, count = masked_loss(logits, torch.full((1, 3), -100))
+        loss.backward()
+        assert (float(loss.detach()), count) == (0.0, 0)
+        assert logits.grad is not None
+        assert not logits.grad.any()
+
+    def test_attention_ends_at_eos_where_positions_are_given(self) -> None:
+        """Another conversation before an EOS changes what follows it only without the cut."""
+        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
+        one, other = torch.tensor([[20, 21, X, 22, 23]]), torch.tensor([[30, 31, X, 22, 23]])
+        positions = torch.tensor([[0, 1, 2, 0, 1]])
+        cut = model(one, positions)[:, 3:], model(other, positions)[:, 3:]
+        torch.testing.assert_close(*cut)
+        torch.testing.assert_close(cut[0], model(torch.tensor([[22, 23]])))
+        assert (model(one)[:, 3:] - model(other)[:, 3:]).abs().max() > 1e-4
+
+    def test_no_position_sees_what_comes_after_it(self) -> None:
+        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
+        one, other = torch.tensor([[20, 21, 22, 23]]), torch.tensor([[20, 21, 30, 31]])
+        torch.testing.assert_close(model(one)[:, :2], model(other)[:, :2])
+
+
+def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
+    """Plain gradient descent, so that the size of the gradient shows, and not its direction alone."""
+    batch = TestLoss().batch()
+    models = [TinyTransformer(vocab_size=VOCAB_SIZE, layers=1, hidden=32, heads=2, seed=5) for _ in "ab"]
+    with training.process_group():
+        descent = torch.optim.SGD(models[0].parameters(), lr=1.0)
+        figures = training.step(models[0], descent, batch, learning_rate=0.25, options=Options(output=Path(), clip=0.0))
+        ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path()))
+    trained = batch["loss_mask"][:, 1:] == 1
+    likelihood = log_softmax(models[1](batch["input_ids"][:, :-1]), -1)[trained]
+    loss = -likelihood.gather(1, batch["input_ids"][:, 1:][trained][:, None]).mean()
+    loss.backward()
+    assert figures is not None
+    assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
+    assert (figures["trained_tokens"], figures["blocks"]) == (int(trained.sum()), 6)
+    assert ended is None
+    for ours, expected in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(ours, expected - 0.25 * expected.grad, rtol=1e-5, atol=1e-7)
+
+
+class TestPass:
+    def test_it_ends_when_the_loader_ends_each_block_once(self, unbroken: Path) -> None:
+        records = log(unbroken)
+        blocks = sum(record["blocks"] for record in records)
+        # Shuffling changes a stream's blocks by a few; what is in it stays.
+        plain, _ = blocks_of(token_records(NUMBER))
+        assert abs(blocks - plain) < 0.05 * plain
+        assert [record["blocks"] for record in records] == [BATCH] * (blocks // BATCH) + [blocks % BATCH] * (
+            blocks % BATCH > 0
+        )
+        assert [record["step"] for record in records] == list(range(1, math.ceil(blocks / BATCH) + 1))
+
+    def test_with_the_switch_off_every_token_counts_and_nothing_is_injected(
+        self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        stream = sum(len(record) for record in token_records(NUMBER))
+        monkeypatch.delenv("POST_TRAINING", raising=False)
+        off = run(data, tmp_path / "off")
+        assert "POST_TRAINING is off" in capsys.readouterr().out
+        assert sum(record["blocks"] for record in off) == stream // B
+        assert all(record["trained_tokens"] == record["blocks"] * (B - 1) for record in off)
+        monkeypatch.setenv("POST_TRAINING", "1")
+        on = run(data, tmp_path / "on", shuffle=0)
+        assert "POST_TRAINING is on" in capsys.readouterr().out
+        blocks, trained = blocks_of(token_records(NUMBER))
+        assert sum(record["blocks"] for record in on) == blocks
+        assert sum(record["trained_tokens"] for record in on) == trained
+        flagged = run(data, tmp_path / "flag", "--no-post-training")
+        assert flagged == off, "the flag is stronger than the variable"
+
+    def test_the_loss_of_the_first_step_is_the_mean_over_its_trained_tokens(self, unbroken: Path) -> None:
+        """A model that knows nothing yet gives all tokens about the same likelihood."""
+        first = log(unbroken)[0]
+        assert first["loss"] == pytest.approx(math.log(VOCAB_SIZE), abs=0.1)
+
+    def test_only_what_carries_loss_is_learned(self, data: Path, tmp_path: Path) -> None:
+        """Answers are always "abcd", questions are never the same: in the end answers cost nothing, questions do."""
+        questions = np.random.default_rng(0).integers(0, 20, (2000, 6))
+        lines = [
+            f"<|USER|>{''.join(chr(ord('a') + letter) for letter in question)}<|END|><|ASSISTANT|>abcd<|END|>"
+            for question in questions
+        ]
+        (tmp_path / "same.txt").write_text("\n".join(lines) + "\n")
+        places = [f"--input={tmp_path / 'same.txt'}", f"--tokenizer={data / 'letters.json'}"]
+        losses = {}
+        for flag in ("--post-training", "--no-post-training"):
+            output = tmp_path / flag.strip("-")
+            flags = [f"--{key}={value}" for key, value in {**OPTIONS, "batch-size": 4}.items()]
+            assert training.main([*places, f"--output={output}", *flags, flag]) == 0
+            losses[flag] = log(output)[-1]["loss"]
+        assert losses["--post-training"] < 0.1
+        assert losses["--no-post-training"] > 0.8, "questions cannot be learned: 6 of 15 tokens cost ln 20"
+
+    def test_two_ranks_end_together_on_the_same_weights_though_one_has_fewer_blocks(
+        self, data: Path, tmp_path: Path
+    ) -> None:
+        shards = [blocks_of(token_records(NUMBER)[rank::2]) for rank in range(2)]
+        batch = next(size for size in range(2, 40) if len({math.ceil(n / size) for n, _ in shards}) == 2)
+        given = arguments(data, tmp_path / "output", "--post-training", shuffle=0, batch_size=batch, cut_at_eos="")
+        given = [flag if flag != "--cut-at-eos=" else "--cut-at-eos" for flag in given]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        command = [sys.executable, *launcher, "-m", "spanloom.families.chat.training", *given]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stderr
+        records = log(tmp_path / "output")
+        assert len(records) == max(math.ceil(blocks / batch) for blocks, _ in shards)
+        assert sum(record["blocks"] for record in records) == sum(blocks for blocks, _ in shards)
+        assert sum(record["trained_tokens"] for record in records) == sum(trained for _, trained in shards)
+        last = sorted((tmp_path / "output/checkpoints").iterdir())[-1]
+        states = [torch.load(last / f"rank_{rank:02d}.pt", weights_only=True) for rank in range(2)]
+        assert all(torch.equal(states[0]["model"][name], states[1]["model"][name]) for name in states[0]["model"])
+        assert states[0]["data"] != states[1]["data"]
+
+
+class TestWarmup:
+    def expected(self, steps: int, share: float = SHARE) -> list[float]:
+        """Linear up to the peak over ceil(share · steps) steps, then a cosine to a tenth."""
+        warmup = math.ceil(share * steps)
+        rise = [PEAK * (step + 1) / warmup for step in range(warmup)]
+        fall = [
+            PEAK * (0.1 + 0.9 * (1 + math.cos(math.pi * step / (steps - warmup))) / 2) for step in range(steps - warmup)
+        ]
+        return rise + fall
+
+    def rates(self, records: list[dict[str, Any]]) -> list[float]:
+        return [record["learning_rate"] for record in records]
+
+    def test_it_rises_over_its_share_of_the_pass_and_falls(self, unbroken: Path) -> None:
+        rates = self.rates(log(unbroken))
+        assert rates == pytest.approx(self.expected(len(rates)))
+        warmup = math.ceil(SHARE * len(rates))
+        assert all(one < other for one, other in pairwise(rates[:warmup]))
+        assert rates[warmup - 1] == PEAK
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"block_size": 48},
+            {"name": "more"},
+            {"flags": ("--no-post-training",)},
+            {"flags": ("--post-training", "--strict-user")},
+        ],
+        ids=["block size", "input", "switch", "strict"],
+    )
+    def test_other_data_restart_it_over_the_share_of_their_pass(
+        self, data: Path, unbroken: Path, tmp_path: Path, changed: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output = shutil.copytree(unbroken, tmp_path / "output")
+        before = log(output)
+        options = {"flags": ("--post-training",), **changed}
+        records = run(data, output, *options.pop("flags"), **options, warmup_pct=0.25)
+        assert "the data changed" in capsys.readouterr().out
+        assert records[: len(before)] == before
+        rates = self.rates(records[len(before) :])
+        assert len(rates) > 10
+        assert rates == pytest.approx(self.expected(len(rates), 0.25))
+        assert rates[0] < max(rates) == PEAK
+        fresh = run(data, tmp_path / "fresh", *changed.get("flags", ("--post-training",)), **options)
+        assert records[len(before)]["loss"] < fresh[0]["loss"], "it goes on from the weights"
+
+    def test_another_tokenizer_restarts_it(self, data: Path, unbroken: Path, tmp_path: Path) -> None:
+        output = shutil.copytree(unbroken, tmp_path / "output")
+        before = len(log(output))
+        for name in ("chats.jsonl", "letters.json"):
+            shutil.copy(data / name, tmp_path / name)
+        other = json.loads((tmp_path / "letters.json").read_text())
+        (tmp_path / "letters.json").write_text(json.dumps(other, indent=1))  # other bytes, the same ids
+        rates = self.rates(run(tmp_path, output, "--post-training")[before:])
+        assert rates == pytest.approx(self.expected(len(rates)))
+
+    def test_the_same_data_elsewhere_go_on_where_they_were(
+        self, data: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        output, moved = shutil.copytree(unbroken, tmp_path / "output"), shutil.copytree(data, tmp_path / "moved")
+        assert run(moved, output, "--post-training") == log(unbroken), "the pass was over, and stays so"
+        assert "goes on after step" in capsys.readouterr().out
+
+    def test_none_and_all_of_the_pass(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        few = {"batch_size": 32}
+        rates = self.rates(run(data, tmp_path / "none", "--post-training", warmup_pct=0, **few))
+        assert rates[0] == PEAK
+        rates = self.rates(run(data, tmp_path / "all", "--post-training", warmup_pct=1, **few))
+        assert rates == pytest.approx([PEAK * (step + 1) / len(rates) for step in range(len(rates))])
+        monkeypatch.setenv("WARMUP_PCT", "0.5")
+        without = [
+            flag for flag in arguments(data, tmp_path / "half", "--post-training", **few) if "warmup" not in flag
+        ]
+        assert training.main(without) == 0
+        rates = self.rates(log(tmp_path / "half"))
+        assert rates == pytest.approx(self.expected(len(rates), 0.5))
+
+
+class TestResume:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_it_goes_on_with_the_batches_and_losses_of_an_unbroken_run(
+        self, data: Path, unbroken: Path, tmp_path: Path, workers: int
+    ) -> None:
+        """As after a kill: one checkpoint of the middle is left, and a log that went further."""
+        whole = unbroken
+        if workers:
+            whole = tmp_path / "whole"
+            run(data, whole, "--post-training", workers=workers)
+        output = shutil.copytree(whole, tmp_path / "output")
+        for folder in (output / "checkpoints").iterdir():
+            if folder.name != "step_00000014":
+                shutil.rmtree(folder)
+        (output / "log.jsonl").write_bytes((output / "log.jsonl").read_bytes()[:-20])
+        assert run(data, output, "--post-training", workers=workers) == log(whole), "bit for bit, and no step twice"
+        last = sorted(path.name for path in (whole / "checkpoints").iterdir())[-1]
+        ends = [torch.load(each / "checkpoints" / last / "rank_00.pt", weights_only=True) for each in (output, whole)]
+        assert all(torch.equal(ends[0]["model"][name], ends[1]["model"][name]) for name in ends[0]["model"])
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"learning_rate": 0.5}, "learning_rate was 0.01, now 0.5"),
+            ({"batch_size": 4}, "batch_size was 8, now 4"),
+            ({"hidden": 16}, "hidden was 32, now 16"),
+            ({"shuffle": 3}, "shuffle was 50, now 3"),
+        ],
+    )
+    def test_a_run_that_would_not_go_on_as_it_began_is_refused(
+        self,
+        data: Path,
+        unbroken: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        changes: dict[str, Any],
+        words: str,
+    ) -> None:
+        output = shutil.copytree(unbroken, tmp_path / "output")
+        assert training.main(arguments(data, output, "--post-training", **changes)) == 1
+        assert words in capsys.readouterr().err
+        assert log(output) == log(unbroken), "nothing was touched"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("POST_TRAINING", "perhaps", "say 1 for loss on assistant spans alone"),
+        ("WARMUP_PCT", "5", "0.05 for 5 %"),
+        ("WARMUP_PCT", "-0.1", "share of the pass"),
+        ("WARMUP_PCT", "nan", "share of the pass"),
+    ],
+)
+def test_variables_that_say_nothing_are_refused(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    value: str,
+    words: str,
+) -> None:
+    monkeypatch.setenv(variable, value)
+    given = [flag for flag in arguments(data, tmp_path / "output") if "warmup" not in flag]
+    assert training.main(given) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "output").exists()
+
+
+def test_data_without_a_block_are_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert training.main(arguments(data, tmp_path / "output", block_size=100_000)) == 1
+    assert "give no block" in capsys.readouterr().err
+
+
+def test_options_of_the_library_are_those_of_the_flags() -> None:
+    flags = vars(training.parse(["--input=a", "--tokenizer=b", "--output=c"]))
+    defaults = Options(output=Path("c"))
+    for name, value in vars(defaults).items():
+        assert float(flags[name]) == value if name == "warmup_pct" else flags[name] == value, name

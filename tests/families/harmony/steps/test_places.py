@@ -1,0 +1,184 @@
+"""The steps over a bucket, as containers run them, give what `spanloom build` gives on one machine."""
+
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from spanloom.places import convert_synth, read_manifest, verify_tokenizer
+
+from conftest import Cli
+from spanloom.errors import StorageError
+from spanloom.families.harmony.convert import Conversion
+from spanloom.families.harmony.sample import write_sample
+from spanloom.storage.publishing import publish_file, publish_folder
+from spanloom.storage.staging import list_objects, read_object, stage_folder
+from support import sources
+from support.object_stores import Place
+from support.remote_datasets import Built, build
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Built:
+    return build(tmp_path_factory.mktemp("built"), cli, "--valid-fraction", 0.1)
+
+
+@pytest.mark.slow
+def test_the_steps_over_a_bucket_give_what_the_build_gives(
+    tmp_path: Path, asset: Path, ordinary_place: Place, built: Built, cli: Cli
+) -> None:
+    at = ordinary_place.uri
+    publish_folder(built.source, at / "source", last="manifest.json")
+    publish_file(asset, at / "tokenizer" / asset.name)
+    scratch = tmp_path / "scratch"
+
+    def run(*arguments: object) -> str:
+        done = cli(*arguments, SPANLOOM_SCRATCH=str(scratch), **ordinary_place.environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def for_each_shard(*steps: Iterable[object]) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda step: run("step", *step), steps))
+
+    def each(option: str, name: str) -> list[object]:
+        return [word for shard in range(4) for word in (option, at / name.format(shard))]
+
+    run("step", "verify-tokenizer", "--tokenizer", at / "tokenizer", "--asset", at / "verified" / asset.name)
+    for_each_shard(
+        *(
+            (
+                *("render-shard", "--shard", shard, "--source", at / "source", "--workers", 1),
+                *("--tokenizer", at / "verified" / asset.name),
+                *("--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
+            )
+            for shard in range(4)
+        )
+    )
+    run("step", "assemble-split", *each("--ids", "ids_{}"), "--split", at / "split", "--valid-fraction", 0.1)
+    writes = [
+        (
+            *("write-indexed", "--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
+            *("--split", at / "split", "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
+        )
+        for shard in range(4)
+    ]
+    for_each_shard(*writes, writes[0])  # and one of them twice: a retry
+    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
+    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
+    assert read_object(at / "root" / "manifest.json") is None
+    validate = ("--root", at / "root", "--source", at / "source", "--deep", 8, "--report", at / "report.json")
+    card = tmp_path / "card.md"
+    card.write_text("# My own card\n")
+    publish_file(card, at / "root" / "README.md")
+    for _ in range(2):
+        report = json.loads(run("step", "validate-alignment", *validate))
+        assert report["clean"] is True
+        assert report["checked"]["rows rendered again"] == 8
+    told = json.loads(read_object(at / "report.json") or b"")
+    assert {name: told[name] for name in report} == report
+    assert read_object(at / "root" / "README.md") == card.read_bytes(), "somebody's own card stays"
+    assert read_object(at / "root" / "manifest.pending.json") is None
+
+    run("fetch", at / "root", tmp_path / "dir")
+    assert sources.data_files(tmp_path / "dir") == built.files()
+    assert sources.content(tmp_path / "dir") == built.content()
+    assert run("manifest", "diff", at / "root", built.root).strip() == "same content"
+    environment = read_manifest(str(at / "root"))["environment"]
+    assert environment["root"] == str(at / "root")
+    assert [path for path in scratch.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.slow
+def test_build_takes_its_source_from_a_bucket(tmp_path: Path, ordinary_place: Place, built: Built, cli: Cli) -> None:
+    publish_folder(built.source, ordinary_place.uri, last="manifest.json")
+    options = ("--valid-fraction", 0.1, "--workers", 1, "--deep", 8)
+    done = cli(
+        "build", "--source", ordinary_place.uri, "--out", tmp_path / "root", *options, **ordinary_place.environment
+    )
+    assert done.returncode == 0, done.stderr
+    assert sources.data_files(tmp_path / "root") == built.files()
+    assert sources.content(tmp_path / "root") == built.content()
+    manifest = json.loads((tmp_path / "root" / "manifest.json").read_bytes())
+    assert manifest["environment"]["source"] == str(ordinary_place.uri)
+
+
+@pytest.mark.slow
+def test_validation_over_a_bucket_finds_what_is_wrong_there_and_promotes_nothing(
+    tmp_path: Path, gs_place: Place, built: Built, cli: Cli
+) -> None:
+    """A changed byte, a missing file and a file that nobody listed: what lies in the bucket is what is judged."""
+    copy = tmp_path / "root"
+    for name, data in built.files().items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(data)
+    (copy / "manifest.pending.json").write_bytes((built.root / "manifest.json").read_bytes())
+    data = bytearray((copy / "train" / "shard_00_lossmask.bin").read_bytes())
+    data[5] ^= 1
+    (copy / "train" / "shard_00_lossmask.bin").write_bytes(data)
+    (copy / "train" / "shard_01_rows.parquet").unlink()
+    (copy / "valid" / "shard_99_tokens.bin").write_bytes(b"")
+    publish_folder(copy, gs_place.uri, last="manifest.pending.json")
+    done = cli("step", "validate-alignment", "--root", gs_place.uri, **gs_place.environment)
+    assert done.returncode == 4, done.stderr
+    found = {(finding["file"], finding["check"]) for finding in json.loads(done.stdout)["findings"]}
+    for name in ("train/shard_00_lossmask.bin", "train/shard_01_rows.parquet", "valid/shard_99_tokens.bin"):
+        assert (name, "inventory") in found
+    assert read_object(gs_place.uri / "manifest.json") is None
+    assert read_object(gs_place.uri / "manifest.pending.json") is not None
+
+
+@pytest.mark.slow
+def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wrong(
+    tmp_path: Path, gs_place: Place, built: Built, cli: Cli
+) -> None:
+    """The other shards need not be there at all."""
+    for name in ("manifest.json", sources.shard_name(2)):
+        publish_file(built.source / name, gs_place.uri / "source" / name)
+    publish_file(built.source / sources.shard_name(0), gs_place.uri / "source" / sources.shard_name(1))
+
+    def render(shard: int) -> tuple[int, str]:
+        folders = ("--rendered", tmp_path / f"rendered_{shard}", "--ids", tmp_path / f"ids_{shard}")
+        done = cli(
+            *("step", "render-shard", "--source", gs_place.uri / "source", "--shard", shard, "--workers", 1, *folders),
+            **gs_place.environment,
+        )
+        return done.returncode, done.stderr
+
+    assert render(2)[0] == 0
+    code, said = render(1)
+    assert code == 1
+    assert f"where: {gs_place.uri}/source/{sources.shard_name(1)}" in said
+    assert "are expected" in said
+    code, said = render(3)
+    assert code == 1
+    assert "error: the object is not there" in said
+    assert f"where: {gs_place.uri}/source/{sources.shard_name(3)}" in said
+
+
+def test_convert_synth_over_a_bucket_gives_what_it_gives_on_a_disk(tmp_path: Path, ordinary_place: Place) -> None:
+    write_sample(tmp_path / "raw", 40)
+    raw = sorted((tmp_path / "raw").glob("*.parquet"))
+    at = ordinary_place.uri
+    for path in raw:
+        publish_file(path, at / "raw" / path.name)
+    convert_synth(raw=str(tmp_path / "raw"), out=str(tmp_path / "out"), conversion=Conversion())
+    convert_synth(raw=str(at / "raw"), out=str(at / "out"), conversion=Conversion())
+    convert_synth(raw=str(at / "raw"), out=str(at / "out"), conversion=Conversion())  # a retry
+    there = stage_folder(at / "out", tmp_path / "there")
+    assert {path.name: path.read_bytes() for path in there.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()
+    }
+    with pytest.raises(StorageError, match=r"no \*.parquet object below"):
+        convert_synth(raw=str(at / "none"), out=str(at / "other"), conversion=Conversion())
+    assert list_objects(at / "other") == []
+
+
+def test_errors_speak_of_uris_not_of_scratch(tmp_path: Path, gs_place: Place) -> None:
+    path = tmp_path / "o200k_base.tiktoken"
+    path.write_bytes(b"not the asset")
+    publish_file(path, gs_place.uri / "tokenizer" / path.name)
+    with pytest.raises(StorageError, match="13 bytes, 3613922 are expected") as refusal:
+        verify_tokenizer(tokenizer=str(gs_place.uri / "tokenizer"))
+    assert refusal.value.where == f"{gs_place.uri}/tokenizer/o200k_base.tiktoken"

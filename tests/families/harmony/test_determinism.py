@@ -1,0 +1,295 @@
+"""The same source and options give the same data files and the same manifest content, whoever builds and however often
+it was interrupted; a resumed build keeps what stands and is right, and remakes what is not."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Cli
+from support import sources
+
+# Shard 00 is three parts (of 4,096, 4,096 and 300 rows), shard 01 is two, the others one each.
+ROWS = (8492, 4300, 150, 60)
+BAD_ROWS = {(0, 10): "{", (0, 5000): '{"messages": []}', (0, 8400): "{}", (1, 4200): "7", (3, 59): "["}
+OPTIONS = ("--valid-fraction", 0.1, "--max-rejects", 3, "--deep", 8, "--quiet")
+
+
+def tiny(synth_id: str) -> sources.Row:
+    """About 20 tokens, not the same number in each row."""
+    return sources.row(synth_id, sources.conversation("Why?", None, f"So it is {synth_id}."))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    shards = [[tiny(f"s{shard}-{index}") for index in range(count)] for shard, count in enumerate(ROWS)]
+    for (shard, index), messages_json in BAD_ROWS.items():
+        shards[shard][index]["messages_json"] = messages_json
+    return sources.write_source(tmp_path_factory.mktemp("source"), shards)
+
+
+@pytest.fixture(scope="module")
+def one_worker(source: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
+    """The dataset as one worker builds it, with its intermediates kept."""
+    root = tmp_path_factory.mktemp("one") / "root"
+    done = cli("build", "--source", source, "--out", root, "--workers", 1, "--keep-work", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def assert_same_dataset(root: Path, expected: Path) -> None:
+    files, expected_files = sources.data_files(root), sources.data_files(expected)
+    assert sorted(files) == sorted(expected_files)
+    assert [name for name, data in files.items() if data != expected_files[name]] == []
+    assert sources.content(root) == sources.content(expected)
+
+
+@contextmanager
+def started_build(source: Path, root: Path, *options: object) -> Iterator["subprocess.Popen[bytes]"]:
+    """`spanloom build` in a process group of its own, killed at the end of the block."""
+    arguments = ["build", "--source", source, "--out", root, *options]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spanloom", *map(str, arguments)],
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until(process: "subprocess.Popen[bytes]", seen: Callable[[], bool]) -> None:
+    """Returns as soon as `seen()`; fails when the build ends before."""
+    while not seen():
+        assert process.poll() is None, f"the build ended with {process.returncode} before it could be interrupted"
+        time.sleep(0.002)
+
+
+def parts_standing(root: Path) -> list[Path]:
+    """The JSON of every rendered part that stands."""
+    return sorted(root.glob(".work/rendered_*/part_*.json"))
+
+
+def part_files(root: Path, part: Path) -> list[Path]:
+    """The files of the part whose JSON is given: rendered documents and ids, rejects where there are some."""
+    summary = json.loads(part.read_bytes())
+    ids = part.parent.with_name(part.parent.name.replace("rendered", "ids"))
+    return [part.parent / name for name in summary["rendered_files"]] + [ids / name for name in summary["ids_files"]]
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Differs when a file was made again."""
+    return path.stat().st_ino, path.stat().st_mtime_ns
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_source_has_several_parts_a_shard_rejects_and_both_splits(one_worker: Path, source: Path) -> None:
+    """What the laws below are held against: without this they could hold of nothing."""
+    assert [len(list(one_worker.glob(f".work/rendered_{shard:02d}/part_*.json"))) for shard in range(4)] == [3, 2, 1, 1]
+    assert pq.read_metadata(source / sources.shard_name(0)).num_row_groups == 3
+    totals = sources.content(one_worker)["totals"]
+    assert totals["rows_read"] == sum(ROWS)
+    assert totals["rejected"] == {"messages_json_invalid": 2, "no_messages_list": 2, "no_messages": 1}
+    assert totals["splits"]["train"]["sequences"] + totals["splits"]["valid"]["sequences"] == sum(ROWS) - len(BAD_ROWS)
+    assert 0.08 < totals["splits"]["valid"]["sequences"] / sum(ROWS) < 0.12
+    rejects = [
+        json.loads(line) for path in sorted(one_worker.glob("rejects/*")) for line in path.read_text().splitlines()
+    ]
+    assert [(reject["shard"], reject["row"]) for reject in rejects] == sorted(BAD_ROWS)
+
+
+@pytest.mark.slow
+def test_two_workers_build_what_one_builds(one_worker: Path, source: Path, tmp_path: Path, cli: Cli) -> None:
+    done = cli("build", "--source", source, "--out", tmp_path / "root", "--workers", 2, *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_same_dataset(tmp_path / "root", one_worker)
+
+
+@pytest.mark.slow
+def test_step_by_step_gives_what_the_build_gives(one_worker: Path, source: Path, tmp_path: Path, cli: Cli) -> None:
+    root = tmp_path / "root"
+
+    def step(*arguments: object) -> Any:
+        done = cli("step", *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def each(option: str, name: str, suffix: str = "") -> list[object]:
+        return [word for shard in range(4) for word in (option, tmp_path / f"{name}_{shard:02d}{suffix}")]
+
+    step("verify-tokenizer")
+    for shard in range(4):
+        folders = ("--rendered", tmp_path / f"rendered_{shard:02d}", "--ids", tmp_path / f"ids_{shard:02d}")
+        step("render-shard", "--source", source, "--shard", shard, *folders, "--workers", 2, "--max-rejects", 3)
+    step("assemble-split", *each("--ids", "ids"), "--split", tmp_path / "split", "--valid-fraction", 0.1)
+    for shard in range(4):
+        folders = ("--rendered", tmp_path / f"rendered_{shard:02d}", "--ids", tmp_path / f"ids_{shard:02d}")
+        inventory = tmp_path / f"inventory_{shard:02d}.json"
+        step("write-indexed", *folders, "--split", tmp_path / "split", "--root", root, "--inventory", inventory)
+    step("assemble-manifest", *each("--inventory", "inventory", ".json"), "--root", root)
+    assert not (root / "manifest.json").exists()
+    report = step("validate-alignment", "--root", root, "--source", source, "--deep", 8)
+    assert report["clean"] is True
+    assert_same_dataset(root, one_worker)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+def test_interrupted_and_resumed_gives_what_an_undisturbed_build_gives(
+    one_worker: Path, source: Path, tmp_path: Path, cli: Cli, before: int, after: int
+) -> None:
+    root = tmp_path / "root"
+    with started_build(source, root, "--workers", before, *OPTIONS) as process:
+        until(process, lambda: bool(parts_standing(root)))
+    assert not (root / "manifest.json").exists()
+    done = cli("build", "--source", source, "--out", root, "--workers", after, *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert_same_dataset(root, one_worker)
+    assert not (root / ".work").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("caps", "rows_read"),
+    [
+        # 4,300 rows of shard 00 and 01 each, so one whole part and the head of the next; the others have fewer.
+        (("--max-rows", 4 * 4200 + 1), [4201, 4200, 150, 60]),
+        (("--max-rows-per-shard", 4096), [4096, 4096, 150, 60]),
+        (("--max-tokens", 4 * 95_000), None),
+    ],
+)
+def test_a_capped_build_does_not_depend_on_the_workers(
+    source: Path, tmp_path: Path, cli: Cli, caps: tuple[object, ...], rows_read: list[int] | None
+) -> None:
+    for workers in (1, 2):
+        done = cli("build", "--source", source, "--out", tmp_path / f"{workers}", "--workers", workers, *caps, *OPTIONS)
+        assert done.returncode == 0, done.stderr
+    assert_same_dataset(tmp_path / "2", tmp_path / "1")
+    shards = sources.content(tmp_path / "1")["shards"]
+    if rows_read is not None:
+        assert [shard["rows_read"] for shard in shards] == rows_read
+        return
+    # The cap falls into the second part of shard 00, and no document that would still have fitted was left out.
+    assert 4096 < shards[0]["rows_read"] < ROWS[0]
+    tokens = [sum(split["tokens"] for split in shard["splits"].values()) for shard in shards]
+    longest = max(split["longest"] for split in shards[0]["splits"].values())
+    assert 95_000 - longest < tokens[0] <= 95_000
+    assert max(tokens) <= 95_000
+
+
+@pytest.mark.slow
+def test_a_resumed_build_keeps_the_parts_that_stand_and_remakes_a_changed_one(
+    one_worker: Path, source: Path, tmp_path: Path, cli: Cli
+) -> None:
+    root = tmp_path / "root"
+    with started_build(source, root, "--workers", 2, *OPTIONS) as process:
+        until(process, lambda: len(parts_standing(root)) >= 3)
+    standing = parts_standing(root)
+    kept = {file: stamp(file) for part in standing[1:] for file in part_files(root, part)}
+    damaged = part_files(root, standing[0])
+    before = {file: (stamp(file), sha256(file)) for file in damaged}
+    data = bytearray(damaged[0].read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged[0].write_bytes(data)
+
+    done = cli("build", "--source", source, "--out", root, "--workers", 2, "--keep-work", *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    assert {file: stamp(file) for file in kept} == kept
+    for file, (old_stamp, old_sha256) in before.items():
+        assert stamp(file) != old_stamp
+        assert sha256(file) == old_sha256
+    assert_same_dataset(root, one_worker)
+    assert [part.relative_to(root) for part in parts_standing(root)] == [
+        part.relative_to(one_worker) for part in parts_standing(one_worker)
+    ]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """19 rows, one of them bad."""
+    shards = [sources.rows(count, f"s{shard}") for shard, count in enumerate((8, 5, 4, 2))]
+    shards[2][1]["messages_json"] = "{"
+    return sources.write_source(tmp_path / "source", shards)
+
+
+@pytest.mark.slow
+def test_an_unfinished_build_of_other_options_is_refused_and_can_be_discarded(
+    small: Path, tmp_path: Path, cli: Cli
+) -> None:
+    root, fresh = tmp_path / "root", tmp_path / "fresh"
+    common = ("--max-rejects", 1, "--deep", 0, "--workers", 1, "--quiet")
+    with started_build(small, root, "--valid-fraction", 0.5, *common) as process:
+        until(process, lambda: (root / "manifest.pending.json").exists())
+    assert not (root / "manifest.json").exists()
+    left = sources.data_files(root)
+    assert left
+
+    other = ("--valid-fraction", 0.9, *common)
+    refused = cli("build", "--source", small, "--out", root, *other)
+    assert refused.returncode == 1
+    assert "an unfinished build with other options or another source" in refused.stderr
+    assert "--no-resume" in refused.stderr
+    assert sources.data_files(root) == left
+
+    discarded = cli("build", "--source", small, "--out", root, "--no-resume", *other)
+    assert discarded.returncode == 0, discarded.stderr
+    done = cli("build", "--source", small, "--out", fresh, *other)
+    assert done.returncode == 0, done.stderr
+    assert sources.content(root)["config"]["valid_fraction"] == 0.9
+    assert_same_dataset(root, fresh)
+    assert sorted(path.name for path in root.iterdir()) == sorted(path.name for path in fresh.iterdir())
+
+
+@pytest.mark.slow
+def test_a_build_that_stopped_at_a_bad_row_goes_on_when_it_may_set_the_row_aside(
+    small: Path, tmp_path: Path, cli: Cli
+) -> None:
+    root, fresh = tmp_path / "root", tmp_path / "fresh"
+    common = ("--deep", 0, "--workers", 1, "--quiet", "--valid-fraction", 0.5)
+    stopped = cli("build", "--source", small, "--out", root, *common)
+    assert stopped.returncode == 1
+    assert "messages_json_invalid" in stopped.stderr
+    assert "shard 02, row 1, synth_id 's2-1'" in stopped.stderr
+    assert not (root / "manifest.json").exists()
+    for folder in (root, fresh):
+        done = cli("build", "--source", small, "--out", folder, "--max-rejects", 1, *common)
+        assert done.returncode == 0, done.stderr
+    assert_same_dataset(root, fresh)
+
+
+@pytest.mark.slow
+def test_building_a_finished_dataset_again_changes_no_file_and_clears_what_a_kill_after_promotion_left(
+    small: Path, tmp_path: Path, cli: Cli
+) -> None:
+    root = tmp_path / "root"
+    common = ("--max-rejects", 1, "--deep", 0, "--workers", 1, "--quiet", "--valid-fraction", 0.5)
+    done = cli("build", "--source", small, "--out", root, "--keep-work", *common)
+    assert done.returncode == 0, done.stderr
+    # The disk as SIGKILL leaves it between the two halves of the promotion: both names, and the intermediates.
+    (root / "manifest.pending.json").hardlink_to(root / "manifest.json")
+    (root / "train" / ".shard_00_tokens.bin.spanloom-tmp-abc").write_bytes(b"left")
+    expected = {name: data for name, data in sources.data_files(root).items() if "spanloom-tmp" not in name}
+    manifest = (root / "manifest.json").read_bytes()
+
+    again = cli("build", "--source", small, "--out", root, *common)
+    assert again.returncode == 0, again.stderr
+    assert (root / "manifest.json").read_bytes() == manifest
+    assert sources.data_files(root) == expected
+    assert sorted(path.name for path in root.iterdir()) == sorted([*sources.VIEWS, "rejects", "train", "valid"])

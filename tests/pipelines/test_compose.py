@@ -1,0 +1,82 @@
+"""The smoke run and the pipeline are one: same images, same commands, same order, and as little power."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from support import declarations
+
+COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker/compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+STEPS = {name: service for name, service in SERVICES.items() if name not in ("object-store", "seed", "seed-chat")}
+OPTIONAL = {"--executor-input", "--tokenizer"}  # the tokenizer only where the pipeline gives a URI that may be empty
+
+
+def step_of(service: str) -> str:
+    return re.sub(r"-\d\d$|(?<=validate-alignment)-chat$", "", service)
+
+
+def folder_of(step: str) -> Any:
+    return next(folder for folder in declarations.FOLDERS if folder.name == step.replace("-", "_"))
+
+
+@pytest.mark.parametrize("service", STEPS)
+def test_a_service_runs_the_command_of_its_component(service: str) -> None:
+    line = STEPS[service]["command"].split()
+    command, args = declarations.words(folder_of(step_of(service)))
+    assert line[: len(command)] == command
+    ours, theirs = declarations.flags(line), declarations.flags(args)
+    assert [flag for flag in ours if flag not in theirs] == []
+    # What compose leaves out are options whose defaults it takes; every path is given, in both.
+    paths = [
+        flag
+        for flag, word in pairwise(args)
+        if flag.startswith("--") and ("artifacts" in word or "_uri" in word or "_root" in word or ".path" in word)
+    ]
+    assert [flag for flag in paths if flag not in OPTIONAL] == [flag for flag in ours if flag in set(paths) - OPTIONAL]
+
+
+def test_there_is_a_service_for_every_task_of_the_pipeline() -> None:
+    shards = [f"{step}-{shard:02d}" for step in ("render-shard", "write-indexed") for shard in range(4)]
+    single = ["verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment"]
+    chat = ["generate-chat", "pack-chat", "validate-alignment-chat"]
+    assert sorted(STEPS) == sorted([*shards, *single, *chat])
+
+
+@pytest.mark.parametrize("service", STEPS)
+def test_a_service_uses_the_image_of_its_component(service: str) -> None:
+    image = declarations.component(folder_of(step_of(service))).component_spec.implementation.container.image
+    assert re.sub(r"\$\{[A-Z]+:-(.*?)\}", r"\1", STEPS[service]["image"]) == image
+
+
+@pytest.mark.parametrize("service", STEPS)
+def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> None:
+    before = {
+        "verify-tokenizer": {"object-store"},
+        "render-shard": {"seed", "verify-tokenizer"},
+        "assemble-split": {f"render-shard-0{shard}" for shard in range(4)},
+        "write-indexed": {"assemble-split"},
+        "assemble-manifest": {f"write-indexed-0{shard}" for shard in range(4)},
+        "validate-alignment": {"assemble-manifest"},
+        "generate-chat": {"seed-chat"},
+        "pack-chat": {"generate-chat"},
+        "validate-alignment-chat": {"pack-chat"},
+    }
+    waits = STEPS[service]["depends_on"]
+    assert set(waits) == before[service if service in before else step_of(service)]
+    for name, wait in waits.items():
+        assert wait["condition"] == ("service_healthy" if name == "object-store" else "service_completed_successfully")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_container_may_write_nothing_but_its_scratch(service: str) -> None:
+    settings = SERVICES[service]
+    assert settings["read_only"] is True
+    assert settings["cap_drop"] == ["ALL"]
+    assert settings["security_opt"] == ["no-new-privileges:true"]
+    assert set(settings["tmpfs"]) <= {"/tmp", "/scratch"}
+    assert not {"privileged", "user", "volumes", "cap_add", "pid", "network_mode"} & set(settings)

@@ -1,0 +1,1 @@
+"""What tests share: datasets and sources of their own making, strategies, stores."""

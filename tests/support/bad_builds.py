@@ -1,0 +1,277 @@
+"""What the tests in tests/bad_input share: small builds, what they may leave behind, and a table of bad rows."""
+
+import dataclasses
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import rich.console
+
+from spanloom.families.harmony.build import BuildOptions, BuildResult, build
+from spanloom.report.progress import Mode, Progress
+from support import sources
+
+Cell = str | bytes | None
+STRINGS = ("messages_json", "metadata_json", "synth_id", "language", "exercise")
+
+
+def build_it(
+    source: Path, out: Path, *, shards: int = 1, progress: Progress | None = None, **options: Any
+) -> BuildResult:
+    """A build as small as it gets: one worker, half of the ids valid, nothing rendered again."""
+    settled = {"shards": shards, "workers": 1, "deep": 0, "valid_fraction": 0.5}
+    return build(BuildOptions(**{"source": source, "out": out, **settled, **options}), progress)
+
+
+def source_of(directory: Path, *shards: Sequence[sources.Row]) -> Path:
+    return sources.write_source(directory, shards)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def assert_nothing_looks_finished(root: Path) -> None:
+    assert not (root / "manifest.json").exists()
+    assert not (root / "manifest.pending.json").exists()
+    for index in root.rglob("*.idx"):
+        assert index.with_suffix(".bin").is_file()
+    for folder in ("train", "valid", "rejects"):
+        assert [path for path in (root / folder).rglob("*") if ".spanloom-tmp-" in path.name] == []
+
+
+def sequences(result: BuildResult) -> list[int]:
+    """Documents of each shard, both splits together."""
+    return [
+        sum(split["sequences"] for split in shard["splits"].values()) for shard in result.manifest["content"]["shards"]
+    ]
+
+
+def stored_rows(root: Path, shard: int) -> dict[int, str]:
+    """Source row → synth_id of every document of a shard, as its rows.parquet files say."""
+    found: dict[int, str] = {}
+    for path in root.glob(f"*/shard_{shard:02d}_rows.parquet"):
+        table = pq.read_table(path, columns=["row", "synth_id"])
+        found |= dict(zip(table.column("row").to_pylist(), table.column("synth_id").to_pylist(), strict=True))
+    return dict(sorted(found.items()))
+
+
+def lines_to(stream: io.StringIO) -> Progress:
+    return Progress(console=rich.console.Console(file=stream, width=500), mode=Mode.LINES)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@dataclasses.dataclass(frozen=True)
+class BadRow:
+    """`columns` replaces columns of a right row with the id `bad`; the reject must say the other three."""
+
+    columns: dict[str, Cell]
+    reason: str
+    detail: str
+    _: dataclasses.KW_ONLY
+    synth_id: str | None = "bad"
+
+    def row(self, synth_id: str = "bad") -> sources.Row:
+        """The row, with the id that stands for `bad` in all its columns."""
+        columns = {
+            name: cell.replace('"bad"', f'"{synth_id}"') if isinstance(cell, str) else cell
+            for name, cell in self.columns.items()
+        }
+        return {**sources.row(synth_id), **columns}
+
+
+def messages(*of: object) -> dict[str, Cell]:
+    return {"messages_json": json.dumps({"messages": list(of)})}
+
+
+USER = {"role": "user", "content": "Why?"}
+FINAL = {"role": "assistant", "channel": "final", "content": "So."}
+SAID = '{"role": "assistant", "channel": "final", "content": "So."}'
+TOOL = '{"name": "f", "description": "d", "parameters": {"type": "object", "type": "string"}}'
+DEVELOPER = (
+    '{"role": "developer", "content": [{"type": "developer_content", '
+    '"tools": {"functions": {"name": "functions", "tools": [' + TOOL + "]}}}]}"
+)
+NEITHER = r"synth_id is neither in its column nor in metadata_json"
+NO_LIST = r'messages_json must be an object with a list under "messages"'
+NOT_UTF8 = "a column of this row is not UTF-8"
+FROM_WRAPPER = r"\w+Error: .+"
+
+
+def assistant(**fields: object) -> dict[str, Cell]:
+    return messages(USER, {"role": "assistant", **fields})
+
+
+BAD_ROWS: dict[str, BadRow] = {
+    # ids
+    "id in no place": BadRow(
+        {"synth_id": None, "metadata_json": '{"language": "en"}'}, "synth_id_missing", NEITHER, synth_id=None
+    ),
+    "id null, metadata null": BadRow(
+        {"synth_id": None, "metadata_json": None}, "synth_id_missing", NEITHER, synth_id=None
+    ),
+    "id null in both": BadRow(
+        {"synth_id": None, "metadata_json": '{"synth_id": null}'}, "synth_id_missing", NEITHER, synth_id=None
+    ),
+    "id empty": BadRow({"synth_id": "", "metadata_json": None}, "synth_id_missing", "synth_id is empty", synth_id=""),
+    "id empty in metadata": BadRow(
+        {"synth_id": None, "metadata_json": '{"synth_id": ""}'}, "synth_id_missing", "synth_id is empty", synth_id=None
+    ),
+    "id of another row": BadRow(
+        {"metadata_json": '{"synth_id": "other"}'},
+        "synth_id_mismatch",
+        r"column synth_id is 'bad\S*', metadata_json says 'other'",
+    ),
+    "id empty here, not there": BadRow(
+        {"synth_id": "", "metadata_json": '{"synth_id": "other"}'},
+        "synth_id_mismatch",
+        "column synth_id is '', metadata_json says 'other'",
+        synth_id="",
+    ),
+    "id a number": BadRow(
+        {"synth_id": None, "metadata_json": '{"synth_id": 7}'},
+        "synth_id_not_string",
+        "synth_id in metadata_json is a number, not a string",
+        synth_id=None,
+    ),
+    "id a list": BadRow(
+        {"metadata_json": '{"synth_id": ["bad"]}'},
+        "synth_id_not_string",
+        "synth_id in metadata_json is a list, not a string",
+    ),
+    "id with a lone surrogate": BadRow(
+        {"synth_id": None, "metadata_json": r'{"synth_id": "a\ud800"}'},
+        "not_utf8",
+        r"synth_id 'a\\ud800' holds a lone surrogate",
+        synth_id=None,
+    ),
+    "metadata not JSON": BadRow(
+        {"metadata_json": "{'synth_id': 1}"}, "metadata_json_invalid", "metadata_json is not JSON: .+"
+    ),
+    "metadata a list": BadRow(
+        {"metadata_json": "[]"}, "metadata_json_invalid", "metadata_json is a list, not an object"
+    ),
+    "metadata says the id twice": BadRow(
+        {"metadata_json": '{"synth_id": "other", "synth_id": "bad"}'},
+        "duplicate_key",
+        "metadata_json holds the key 'synth_id' twice in one object",
+    ),
+    # JSON
+    "messages null": BadRow({"messages_json": None}, "messages_json_missing", "messages_json is null"),
+    "messages empty text": BadRow({"messages_json": ""}, "messages_json_invalid", "messages_json is not JSON: .+"),
+    "messages cut short": BadRow(
+        {"messages_json": '{"messages": [' + SAID}, "messages_json_invalid", "messages_json is not JSON: .+"
+    ),
+    "messages with NaN": BadRow(
+        {"messages_json": '{"messages": [' + SAID + '], "score": NaN}'},
+        "messages_json_invalid",
+        "messages_json is not JSON: NaN is not JSON",
+    ),
+    "messages nested without end": BadRow(
+        {"messages_json": '{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}"},
+        "messages_json_invalid",
+        "messages_json is not JSON: .+",
+    ),
+    "key twice at the top": BadRow(
+        {"messages_json": '{"messages": [], "messages": [' + SAID + "]}"},
+        "duplicate_key",
+        "messages_json holds the key 'messages' twice in one object",
+    ),
+    "key twice in a message": BadRow(
+        {"messages_json": '{"messages": [{"role": "user", ' + SAID[1:] + "]}"},
+        "duplicate_key",
+        "messages_json holds the key 'role' twice in one object",
+    ),
+    "key twice in tool parameters": BadRow(
+        {"messages_json": '{"messages": [' + DEVELOPER + ", " + SAID + "]}"},
+        "duplicate_key",
+        "messages_json holds the key 'type' twice in one object",
+    ),
+    # structure
+    "a list at the top": BadRow({"messages_json": "[" + SAID + "]"}, "no_messages_list", NO_LIST),
+    "no messages": BadRow({"messages_json": "{}"}, "no_messages_list", NO_LIST),
+    "messages an object": BadRow({"messages_json": '{"messages": ' + SAID + "}"}, "no_messages_list", NO_LIST),
+    "messages an empty list": BadRow(messages(), "no_messages", "the list of messages is empty"),
+    "message a string": BadRow(messages(USER, "So."), "message_not_object", "message 1 is a string, not an object"),
+    "no assistant": BadRow(messages(USER), "no_assistant", "no message is from the assistant.*"),
+    "role tool": BadRow(
+        messages(USER, {"role": "tool", "content": "42"}, FINAL),
+        "role_unknown",
+        "message 1 has role 'tool', not one of system, developer, user, assistant",
+    ),
+    "role missing": BadRow(messages({"content": "Why?"}, FINAL), "role_unknown", "message 0 has role None, .+"),
+    "role a list": BadRow(
+        messages({"role": ["user"], "content": "Why?"}, FINAL), "role_unknown", r"message 0 has role \['user'\], .+"
+    ),
+    "channel commentary": BadRow(
+        messages(USER, {**FINAL, "channel": "commentary"}, FINAL),
+        "channel_unknown",
+        r"message 1 \(assistant\) has channel 'commentary', not analysis or final",
+    ),
+    "channel missing": BadRow(
+        assistant(content="So."), "channel_unknown", r"message 1 \(assistant\) has channel None, not analysis or final"
+    ),
+    "channel null": BadRow(
+        assistant(channel=None, content="So."),
+        "channel_unknown",
+        r"message 1 \(assistant\) has channel None, not analysis or final",
+    ),
+    # content
+    "content of unknown type": BadRow(
+        assistant(channel="final", content=[{"type": "image", "url": "x"}]), "renderer_refused", FROM_WRAPPER
+    ),
+    "content missing": BadRow(assistant(channel="final"), "renderer_refused", FROM_WRAPPER),
+    "content null": BadRow(assistant(channel="final", content=None), "renderer_refused", FROM_WRAPPER),
+    "content with a lone surrogate": BadRow(
+        assistant(channel="final", content="a\ud800"), "renderer_refused", FROM_WRAPPER
+    ),
+    "a megabyte of spaces": BadRow(
+        assistant(channel="final", content=" " * 1_000_000), "renderer_refused", "openai-harmony panicked: .+"
+    ),
+    # bytes
+    "messages not UTF-8": BadRow(
+        {"messages_json": b'{"messages": ["\xff"]}'}, "not_utf8", "messages_json is not UTF-8"
+    ),
+    "id not UTF-8": BadRow({"synth_id": b"bad\xff", "metadata_json": None}, "not_utf8", NOT_UTF8, synth_id=None),
+    "metadata not UTF-8": BadRow({"metadata_json": b'{"synth_id": "\xed\xa0\x80"}'}, "not_utf8", NOT_UTF8),
+}
+
+FINE_ROWS: dict[str, dict[str, Cell]] = {
+    "id only in metadata": {"synth_id": None},
+    "id only in its column": {"metadata_json": None},
+    "metadata without the id": {"metadata_json": '{"language": "en"}'},
+    "metadata with a null id": {"metadata_json": '{"synth_id": null}'},
+    "no metadata columns": {"language": None, "exercise": None},
+    "assistant alone": messages(FINAL),
+    "assistant in the middle": messages(USER, FINAL, USER),
+    "analysis alone": messages(USER, {**FINAL, "channel": "analysis"}),
+    "more beside messages": {"messages_json": '{"messages": [' + SAID + '], "note": null}'},
+    "empty content": messages(USER, {**FINAL, "content": ""}),
+    "special tokens as text": messages(USER, {**FINAL, "content": "<|start|>assistant<|message|>x<|end|><|return|>"}),
+}
+
+
+def as_unchecked_strings(binary: pa.Array) -> pa.StringArray:
+    """The same bytes under the type string: neither Arrow nor Parquet looks whether they are UTF-8."""
+    nulls, offsets, data = binary.buffers()
+    return pa.StringArray.from_buffers(len(binary), offsets, data, nulls)
+
+
+def write_cells(directory: Path, *shards: Sequence[sources.Row]) -> Path:
+    """Like `sources.write_source`, but a cell may also be bytes that are no UTF-8."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for index, rows in enumerate(shards):
+        columns = {}
+        for name in STRINGS:
+            cells = [cell.encode() if isinstance(cell := row[name], str) else cell for row in rows]
+            columns[name] = as_unchecked_strings(pa.array(cells, pa.binary()))
+        pq.write_table(pa.table(columns), directory / sources.shard_name(index))
+    sources.write_manifest(directory, len(shards))
+    return directory

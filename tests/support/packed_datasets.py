@@ -1,0 +1,45 @@
+"""Small finished datasets of packed blocks, for the tests of what reads them: token records in, a root out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from spanloom.families.chat.packing import Blocks, pack
+from spanloom.megatron.indexed import ParallelWriter
+from support.chat_transcripts import MARKERS, VOCAB_SIZE, X
+from support.token_datasets import TOKENIZER_SHA256, write_manifest
+
+DTYPES = {"tokens": np.int32, "lossmask": np.uint8}
+
+
+def write_packed(
+    root: Path, shards: Sequence[Sequence[list[int]]], *, block_size: int, post_training: bool = True
+) -> list[Blocks]:
+    """Packs each shard's records into `root` and returns the blocks, shard by shard."""
+    written = []
+    for number, records in enumerate(shards):
+        stream = [token for record in records for token in record]
+        blocks, _ = pack(stream, block_size=block_size, markers=MARKERS, post_training=post_training)
+        blocks = Blocks(
+            input_ids=blocks.input_ids.astype(np.int32), loss_mask=blocks.loss_mask, injected=blocks.injected
+        )
+        labels = np.zeros_like(blocks.loss_mask)
+        labels[:, :-1] = blocks.loss_mask[:, 1:]
+        prefixes = {name: (root / f"train/shard_{number:02d}_{name}", dtype) for name, dtype in DTYPES.items()}
+        with ParallelWriter(prefixes) as writer:
+            writer.append(
+                np.full(len(blocks), block_size, dtype=np.int32),
+                {"tokens": blocks.input_ids.reshape(-1), "lossmask": labels.reshape(-1)},
+            )
+            writer.publish()
+        written.append(blocks)
+    write_manifest(
+        root,
+        shards=len(shards),
+        arrays={name: np.dtype(dtype).name for name, dtype in DTYPES.items()},
+        span_names=["context", "assistant"],
+        tokenizer={"name": "letters", "sha256": TOKENIZER_SHA256, "vocab_size": VOCAB_SIZE, "eod": X},
+        config={"block_size": block_size, "post_training": post_training},
+    )
+    return written

@@ -1,0 +1,63 @@
+"""Small built datasets with their intermediates, for tests that publish and fetch them."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conftest import Cli
+from spanloom.storage.publishing import publish_folder
+from spanloom.storage.uri import Uri
+from support import sources
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What `spanloom build --keep-work` left: the dataset at `root`, the intermediates in `root/.work`."""
+
+    source: Path
+    root: Path
+
+    def inputs(self, shard: int) -> list[object]:
+        """The three inputs of write-indexed, as options."""
+        work = self.root / ".work"
+        folders = {"--rendered": f"rendered_{shard:02d}", "--ids": f"ids_{shard:02d}", "--split": "split"}
+        return [word for option, name in folders.items() for word in (option, work / name)]
+
+    def files(self, shard: int | None = None) -> dict[str, bytes]:
+        """The data files, by relative path; of one shard or of all."""
+        return {
+            name: data
+            for name, data in sources.data_files(self.root).items()
+            if shard is None or f"/shard_{shard:02d}" in name
+        }
+
+    def content(self) -> dict[str, Any]:
+        return sources.content(self.root)
+
+
+def build(directory: Path, cli: Cli, *options: object, rows: Sequence[int] = (40, 30, 20, 10)) -> Built:
+    """A dataset of `sum(rows)` documents below `directory`."""
+    shards = [sources.rows(count, f"s{shard}") for shard, count in enumerate(rows)]
+    source = sources.write_source(directory / "source", shards)
+    root = directory / "root"
+    done = cli("build", "--source", source, "--out", root, "--workers", 1, "--deep", 0, "--keep-work", *options)
+    assert done.returncode == 0, done.stderr
+    return Built(source=source, root=root)
+
+
+def publish(built: Built, uri: Uri, scratch: Path, *, pending: bool = False) -> None:
+    """Puts a finished dataset into a bucket, or one that was not validated."""
+    copy = scratch / "copy"
+    shutil.copytree(built.root, copy, ignore=shutil.ignore_patterns(".work", "report.json"))
+    last = "manifest.json"
+    if pending:
+        (copy / last).rename(copy / "manifest.pending.json")
+        last = "manifest.pending.json"
+    publish_folder(copy, uri, last=last)
+
+
+def manifest_of(data: bytes) -> dict[str, Any]:
+    return dict(json.loads(data)["content"])

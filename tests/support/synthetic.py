@@ -1,0 +1,179 @@
+"""A dataset of any size, right in every byte, written with numpy in seconds: no conversation was ever rendered for it.
+
+In: a number of documents. Out: a root with files, rows and manifest that validation finds nothing wrong with.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.dataset import manifest
+from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.config import dataset_config
+from spanloom.megatron.indexed import index_blocks
+from spanloom.provenance import sha256_json
+from spanloom.split import SPLIT_RULE, id_digests, is_valid, valid_threshold
+
+START, END, RETURN, MESSAGE, CHANNEL, EOD = 200006, 200007, 200002, 200008, 200005, 199999
+USER, ASSISTANT, ANALYSIS, FINAL = 1428, 173781, 35644, 17196
+LANGUAGES = ("en", "fr", "de", "es", "it", "pl", None)
+FRACTION = 0.1
+BODY = 3
+
+# One document is one row of a matrix whose cells are taken or left out: bodies have 1 … BODY tokens.
+#                      user message               analysis                              final
+HEADS = (
+    [START, USER, MESSAGE],
+    [START, ASSISTANT, CHANNEL, ANALYSIS, MESSAGE],
+    [START, ASSISTANT, CHANNEL, FINAL, MESSAGE],
+)
+CLOSERS = (END, END, RETURN)
+
+
+def documents(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`(lengths int32 [N], tokens int32 [T], token-aligned span uint8 [T])`."""
+    random = np.random.default_rng(seed)
+    columns: list[np.ndarray] = []
+    taken: list[np.ndarray] = []
+    spans: list[int] = []
+    for span, (head, closer) in enumerate(zip(HEADS, CLOSERS, strict=True)):
+        sizes = random.integers(1, BODY + 1, count)
+        for token in head:
+            columns.append(np.full(count, token))
+            taken.append(np.ones(count, dtype=bool))
+        for at in range(BODY):
+            columns.append(random.integers(300, 190_000, count))
+            taken.append(at < sizes)
+        columns.append(np.full(count, closer))
+        taken.append(np.ones(count, dtype=bool))
+        spans += [span] * (len(head) + BODY + 1)
+    columns.append(np.full(count, EOD))
+    taken.append(np.ones(count, dtype=bool))
+    spans.append(0)
+    keep = np.stack(taken, axis=1)
+    tokens = np.stack(columns, axis=1)[keep].astype(np.int32)
+    span = np.broadcast_to(np.array(spans, dtype=np.uint8), keep.shape)[keep]
+    return keep.sum(axis=1).astype(np.int32), tokens, span
+
+
+def write_dataset(root: Path, count: int, *, shards: int = 2, exercises: int = 1000) -> Path:
+    """Writes about `count` documents over the shards, split by the rule. Returns the root."""
+    written = [_write_shard(root, shard, count // shards, exercises) for shard in range(shards)]
+    totals = {
+        "rows_read": sum(shard["rows_read"] for shard in written),
+        "rejected": {},
+        "splits": {split: _added([shard["splits"][split] for shard in written]) for split in ("train", "valid")},
+    }
+    config = dataset_config(shards=shards, caps=Caps(), valid_fraction=FRACTION)
+    content = {
+        "family": "synth_kd",
+        "git_sha": "0" * 40,
+        "config": config,
+        "config_sha256": sha256_json(config),
+        "tokenizer": {"name": "o200k_harmony", "sha256": config["tokenizer_sha256"], "vocab_size": 201088, "eod": EOD},
+        "input": {"schema_version": "synth_harmony_v1", "manifest_sha256": "0" * 64, "shards": []},
+        "split": {
+            "rule": SPLIT_RULE,
+            "valid_fraction": FRACTION,
+            "threshold": str(valid_threshold(FRACTION)),
+            "realised_valid_fraction": totals["splits"]["valid"]["sequences"] / totals["rows_read"],
+            "repeated_rows": 0,
+        },
+        "renderer": {"name": "fast", "version": "none", "fallback_rows": 0, "audited_rows": 0},
+        "alignment": "labels_shift_left_1",
+        "arrays": {"tokens": "int32", "lossmask": "uint8", "span": "uint8"},
+        "span_names": ["context", "analysis", "final"],
+        "totals": totals,
+        "shards": written,
+    }
+    whole = {
+        "schema_version": manifest.SCHEMA_VERSION,
+        "content": content,
+        "environment": {"created_at": "2026-01-01T00:00:00+00:00", "libraries": {}, "machine": {}},
+    }
+    (root / "manifest.json").write_text(json.dumps(manifest.check(whole, root)))
+    return root
+
+
+def _write_shard(root: Path, shard: int, count: int, exercises: int) -> dict[str, Any]:
+    lengths, tokens, span = documents(count, seed=shard)
+    ids = [f"doc-{shard}-{row}" for row in range(count)]
+    valid = is_valid(id_digests(ids), FRACTION)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    labels = np.append(span[1:], np.uint8(0))
+    labels[ends - 1] = 0
+    document = np.repeat(np.arange(count), lengths)
+    splits = {}
+    for name, chosen in (("train", ~valid), ("valid", valid)):
+        at = chosen[document]
+        arrays = {"tokens": tokens[at], "lossmask": (labels[at] > 0).astype(np.uint8), "span": labels[at]}
+        splits[name] = _write_split(root, name, shard, np.flatnonzero(chosen), lengths[chosen], arrays, ids, exercises)
+    return {"shard": shard, "rows_read": count, "rejected": {}, "rejects_file": None, "splits": splits}
+
+
+def _write_split(
+    root: Path,
+    split: str,
+    shard: int,
+    rows: np.ndarray,
+    lengths: np.ndarray,
+    arrays: dict[str, np.ndarray],
+    ids: list[str],
+    exercises: int,
+) -> dict[str, Any]:
+    folder = root / split
+    folder.mkdir(parents=True, exist_ok=True)
+    prefix = f"shard_{shard:02d}_"
+    for name, values in arrays.items():
+        values.tofile(folder / f"{prefix}{name}.bin")
+        blocks = index_blocks(lengths, values.dtype)
+        (folder / f"{prefix}{name}.idx").write_bytes(b"".join(bytes(block) for block in blocks))
+    firsts = np.cumsum(lengths, dtype=np.int64) - lengths
+    counts = [np.add.reduceat(arrays["span"] == span, firsts, dtype=np.int64) for span in range(3)]
+    names = pa.array(LANGUAGES, pa.string()).dictionary_encode().dictionary
+    table = pa.table(
+        {
+            "sequence": np.arange(rows.size),
+            "row": rows,
+            "synth_id": [ids[row] for row in rows.tolist()],
+            "language": pa.DictionaryArray.from_arrays(
+                pa.array(rows % len(LANGUAGES), mask=rows % len(LANGUAGES) == len(LANGUAGES) - 1), names
+            ).cast(pa.string()),
+            "exercise": [f"exercise {row % exercises}" for row in rows.tolist()],
+            "tokens": lengths.astype(np.int64),
+            **{f"{name}_tokens": column for name, column in zip(("context", "analysis", "final"), counts, strict=True)},
+        }
+    )
+    pq.write_table(table, folder / f"{prefix}rows.parquet", compression="zstd", row_group_size=1 << 16)
+    return {
+        "sequences": int(rows.size),
+        "tokens": int(lengths.sum()),
+        "span_tokens": {n: int(c.sum()) for n, c in zip(("context", "analysis", "final"), counts, strict=True)},
+        "longest": int(lengths.max()),
+        "fitting": {str(limit): int(rows.size) for limit in (2048, 4096, 8192, 16384)},
+        "files": [_listed(root, path) for path in sorted(folder.glob(f"{prefix}*"))],
+    }
+
+
+def _listed(root: Path, path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": path.relative_to(root).as_posix(), "bytes": path.stat().st_size, "sha256": sha256}
+
+
+def _added(counts: list[dict[str, Any]]) -> dict[str, Any]:
+    def keys(name: str) -> dict[str, int]:
+        return {key: sum(count[name][key] for count in counts) for key in counts[0][name]}
+
+    return {
+        "sequences": sum(count["sequences"] for count in counts),
+        "tokens": sum(count["tokens"] for count in counts),
+        "span_tokens": keys("span_tokens"),
+        "longest": max(count["longest"] for count in counts),
+        "fitting": keys("fitting"),
+    }

@@ -1,0 +1,177 @@
+"""The loss per span: its definition on small numbers, its shares over micro-batches and ranks, Megatron's contract."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spanloom.errors import DatasetError
+from spanloom.training.batch import ReadAhead, encode_wire, split_wire
+from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func, span_normalized_loss, span_sums
+
+LOSS = torch.tensor([[5.0, 1.0, 3.0, 2.0, 4.0, 9.0]])
+MASK = torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0, 0.0]])
+SPAN = torch.tensor([[0, 1, 1, 2, 2, 2]])
+"""analysis: 1 and 3, mean 2; final: 2 and 4, mean 3; the last answer token is not trained."""
+
+
+def alone(loss: torch.Tensor, mask: torch.Tensor, span: torch.Tensor, weights: SpanWeights) -> float:
+    return float(span_normalized_loss(loss, mask, span, SpanCounts.of(mask, span), weights))
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        (SpanWeights(), 2 + 3),
+        (SpanWeights(analysis=0.0), 3),
+        (SpanWeights(final=0.0), 2),
+        (SpanWeights(analysis=0.5, final=2.0), 1 + 6),
+    ],
+)
+def test_the_loss_is_the_weighted_sum_of_the_means_of_the_spans(weights: SpanWeights, expected: float) -> None:
+    assert alone(LOSS, MASK, SPAN, weights) == expected
+
+
+def test_a_span_without_tokens_adds_nothing_and_nothing_at_all_is_zero_with_a_gradient_of_zero() -> None:
+    assert alone(LOSS, MASK * (SPAN == 2), SPAN, SpanWeights()) == 3
+    loss = LOSS.clone().requires_grad_()
+    nothing = torch.zeros_like(MASK)
+    share = span_normalized_loss(loss, nothing, SPAN, SpanCounts.of(nothing, SPAN), SpanWeights())
+    share.backward()
+    assert share.item() == 0
+    assert loss.grad is not None
+    assert loss.grad.tolist() == torch.zeros_like(LOSS).tolist()
+
+
+def test_what_is_not_trained_does_not_count_even_when_it_is_not_a_number() -> None:
+    loss = torch.where(MASK > 0, LOSS, torch.nan).requires_grad_()
+    share = span_normalized_loss(loss, MASK, SPAN, SpanCounts.of(MASK, SPAN), SpanWeights())
+    share.backward()
+    assert share.item() == 5
+    assert loss.grad is not None
+    assert loss.grad.tolist() == [[0, 0.5, 0.5, 0.5, 0.5, 0]]
+
+
+def test_half_precision_losses_are_added_in_float32() -> None:
+    """4,096 ones and one 2^-7 more: bfloat16 has 8 bits, and would stay at 256."""
+    loss = torch.ones(1, 4096, dtype=torch.bfloat16)
+    mask, span = torch.ones(1, 4096), torch.ones(1, 4096, dtype=torch.int64)
+    sums = span_sums(loss, mask, span)
+    assert sums.dtype == torch.float32
+    assert sums.tolist() == [4096, 0]
+
+
+def test_a_mean_of_means_is_another_loss() -> None:
+    """1 token of loss 8 in one micro-batch and 3 of loss 0 in the other: 8 / 4, not (8 + 0) / 2."""
+    loss = torch.tensor([[8.0, 7.0, 7.0], [0.0, 0.0, 0.0]])
+    mask, span = torch.tensor([[1.0, 0, 0], [1, 1, 1]]), torch.ones(2, 3, dtype=torch.int64)
+    counts = SpanCounts.of(mask, span)
+    shares = [span_normalized_loss(loss[i], mask[i], span[i], counts, SpanWeights()) for i in range(2)]
+    assert float(sum(shares)) == alone(loss, mask, span, SpanWeights()) == 2
+    assert sum(alone(loss[i], mask[i], span[i], SpanWeights()) for i in range(2)) / 2 == 4
+
+
+steps = st.lists(
+    st.lists(st.tuples(st.integers(0, 64), st.integers(0, 1), st.integers(0, 2)), min_size=4, max_size=4),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(step=steps, w_r=st.integers(0, 3), w_f=st.integers(0, 3))
+@settings(deadline=None, max_examples=150)
+def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], w_r: int, w_f: int) -> None:
+    """Against the definition in plain Python, over any cut of a step into micro-batches."""
+    values = torch.tensor(step, dtype=torch.float64)
+    loss, mask, span = values[..., 0].float(), values[..., 1].float(), values[..., 2].long()
+    weights = SpanWeights(analysis=w_r, final=w_f)
+    tokens = [token for row in step for token in row if token[1]]
+    means = [
+        sum(member) / len(member) if (member := [token[0] for token in tokens if token[2] == span_id]) else 0.0
+        for span_id in (1, 2)
+    ]
+    expected = w_r * means[0] + w_f * means[1]
+    counts = SpanCounts.of(mask, span)
+    shares = [span_normalized_loss(loss[i], mask[i], span[i], counts, weights) for i in range(len(step))]
+    assert float(sum(shares)) == pytest.approx(expected, rel=1e-5)
+    # What Megatron does with what loss_func returns: add, add, divide; and the same with each report.
+    returned = [span_loss_func(mask[i], span[i], counts, weights, loss[i]) for i in range(len(step))]
+    total, trained = sum(float(each[0]) for each in returned), sum(int(each[1]) for each in returned)
+    assert trained == sum(1 for token in tokens if token[2])
+    assert total / max(trained, 1) == pytest.approx(expected, rel=1e-5)
+    for name, value in (("lm loss", expected), ("analysis loss", means[0]), ("final loss", means[1])):
+        reported = torch.stack([each[2][name] for each in returned]).sum(0)
+        assert float(reported[0] / reported[1]) == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_wire_gives_back_what_went_in_whatever_the_float(dtype: torch.dtype) -> None:
+    mask, span = torch.tensor([0.0, 0, 1, 1, 1]), torch.tensor([0, 2, 1, 2, 0])
+    wire = encode_wire(mask, span)
+    assert wire.tolist() == [0, 0, 1, 2, 0]
+    back_mask, back_span = split_wire(wire.to(dtype))
+    # A label that is not trained loses its span, and one in neither span its mask: neither carries loss.
+    assert back_mask.tolist() == [0, 0, 1, 1, 0]
+    assert back_span.tolist() == [0, 0, 1, 2, 0]
+
+
+def test_a_step_is_read_before_its_first_micro_batch_is_given_out() -> None:
+    drawn = []
+
+    def stream(name: str) -> Iterator[dict[str, Any]]:
+        for number in range(4):
+            drawn.append((name, number))
+            yield {"name": (name, number), "loss_mask": torch.full((1, 2), float(1 + number % 2))}
+
+    ahead = ReadAhead(next, lambda: 2, lambda: None)
+    train, valid = stream("train"), stream("valid")
+    first, counts = ahead(train)
+    assert drawn == [("train", 0), ("train", 1)], "both micro-batches of the step, and none of the next"
+    assert (first["name"], first["span_id"].tolist(), first["loss_mask"].tolist()) == (("train", 0), [[1, 1]], [[1, 1]])
+    assert counts is not None
+    assert counts.tokens.tolist() == [2, 2]
+    other, _ = ahead(valid)  # an evaluation in between does not mix with it
+    second, same = ahead(train)
+    assert (other["name"], second["name"], same) == (("valid", 0), ("train", 1), counts)
+    assert ahead(train)[0]["name"] == ("train", 2)
+
+
+def test_a_stage_without_the_mask_counts_nothing() -> None:
+    ahead = ReadAhead(lambda _: {"tokens": None, "loss_mask": None}, lambda: 3, lambda: None)
+    assert ahead(None) == ({"tokens": None, "loss_mask": None, "span_id": None}, None)
+
+
+def test_a_plain_mask_is_not_taken_for_the_wire() -> None:
+    ahead = ReadAhead(lambda _: {"loss_mask": MASK, "span_id": SPAN}, lambda: 1, lambda: None)
+    with pytest.raises(DatasetError, match="SpanWireGPTDataset"):
+        ahead(None)
+
+
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_gradients_are_those_of_one_full_batch_step(world: int, tmp_path: Path) -> None:
+    """Real processes, gloo, Megatron's schedule: data, tensor and context parallel, micro-batches, mixes of spans."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    script, out = Path(__file__).parents[1] / "support/gradients.py", tmp_path / "out.json"
+    ranks = [
+        subprocess.Popen([sys.executable, script, str(rank), str(world), str(port), out], stderr=subprocess.PIPE)
+        for rank in range(world)
+    ]
+    errors = [rank.communicate()[1].decode() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(errors)
+    results = json.loads(out.read_text())
+    assert len(results) == {1: 10, 2: 30, 4: 20}[world]
+    for result in results:
+        assert result["gradient"] <= 1e-6, result
+        assert result["loss"][0] == pytest.approx(result["loss"][1], rel=1e-6), result
+        assert result["counts"][0] == result["counts"][1], result
+        assert (result["largest"] == 0) == ("nothing trained" in result["case"]), result

@@ -1,0 +1,197 @@
+"""The reference run: it logs what it says, resumes exactly, and is the same on one process and on several."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from spanloom.training.reference.stream import Layout
+from support.token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
+
+STEPS = 8
+OPTIONS = {
+    "steps": STEPS,
+    "sequence-length": 24,
+    "global-batch-size": 8,
+    "micro-batch-size": 2,
+    "hidden": 32,
+    "layers": 1,
+    "eval-interval": 4,
+    "save-interval": 3,
+    "analysis-weight": 0.5,
+    "final-weight": 2.0,
+}
+CLOCK = ("seconds", "tokens_per_second")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shards of train, which 64 samples go through more than once, and a little valid."""
+    random = np.random.default_rng(0)
+
+    def shards(documents: int) -> Any:
+        return [[random_document(random, int(length)) for length in random.integers(5, 60, documents)] for _ in "ab"]
+
+    return write_dataset(tmp_path_factory.mktemp("training") / "root", {"train": shards(15), "valid": shards(6)})
+
+
+def arguments(root: Path, output: Path, **changes: Any) -> list[str]:
+    options = {**OPTIONS, **{name.replace("_", "-"): value for name, value in changes.items()}}
+    options |= {"root": root, "output": output, "index-cache": output.parent / "index"}
+    return [f"--{name}={value}" for name, value in options.items()]
+
+
+def start(root: Path, output: Path, *, processes: int = 1, **changes: Any) -> "subprocess.Popen[str]":
+    """The run as a user starts it."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    command = [
+        sys.executable,
+        *launcher,
+        "-m",
+        "spanloom.training.reference",
+        *arguments(root, output, **changes),
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(run: "subprocess.Popen[str]") -> None:
+    _, errors = run.communicate()
+    assert run.returncode == 0, errors
+
+
+def log(output: Path) -> list[dict[str, Any]]:
+    """The log without what a clock says."""
+    records = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in record.items() if name not in CLOCK} for record in records]
+
+
+@pytest.fixture(scope="module")
+def unbroken(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("unbroken") / "output"
+    finish(start(root, output))
+    return output
+
+
+def test_every_step_and_evaluation_is_logged_and_the_figures_fit_each_other(unbroken: Path) -> None:
+    records = log(unbroken)
+    assert [record["step"] for record in records if record["kind"] == "train"] == list(range(1, STEPS + 1))
+    assert [record["step"] for record in records if record["kind"] == "valid"] == [4, 8]
+    for record in records:
+        tokens = record["analysis_tokens"] + record["final_tokens"]
+        assert record["loss"] == pytest.approx(0.5 * record["analysis_loss"] + 2.0 * record["final_loss"], rel=1e-6)
+        # w_s · N / N_s, from the definition
+        assert record["analysis_weight"] == pytest.approx(0.5 * tokens / record["analysis_tokens"])
+        assert record["final_weight"] == pytest.approx(2.0 * tokens / record["final_tokens"])
+    (events,) = (unbroken / "tensorboard").iterdir()
+    board = EventAccumulator(str(events)).Reload()
+    shown = [(event.step, event.value) for event in board.Scalars("train/analysis_loss")]
+    expected = [(r["step"], pytest.approx(r["analysis_loss"])) for r in records if r["kind"] == "train"]
+    assert shown == expected
+
+
+def test_the_last_two_checkpoints_are_kept(unbroken: Path) -> None:
+    kept = sorted(path.relative_to(unbroken / "checkpoints").as_posix() for path in unbroken.rglob("checkpoints/*/*"))
+    assert kept == [f"step_{step:08d}/{name}" for step in (6, 8) for name in ("checkpoint.json", "rank_00.pt")]
+
+
+def test_a_killed_run_goes_on_with_the_batches_and_losses_of_an_unbroken_one(
+    root: Path, unbroken: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    run = start(root, output)
+    assert run.stdout is not None
+    for line in run.stdout:
+        if line.split()[:2] == ["train", "5"]:  # two steps after the checkpoint of step 3
+            run.send_signal(signal.SIGKILL)
+            break
+    run.communicate()
+    assert run.returncode == -signal.SIGKILL
+    assert [record["step"] for record in log(output) if record["kind"] == "train"][-1] >= 5
+    finish(start(root, output))
+    assert log(output) == log(unbroken), "bit for bit, and no step twice"
+
+
+def test_two_processes_make_the_losses_of_one(root: Path, unbroken: Path, tmp_path: Path) -> None:
+    """Data parallel, and tensor parallel, where ranks get their batches over the wire."""
+    for name, options in (("data", {}), ("tensor", {"tensor_parallel": 2})):
+        output = tmp_path / name / "output"
+        finish(start(root, output, processes=2, **options))
+        for mine, alone in zip(log(output), log(unbroken), strict=True):
+            assert mine.pop("kind") == alone.pop("kind")
+            assert mine == pytest.approx(alone, rel=2e-5), (name, mine, alone)
+
+
+def test_bfloat16_stays_close_to_float32(root: Path, unbroken: Path, tmp_path: Path) -> None:
+    finish(start(root, tmp_path / "output", dtype="bf16"))
+    for mine, exact in zip(log(tmp_path / "output"), log(unbroken), strict=True):
+        assert mine["analysis_tokens"] == exact["analysis_tokens"]
+        assert mine["loss"] == pytest.approx(exact["loss"], rel=1e-2)
+
+
+@pytest.mark.parametrize(("trained", "other"), [("analysis", "final"), ("final", "analysis")])
+def test_the_span_with_the_weight_is_learned_and_the_other_is_not(tmp_path: Path, trained: str, other: str) -> None:
+    """Reasoning counts up through 0 … 9, answers through 20 … 29: each is learned in a few steps, from its own loss."""
+    span = np.array([0] * 4 + [1] * 14 + [2] * 14 + [0], dtype=np.uint8)
+    tokens = np.concatenate([np.arange(4) + 40, np.arange(14) % 10, 20 + np.arange(14) % 10, [0, EOD]])[:-1]
+    tokens[-1] = EOD
+    # Label-aligned: position t holds the span of token t + 1.
+    labels = np.append(span[1:], 0).astype(np.uint8)
+    document = Document(tokens.astype(np.int32), (labels > 0).astype(np.uint8), labels)
+    root = write_dataset(tmp_path / "root", {"train": [[document] * 20]})
+    weights = {f"{trained}_weight": 1.0, f"{other}_weight": 0.0}
+    run = {"steps": 40, "warmup": 2, "learning_rate": 0.01, "sequence_length": 33, "save_interval": 40}
+    finish(start(root, tmp_path / "output", **run, **weights))
+    records = log(tmp_path / "output")
+    first, last = records[0], records[-1]
+    assert first[f"{trained}_loss"] == pytest.approx(np.log(VOCAB_SIZE), abs=0.2)
+    assert last[f"{trained}_loss"] < 0.5
+    assert last[f"{other}_loss"] > 3.0
+    assert last[f"{other}_weight"] == 0.0
+
+
+def refused(capsys: pytest.CaptureFixture[str], *given: Any, **changes: Any) -> str:
+    assert training.main(arguments(*given, **changes)) == 1
+    return capsys.readouterr().err
+
+
+def test_a_run_that_would_not_go_on_as_it_began_is_refused(
+    root: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "seed was 1234, now 5" in refused(capsys, root, unbroken, seed=5)
+    again = shutil.copytree(root, tmp_path / "root")
+    write_manifest(again, shards=2, git_sha="1" * 40)
+    assert "dataset was" in refused(capsys, again, unbroken)
+
+
+def test_a_dataset_that_is_gone_or_pending_at_resume_is_said_to_be(
+    root: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = shutil.copytree(root, tmp_path / "root")
+    (again / "manifest.json").rename(again / "manifest.pending.json")
+    assert "built but not validated" in refused(capsys, again, unbroken)
+    shutil.rmtree(again)
+    assert "the dataset is gone" in refused(capsys, again, unbroken)
+
+
+def test_a_global_batch_that_cannot_be_cut_is_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "cannot be cut into micro-batches" in refused(capsys, root, tmp_path / "output", global_batch_size=5)
+
+
+def test_a_step_has_the_same_samples_however_many_ranks_read_them() -> None:
+    for replicas, micro_batch, micro_batches in ((1, 2, 6), (2, 3, 2), (4, 1, 3)):
+        layouts = [
+            Layout(replica=rank, replicas=replicas, micro_batch=micro_batch, micro_batches=micro_batches)
+            for rank in range(replicas)
+        ]
+        drawn = [list(layout.samples(7)) for layout in layouts]
+        assert all(len(micros) == micro_batches and {len(m) for m in micros} == {micro_batch} for micros in drawn)
+        assert sorted(sample for micros in drawn for micro in micros for sample in micro) == list(range(84, 96))
