@@ -20,6 +20,12 @@ group "smoke" {
   targets = ["step", "object-store"]
 }
 
+# Where an image lives, by the name of its target.
+function "named" {
+  params = [image]
+  result = "${REGISTRY}/spanloom-${image}:${VERSION}"
+}
+
 target "_all" {
   dockerfile = "docker/Dockerfile"
   context    = "."
@@ -32,32 +38,33 @@ target "_all" {
   }
 }
 
+# The image of each step, over a base of the Dockerfile.
 target "step" {
   inherits = ["_all"]
-  name     = step
+  name     = row.step
   matrix = {
-    step = [
-      "convert-synth",
-      "verify-tokenizer",
-      "render-shard",
-      "assemble-split",
-      "write-indexed",
-      "assemble-manifest",
-      "validate-alignment",
-      "generate-chat",
-      "pack-chat",
+    row = [
+      { step = "convert-synth", base = "data" },
+      { step = "verify-tokenizer", base = "data-tokenizer" },
+      { step = "render-shard", base = "data-tokenizer" },
+      { step = "assemble-split", base = "data" },
+      { step = "write-indexed", base = "data" },
+      { step = "assemble-manifest", base = "data" },
+      { step = "validate-alignment", base = "megatron-tokenizer" },
+      { step = "generate-chat", base = "data-tokenizer" },
+      { step = "pack-chat", base = "data-tokenizer" },
     ]
   }
-  target = step
-  tags   = ["${REGISTRY}/spanloom-${step}:${VERSION}"]
-  args   = { IMAGE = "${REGISTRY}/spanloom-${step}:${VERSION}" }
+  target = "image"
+  tags   = [named(row.step)]
+  args   = { BASE = row.base, TITLE = "spanloom-${row.step}", IMAGE = named(row.step) }
 }
 
 target "train" {
   inherits = ["_all"]
-  target   = "train"
-  tags     = ["${REGISTRY}/spanloom-train:${VERSION}"]
-  args     = { IMAGE = "${REGISTRY}/spanloom-train:${VERSION}" }
+  target   = "image"
+  tags     = [named("train")]
+  args     = { BASE = "train", TITLE = "spanloom-train", IMAGE = named("train") }
 }
 
 target "object-store" {

@@ -3,10 +3,11 @@
 set -euo pipefail
 lock=$1
 committed=ghcr.io/spanloom
+images=$(docker buildx bake --progress quiet --file "$(dirname "$0")/docker-bake.hcl" --print |
+  python3 -c 'import json, sys; print(*json.load(sys.stdin)["target"])')
 mkdir -p "$(dirname "$lock")"
 entries=()
-for image in convert-synth verify-tokenizer render-shard assemble-split write-indexed assemble-manifest \
-  validate-alignment generate-chat pack-chat train; do
+for image in $images; do
   name=spanloom-$image
   docker push --quiet "$REGISTRY/$name:$VERSION" >&2
   digest=$(docker image inspect --format '{{range .RepoDigests}}{{println .}}{{end}}' "$REGISTRY/$name:$VERSION" |

@@ -2,16 +2,22 @@
 
     generate_chat ─► pack_chat ─► validate_alignment
 
-What validates is the first family's component: what differs between families it reads off the manifest. All three
-publish, so none is cached.
+Validation is the shared component: it reads the family off the manifest. All three publish, so none is cached.
 """
 
 from kfp import dsl
 
-from components.generate_chat.component import generate_chat
-from components.pack_chat.component import pack_chat
-from components.validate_alignment.component import validate_alignment
+from components.chat.generate_chat.component import generate_chat
+from components.chat.pack_chat.component import pack_chat
+from components.dataset.validate_alignment.component import validate_alignment
+from pipelines.defaults import as_text, defaults_of
 from pipelines.placement import Placement
+
+DEFAULTS = defaults_of("chat")
+
+# Not the default of the commands, which is off until POST_TRAINING=1 in the caller's environment turns it on: no task
+# of a run sees that environment. Who packs chat on a cluster wants loss on the answers; post_training=0 packs plainly.
+POST_TRAINING = "1"
 
 
 def packed_chat_pipeline(placement: Placement) -> dsl.graph_component.GraphComponent:
@@ -24,15 +30,15 @@ def packed_chat_pipeline(placement: Placement) -> dsl.graph_component.GraphCompo
         transcripts_uri: str,
         dataset_root: str,
         tokenizer_uri: str = "",
-        context_len: int = 1024,
+        context_len: int = DEFAULTS.CONTEXT_LEN,
         on_error: str = "",
-        block_size: int = 1024,
-        post_training: str = "1",
-        strict_user: str = "0",
-        keep_lossless: str = "1",
-        pad_tail: str = "0",
-        shards: int = 1,
-        deep: int = 64,
+        block_size: int = DEFAULTS.BLOCK_SIZE,
+        post_training: str = POST_TRAINING,
+        strict_user: str = as_text(DEFAULTS.STRICT_USER),
+        keep_lossless: str = as_text(DEFAULTS.KEEP_LOSSLESS),
+        pad_tail: str = as_text(DEFAULTS.PAD_TAIL),
+        shards: int = DEFAULTS.SHARDS,
+        deep: int = DEFAULTS.DEEP,
         workers: str = "",
         generate_cpu: str = "2",
         generate_memory: str = "4Gi",

@@ -8,16 +8,18 @@ The four shards are four named tasks and no ParallelFor, inside which Kubeflow i
 
 from kfp import dsl
 
-from components.assemble_manifest.component import assemble_manifest
-from components.assemble_split.component import assemble_split
-from components.convert_synth.component import convert_synth
-from components.render_shard.component import render_shard
-from components.validate_alignment.component import validate_alignment
-from components.verify_tokenizer.component import verify_tokenizer
-from components.write_indexed.component import write_indexed
+from components.dataset.validate_alignment.component import validate_alignment
+from components.harmony.assemble_manifest.component import assemble_manifest
+from components.harmony.assemble_split.component import assemble_split
+from components.harmony.convert_synth.component import convert_synth
+from components.harmony.render_shard.component import render_shard
+from components.harmony.verify_tokenizer.component import verify_tokenizer
+from components.harmony.write_indexed.component import write_indexed
+from pipelines.defaults import as_text, defaults_of
 from pipelines.placement import Placement
 
-SHARDS = 4
+DEFAULTS = defaults_of("harmony")
+SHARDS: int = DEFAULTS.SHARDS
 
 
 def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponent:
@@ -29,15 +31,15 @@ def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponen
         source_uri: str,
         dataset_root: str,
         tokenizer_uri: str = "",
-        valid_fraction: float = 0.001,
-        max_rows: str = "",
-        max_rows_per_shard: str = "",
-        max_tokens: str = "",
-        max_rejects: str = "0",
-        on_duplicate: str = "error",
-        renderer: str = "fast",
-        audit_fraction: float = 0.001,
-        deep: int = 64,
+        valid_fraction: float = DEFAULTS.VALID_FRACTION,
+        max_rows: str = as_text(DEFAULTS.MAX_ROWS),
+        max_rows_per_shard: str = as_text(DEFAULTS.MAX_ROWS_PER_SHARD),
+        max_tokens: str = as_text(DEFAULTS.MAX_TOKENS),
+        max_rejects: str = DEFAULTS.MAX_REJECTS,
+        on_duplicate: str = DEFAULTS.ON_DUPLICATE,
+        renderer: str = DEFAULTS.RENDERER,
+        audit_fraction: float = DEFAULTS.AUDIT_FRACTION,
+        deep: int = DEFAULTS.DEEP,
         workers: str = "",
         render_cpu: str = "8",
         render_memory: str = "16Gi",
@@ -138,10 +140,10 @@ def synth_raw_to_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphC
         raw_uri: str,
         source_uri: str,
         dataset_root: str,
-        dataset_name: str = "PleIAs/SYNTH",
-        valid_fraction: float = 0.001,
-        max_rejects: str = "0",
-        on_duplicate: str = "error",
+        dataset_name: str = DEFAULTS.DATASET_NAME,
+        valid_fraction: float = DEFAULTS.VALID_FRACTION,
+        max_rejects: str = DEFAULTS.MAX_REJECTS,
+        on_duplicate: str = DEFAULTS.ON_DUPLICATE,
     ) -> None:
         converted = placement.place(
             convert_synth(raw_uri=raw_uri, source_uri=source_uri, dataset_name=dataset_name),

@@ -1,7 +1,14 @@
-"""What the README shows is what happens: its Python and its commands are run as they stand, its numbers compared."""
+"""What the README shows is what happens: its Python and its commands are run as they stand, its numbers compared.
 
+And what any page names is there: links, anchors, modules, and the files of the architecture page.
+"""
+
+import ast
+import importlib
 import re
 import shlex
+import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +16,12 @@ import pytest
 from conftest import REPOSITORY, Cli
 
 README = (REPOSITORY / "README.md").read_text()
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "charts/*/*.md", "components/**/*.md")
+    for page in REPOSITORY.glob(pattern)
+)
+FENCED = re.compile(r"^```.*?^```$", flags=re.DOTALL | re.MULTILINE)
 
 
 def blocks(language: str, heading: str) -> list[str]:
@@ -54,3 +67,53 @@ def test_every_command_of_the_table_exists(cli: Cli) -> None:
     assert len(names) >= 7
     for name in names:
         assert cli(name, "--help").returncode == 0, name
+
+
+def anchors(page: Path) -> set[str]:
+    """What `#…` may name in a page: its headings in lower case, without punctuation, spaces as hyphens."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text())):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
+def test_every_module_that_a_page_imports_or_runs_is_there(page: Path) -> None:
+    text = page.read_text()
+    if page.name == "CHANGELOG.md":
+        text = re.sub(r"^\| (?!before).*? \|", "|", text, flags=re.MULTILINE)  # the columns of what was before
+    for snippet in re.findall(r"^```python\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE):
+        for node in ast.walk(ast.parse(snippet)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("spanloom"):
+                module = importlib.import_module(node.module or "")
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == [], node.module
+    for name in re.findall(r"(?:-m |`)(spanloom\.[a-z_.]+[a-z])(?=[`\s])", text):
+        assert find_spec(name), name
+
+
+def test_every_file_of_the_architecture_page_is_there() -> None:
+    page = FENCED.sub("", (REPOSITORY / "docs/architecture.md").read_text())
+    package = REPOSITORY / "src/spanloom"
+    named = re.findall(r"`([\w.*-]+\.py|(?:[\w.*-]+/)+(?:[\w.*-]+\.[a-z0-9]+)?)`", page)
+    assert len(named) > 100
+    for name in named:
+        pattern = re.sub(r"\b(NAME|STEP|FAMILY)\b", "*", name)
+        found = [*package.glob(pattern), *REPOSITORY.glob(pattern)]
+        found += [] if "/" in pattern else package.rglob(pattern)  # told beside the folder that it lies in
+        assert found, name
+
+
+def test_the_layers_of_the_architecture_page_are_those_that_are_held() -> None:
+    page = (REPOSITORY / "docs/architecture.md").read_text().split("\n## Imports\n")[1]
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
+    assert re.findall(r"```text\n(.*?)```", page, flags=re.DOTALL)[0].splitlines() == layers

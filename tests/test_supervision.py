@@ -61,7 +61,7 @@ def test_the_way_back_gives_all_but_a_documents_first_value(spans: list[list[int
 @given(documents)
 def test_spans_partition_the_tokens(spans: list[list[int]]) -> None:
     flat = flags(*(value for document in spans for value in document))
-    counts = tokens_per_span(flat, lengths(*map(len, spans)))
+    counts = tokens_per_span(flat, lengths(*map(len, spans)), 3)
     assert counts.tolist() == [[document.count(span) for span in (0, 1, 2)] for document in spans]
     assert counts.sum() == flat.size
 

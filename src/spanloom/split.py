@@ -43,3 +43,14 @@ def is_valid(digests: npt.NDArray[np.uint64], valid_fraction: float) -> npt.NDAr
     if threshold >= 2**64:  # does not fit in uint64: everything is below it
         return np.ones(digests.size, dtype=np.bool_)
     return digests < np.uint64(threshold)
+
+
+def among(digests: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which digests stand in `ordered`, which is sorted and long: looked up, not sorted anew for each batch.
+
+    Args: uint64 [N]; uint64 [M], sorted. Returns bool [N].
+    """
+    if not ordered.size:
+        return np.zeros(digests.size, dtype=np.bool_)
+    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, digests), ordered.size - 1)] == digests
+    return found

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from spanloom.errors import WorkerError
@@ -57,29 +58,46 @@ class Counters:
         return ShardCount(**dict(zip(_FIELDS, values, strict=True)))
 
 
+_UNGUARDED = 78
+"""Exit code of a worker that found its own start in the script that it imports (EX_CONFIG)."""
+
+
+def leave_if_imported_by_a_worker() -> None:
+    """Ends this process where it is a worker that is still importing the script which started it.
+
+    A worker is a fresh process and imports the main script. Where that calls a build without a guard, each worker would
+    begin the build again. The worker leaves without a word instead; the pool says once what is wrong.
+    """
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(_UNGUARDED)
+
+
 class Pool:
     """A process pool whose failures name the work that was lost."""
 
     def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
         self._executor, self.workers = executor, workers
+        self._processes: dict[int, BaseProcess] = {}
 
     def submit(self, work: Callable[..., T], /, *arguments: Any, **named: Any) -> "Future[T]":
         # A worker is started here when there are too few. It inherits the mask, so that Ctrl-C, which goes to the whole
         # process group, does not end it with a traceback while it is still importing.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return self._executor.submit(work, *arguments, **named)
+            future = self._executor.submit(work, *arguments, **named)
+            self._processes |= self._executor._processes or {}
         except BrokenProcessPool as broken:
-            raise _worker_died("before it was given more work") from broken
+            raise self._died("before it was given more work") from broken
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return future
 
     def result(self, future: "Future[T]", what: str) -> T:
         """The outcome of submitted work; `what` names it for the message when its process died."""
         try:
             return future.result()
         except BrokenProcessPool as broken:
-            raise _worker_died(f"while the pool was busy with {what}") from broken
+            raise self._died(f"while the pool was busy with {what}") from broken
 
     def abort(self) -> None:
         """Ends the workers at once. Their results are not wanted any more, and files are only renamed in when whole."""
@@ -87,12 +105,18 @@ class Pool:
             process.terminate()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-
-def _worker_died(when: str) -> WorkerError:
-    return WorkerError(
-        f"a worker process died {when} (killed, or out of memory)",
-        remedy="run the same command again: finished parts are kept. With too little memory, lower --workers",
-    )
+    def _died(self, when: str) -> WorkerError:
+        for process in self._processes.values():
+            process.join(1)  # the pool ends them all, in a thread of its own
+        if any(process.exitcode == _UNGUARDED for process in self._processes.values()):
+            return WorkerError(
+                "each worker process would run the calling script again: the call stands outside of its main guard",
+                remedy='put the call under `if __name__ == "__main__":`',
+            )
+        return WorkerError(
+            f"a worker process died {when} (killed, or out of memory)",
+            remedy="run the same command again: finished parts are kept. With too little memory, lower --workers",
+        )
 
 
 @contextmanager
@@ -104,6 +128,7 @@ def process_pool(
     Each calls `ahead` first of all, before it imports what its work needs: to begin what takes a while and must not be
     waited for.
     """
+    leave_if_imported_by_a_worker()
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))
     pool = Pool(executor, workers)
     try:

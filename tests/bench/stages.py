@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from spanloom.families.harmony.conversations import Conversation, parse_conversation, row_id
+from spanloom.families.harmony.conversations import LabelledConversation, parse_conversation, row_id
 from spanloom.families.harmony.render import load_renderer, loading_ahead
 from spanloom.families.harmony.render_audit import AUDIT_FRACTION, Auditor, audit_stride
 from spanloom.families.harmony.render_fast import FastRenderer
@@ -220,7 +220,7 @@ def _first_row(tokenizer: Path) -> int:
     return part._renderer("fast", tokenizer).render([conversation]).documents.tokens.size
 
 
-def _parse(batch: SourceRows) -> list[Conversation]:
+def _parse(batch: SourceRows) -> list[LabelledConversation]:
     for synth_id, metadata in zip(batch.columns["synth_id"], batch.columns["metadata_json"], strict=True):
         row_id(synth_id, metadata)
     texts = batch.messages_json.to_pylist()

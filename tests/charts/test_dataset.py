@@ -49,7 +49,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
 @pytest.mark.parametrize("name", TRAIN_SETS)
 def test_the_training_entry_takes_the_flags_of_the_train_job(name: str) -> None:
     (job,) = of_kind(render_set(name), "TrainJob")
-    parse = "import sys; from spanloom.training.reference import parse; print(parse(sys.argv[1:]).root)"
+    parse = "import sys; from spanloom.training.reference.__main__ import parse; print(parse(sys.argv[1:]).root)"
     command = [sys.executable, "-W", "ignore", "-c", parse, *job["spec"]["trainer"]["args"]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from conftest import REPOSITORY
 from support import sources
 
 BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
-STEPS = re.findall(r'"([a-z-]+)"', BAKE.split("step = [")[1].split("]")[0])
+STEPS = re.findall(r'{ step = "([a-z-]+)"', BAKE)
 BASE = re.findall(r'"BASE_IMAGE" { default = "(.*)" }', BAKE)[0]
 VERSION = re.findall(r'^version = "(.*)"', (REPOSITORY / "pyproject.toml").read_text(), flags=re.MULTILINE)[0]
 NARROW = ("--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
@@ -59,6 +60,15 @@ def images() -> dict[str, dict[str, Any]]:
         if made_of != checkout_sha():
             _absent(f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
     return found
+
+
+@pytest.fixture(scope="session")
+def buildx() -> str:
+    """The `docker` program, where it has buildx; neither an engine nor images are needed to read bake's file."""
+    program = shutil.which("docker")
+    if program is None or docker("buildx", "version", check=False).returncode:
+        _absent("there is no docker with buildx")
+    return str(program)
 
 
 @pytest.fixture

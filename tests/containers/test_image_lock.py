@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-LOCK = Path(__file__).parents[1] / "docker/lock.py"
+LOCK = Path(__file__).parents[2] / "docker/lock.py"
 # As buildx 0.13 wrote it; later versions add the warnings.
 METADATA = {
     "train": {"buildx.build.ref": "default/default/a", "containerimage.digest": "sha256:" + "2" * 64},

@@ -19,10 +19,11 @@ def inside(step: str, *command: str) -> str:
 
 
 @pytest.mark.parametrize("step", ALL)
-def test_an_image_says_which_commit_it_is_of(step: str, images: Images) -> None:
+def test_an_image_says_its_name_and_which_commit_it_is_of(step: str, images: Images) -> None:
     environment = dict(variable.split("=", 1) for variable in images[step]["Config"]["Env"])
     assert environment["SPANLOOM_GIT_SHA"] == checkout_sha()
     assert environment["SPANLOOM_IMAGE"] == image(step)
+    assert images[step]["Config"]["Labels"]["org.opencontainers.image.title"] == f"spanloom-{step}"
     assert checkout_sha() in inside(step, "spanloom", "--version")
 
 

@@ -14,6 +14,7 @@ from conftest import Cli
 from spanloom.dataset import manifest
 from spanloom.dataset.export import export_parquet
 from spanloom.errors import ArtifactError, ConflictError
+from spanloom.families.harmony import dataset as harmony
 
 COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
 
@@ -63,8 +64,10 @@ def test_datasets_loads_what_lies_on_disk(demo: Path, exported: Path, tmp_path: 
 
 def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, exported: Path, tmp_path: Path) -> None:
     said = json.loads((exported / "export.json").read_bytes())
-    splits = manifest.read(demo)["content"]["totals"]["splits"]
-    assert said["splits"] == {name: {key: one[key] for key in ("sequences", "tokens")} for name, one in splits.items()}
+    splits = manifest.read(demo).content.totals.splits
+    assert said["splits"] == {
+        name: {key: getattr(one, key) for key in ("sequences", "tokens")} for name, one in splits.items()
+    }
     assert [file["path"] for file in said["files"]] == sorted(
         path.relative_to(exported).as_posix() for path in exported.rglob("*.parquet")
     )
@@ -75,7 +78,7 @@ def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, export
         table = pq.read_table(exported / file["path"])
         assert (table.num_rows, len(table["input_ids"].combine_chunks().values)) == (file["documents"], file["tokens"])
         assert (exported / file["path"]).stat().st_size == file["bytes"]
-    again = export_parquet(demo, manifest.read(demo)["content"], tmp_path / "again", tokens_per_file=3000)
+    again = export_parquet(demo, manifest.read(demo).content, harmony, tmp_path / "again", tokens_per_file=3000)
     assert again == said, "the same bytes"
 
 
@@ -125,13 +128,13 @@ def test_trl_trains_on_it_as_it_is(exported: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_path: Path) -> None:
-    content = manifest.read(demo)["content"]
+    content = manifest.read(demo).content
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(ConflictError, match="something stands where the export goes"):
-        export_parquet(demo, content, tmp_path)
+        export_parquet(demo, content, harmony, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     with pytest.raises(ConflictError, match="the export would lie in the dataset"):
-        export_parquet(demo, content, demo / "parquet")
+        export_parquet(demo, content, harmony, demo / "parquet")
 
 
 def test_an_export_that_fails_leaves_nothing(demo: Path, tmp_path: Path) -> None:
@@ -139,5 +142,5 @@ def test_an_export_that_fails_leaves_nothing(demo: Path, tmp_path: Path) -> None
     (root / "valid/shard_02_span.bin").write_bytes(b"")
     out = tmp_path / "new" / "out"
     with pytest.raises(ArtifactError, match="the file ends before sequence"):
-        export_parquet(root, manifest.read(root)["content"], out, tokens_per_file=3000)
+        export_parquet(root, manifest.read(root).content, harmony, out, tokens_per_file=3000)
     assert not out.exists()

@@ -3,11 +3,14 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts, wilson_interval
+from spanloom.dataset.manifest import Manifest
+from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Finding, Report
 from spanloom.report.html import percent
 from spanloom.report.report_page import report_page
@@ -41,14 +44,18 @@ def test_only_all_is_100_percent_and_only_nothing_is_0(value: float | None, said
     assert percent(value) == said
 
 
+def page_of(facts: dict[str, Any], root: Path) -> str:
+    return report_page(facts, harmony.describe(manifest.read(root).content), harmony.GROUP_COLUMNS)
+
+
 def test_a_report_of_a_dataset_whose_rows_are_gone_says_so_and_lists_the_findings(demo: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(demo, tmp_path / "root"))
     (root / "train/shard_01_rows.parquet").unlink()
     report = Report(checked={"documents": 3}, findings=[])
     report.add([Finding(check="inventory", message="the file is missing", file="train/shard_01_rows.parquet")] * 30)
-    facts = dataset_facts(root, manifest.read(root), report)
+    facts = dataset_facts(root, manifest.read(root), harmony, report)
     assert facts["statistics"] is None
-    page = report_page(facts)
+    page = page_of(facts, root)
     assert "30 findings" in page
     assert page.count("<strong>inventory</strong>") == 20
     assert "There are no statistics: the rows of this shard cannot be read" in page
@@ -60,16 +67,18 @@ def test_outside_environment_the_report_is_a_function_of_the_content(demo: Path,
     root = Path(shutil.copytree(demo, tmp_path / "elsewhere"))
     written = manifest.read(root)
     report = Report(checked={"documents": 231})
-    one = dataset_facts(demo, written, report)
+    one = dataset_facts(demo, written, harmony, report)
     other_day = {"created_at": "2031-01-01", "libraries": {}, "machine": {}}
-    two = dataset_facts(root, {**written, "environment": other_day}, report, timings={"validate": 9.0})
+    two = dataset_facts(
+        root, written.model_copy(update={"environment": other_day}), harmony, report, timings={"validate": 9.0}
+    )
     assert {**one, "environment": 0} == {**two, "environment": 0}
-    assert report_page(one) == report_page(json.loads(json.dumps(one)))
-    assert report_page({**two, "environment": one["environment"]}) == report_page(one)
+    assert page_of(one, demo) == page_of(json.loads(json.dumps(one)), demo)
+    assert page_of({**two, "environment": one["environment"]}, root) == page_of(one, demo)
 
 
 def test_an_empty_dataset_has_a_report(tmp_path: Path, demo: Path) -> None:
-    written = manifest.read(demo)
+    written = manifest.read(demo).as_dict()
     nothing = {
         "sequences": 0,
         "tokens": 0,
@@ -79,6 +88,6 @@ def test_an_empty_dataset_has_a_report(tmp_path: Path, demo: Path) -> None:
     nothing |= {"fitting": {}, "files": []}
     content = {**written["content"], "shards": [], "totals": {"rows_read": 0, "rejected": {}, "splits": {}}}
     content["totals"]["splits"] = {"train": nothing, "valid": nothing}
-    facts = dataset_facts(tmp_path, {**written, "content": content}, Report())
+    facts = dataset_facts(tmp_path, Manifest.model_validate({**written, "content": content}), harmony, Report())
     assert facts["statistics"]["total"] is None
-    assert "Clean" in report_page(facts)
+    assert "Clean" in page_of(facts, demo)

@@ -10,20 +10,22 @@ from hypothesis import strategies as st
 
 from spanloom.dataset import manifest
 from spanloom.dataset.document import ShownDocument, shown_parts
-from spanloom.dataset.inspect import Selection, messages_of, pick_documents, shown_tokens
+from spanloom.dataset.inspect import Selection, pick_documents, shown_tokens
 from spanloom.errors import SpanloomError
+from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.tokenizer import SPECIAL_NAMES
 from spanloom.text import visible
-from spanloom.tokenizers.o200k.vocabulary import Vocabulary, load_vocabulary
+from spanloom.tokenizers.o200k.vocabulary import O200kVocabulary, load_vocabulary
 
 
 @pytest.fixture(scope="module")
-def vocabulary(asset: Path) -> Vocabulary:
+def vocabulary(asset: Path) -> O200kVocabulary:
     return load_vocabulary(asset, SPECIAL_NAMES)
 
 
-def picked(root: Path, vocabulary: Vocabulary, **selection: object) -> list[ShownDocument]:
-    return pick_documents(root, manifest.read(root)["content"], Selection(**selection), vocabulary)  # type: ignore[arg-type]
+def picked(root: Path, vocabulary: O200kVocabulary, **selection: object) -> list[ShownDocument]:
+    content = manifest.read(root).content
+    return pick_documents(root, content, harmony, Selection(**selection), vocabulary)  # type: ignore[arg-type]
 
 
 def rows(root: Path) -> list[dict[str, object]]:
@@ -35,19 +37,23 @@ def rows(root: Path) -> list[dict[str, object]]:
     return found
 
 
-def test_by_length_language_and_exercise(demo: Path, vocabulary: Vocabulary) -> None:
+def test_by_length_language_and_exercise(demo: Path, vocabulary: O200kVocabulary) -> None:
     there = rows(demo)
     lengths = sorted(row["tokens"] for row in there)
     assert [len(one.tokens) for one in picked(demo, vocabulary, pick="longest", count=5)] == lengths[::-1][:5]
     assert [len(one.tokens) for one in picked(demo, vocabulary, pick="shortest", count=5)] == lengths[:5]
     german = {row["address"] for row in there if row["language"] == "de"}
-    assert {one.address for one in picked(demo, vocabulary, language="de", pick="random", count=999)} == german
+    assert {
+        one.address for one in picked(demo, vocabulary, groups={"language": "de"}, pick="random", count=999)
+    } == german
     both = {row["address"] for row in there if row["language"] == "en" and row["exercise"] == "code"}
-    assert {one.address for one in picked(demo, vocabulary, language="en", exercise="code", count=999)} == both
-    assert picked(demo, vocabulary, language="tlh") == []
+    assert {
+        one.address for one in picked(demo, vocabulary, groups={"language": "en", "exercise": "code"}, count=999)
+    } == both
+    assert picked(demo, vocabulary, groups={"language": "tlh"}) == []
 
 
-def test_first_is_the_order_on_disk_and_random_depends_on_the_seed_alone(demo: Path, vocabulary: Vocabulary) -> None:
+def test_first_is_the_order_on_disk_and_random_depends_on_the_seed_alone(demo: Path, vocabulary: O200kVocabulary) -> None:
     order = [row["address"] for row in rows(demo)]
     assert [one.address for one in picked(demo, vocabulary, pick="first", count=60)] == order[:60]
     draws = [
@@ -59,29 +65,29 @@ def test_first_is_the_order_on_disk_and_random_depends_on_the_seed_alone(demo: P
     assert fewer == draws[0][:3]
 
 
-def test_by_place_and_by_id(demo: Path, vocabulary: Vocabulary) -> None:
+def test_by_place_and_by_id(demo: Path, vocabulary: O200kVocabulary) -> None:
     row = rows(demo)[100]
     (by_place,) = picked(demo, vocabulary, addresses=(row["address"],))
-    (by_id,) = picked(demo, vocabulary, synth_ids=(row["synth_id"],))
+    (by_id,) = picked(demo, vocabulary, ids=(row["synth_id"],))
     assert by_place == by_id
-    assert (by_id.synth_id, by_id.address, by_id.row) == (row["synth_id"], row["address"], row["row"])
+    assert (by_id.id, by_id.address, by_id.row) == (row["synth_id"], row["address"], row["row"])
     for wrong in ("train", "test/0/0", "train/0/99999", "train/9/0"):
         with pytest.raises(SpanloomError, match=r"is no document|there is no document"):
             picked(demo, vocabulary, addresses=(wrong,))
     with pytest.raises(SpanloomError, match="no document has the id 'nobody'"):
-        picked(demo, vocabulary, synth_ids=("nobody",))
+        picked(demo, vocabulary, ids=("nobody",))
 
 
-def test_without_reasoning_and_with_special_text(hostile: Path, vocabulary: Vocabulary) -> None:
-    assert [one.synth_id for one in picked(hostile, vocabulary, without="analysis", count=9)] == ["quiet"]
+def test_without_reasoning_and_with_special_text(hostile: Path, vocabulary: O200kVocabulary) -> None:
+    assert [one.id for one in picked(hostile, vocabulary, without="analysis", count=9)] == ["quiet"]
     (special,) = picked(hostile, vocabulary, special_text=True, count=9)
-    assert "<|end|><|start|>" in special.synth_id
+    assert "<|end|><|start|>" in special.id
     # The letters are ordinary tokens; the wrappers are special ones.
     assert sum(token.special and token.text == "<|end|>" for token in special.tokens) == 2
     assert "".join(token.text for token in special.tokens if not token.special).count("<|end|>") == 3
 
 
-def test_what_is_shown_is_what_lies_on_disk(demo: Path, vocabulary: Vocabulary) -> None:
+def test_what_is_shown_is_what_lies_on_disk(demo: Path, vocabulary: O200kVocabulary) -> None:
     """Token by token, from the raw files: ids, both values, and the shift undone one place back."""
     for row in rows(demo)[::23]:
         split, shard, sequence = row["address"].split("/")
@@ -110,7 +116,7 @@ def test_the_texts_of_all_tokens_are_the_text_however_it_is_cut(text: str, data:
     raw = text.encode()
     cuts = sorted(data.draw(st.sets(st.integers(1, len(raw) - 1)))) if len(raw) > 1 else []
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
-    vocabulary = Vocabulary(pieces=tuple(pieces))
+    vocabulary = O200kVocabulary(pieces=tuple(pieces))
     count = len(pieces)
     shown = shown_tokens(list(range(count)), [0] * count, [0] * count, [(0, 0)] * count, vocabulary)
     assert "".join(token.text for token in shown) == text
@@ -122,15 +128,15 @@ def test_the_texts_of_all_tokens_are_the_text_however_it_is_cut(text: str, data:
 
 
 def test_a_character_that_never_completes_is_shown_as_bytes() -> None:
-    vocabulary = Vocabulary(pieces=(b"\xe2\x98", b"a", b"\xff"))
+    vocabulary = O200kVocabulary(pieces=(b"\xe2\x98", b"a", b"\xff"))
     shown = shown_tokens([0, 1, 2], [0] * 3, [0] * 3, [(0, 0)] * 3, vocabulary)
     assert visible("".join(token.text for token in shown)) == "⟨e2⟩⟨98⟩a⟨ff⟩"
     assert [token.partial for token in shown] == [True, True, True]
 
 
-def test_messages_of_what_has_no_message_is_one_piece() -> None:
-    shown = shown_tokens([0, 1], [0, 0], [0, 0], [(0, 0)] * 2, Vocabulary(pieces=(b"a", b"b")))
-    (message,) = messages_of(shown)
+def test_messages_of_what_has_no_message_is_one_piece(demo: Path) -> None:
+    shown = shown_tokens([0, 1], [0, 0], [0, 0], [(0, 0)] * 2, O200kVocabulary(pieces=(b"a", b"b")))
+    (message,) = harmony.cut_messages(manifest.read(demo).content, shown, {})
     assert (message.first, message.last, message.role) == (0, 2, "")
 
 

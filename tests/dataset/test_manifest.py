@@ -4,20 +4,22 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 import spanloom
 from conftest import Cli
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, Manifest, ManifestError
 from spanloom.errors import ConflictError
-from spanloom.provenance import canonical_json
+from spanloom.families import FAMILIES, dataset_family
+from spanloom.provenance import canonical_json, readable_json
 from support import sources
 
 SHA = "0" * 40
@@ -96,9 +98,90 @@ MUTATIONS: list[tuple[str, Callable[[dict[str, Any]], None]]] = [
 
 
 def test_a_real_manifest_follows_the_schema(dataset: Path, written: dict[str, Any]) -> None:
-    assert manifest.read(dataset) == written
-    assert manifest.read(dataset / MANIFEST_NAME) == written
-    assert manifest.check(written, dataset) is written
+    assert manifest.read(dataset).as_dict() == written
+    assert manifest.read(dataset / MANIFEST_NAME).as_dict() == written
+    assert manifest.check(written, dataset).as_dict() == written
+
+
+def test_what_is_read_is_written_again_as_it_was(tmp_path: Path, written: dict[str, Any]) -> None:
+    """The order of keys, numbers as they were spelled, and keys that this version does not know."""
+    written["content"]["split"]["valid_fraction"] = 1
+    written["content"]["input"]["shards"][0]["etag"] = {"of": ["a", None]}
+    text = readable_json(written)
+    assert readable_json(manifest.check(json.loads(text), tmp_path).as_dict()) == text
+
+
+def described(model: type[BaseModel], schema: dict[str, Any], whole: dict[str, Any], place: str) -> Iterator[str]:
+    """Where the type and the schema differ: in the keys of an object, and in which of them must be there."""
+    schema = resolved(schema, whole)
+    keys = {name for name, field in model.model_fields.items() if field.is_required()}
+    optional = set(model.model_fields) - keys
+    # What the schema demands of one family alone stands in its `allOf`; there the type says None.
+    if keys != set(schema["required"]):
+        yield f"{place}: the type demands {sorted(keys)}, the schema {sorted(schema['required'])}"
+    if unknown := (keys | optional) - set(schema["properties"]):
+        yield f"{place}: the schema does not know {sorted(unknown)}"
+    if missing := set(schema["properties"]) - keys - optional:
+        yield f"{place}: the type does not know {sorted(missing)}"
+    for name, field in model.model_fields.items():
+        for inner in models_in(field.annotation):
+            for each in objects_in(schema["properties"][name], whole):
+                yield from described(inner, each, whole, f"{place}.{name}")
+
+
+def resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    """An object of the schema with what it refers to and what it is made of joined."""
+    if "$ref" in schema:
+        return resolved(whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], whole)
+    parts = [resolved(part, whole) for part in schema.get("allOf", []) if "if" not in part]
+    joined: dict[str, Any] = {"required": [], "properties": {}}
+    for part in [*parts, schema]:
+        joined["required"] = [*joined["required"], *part.get("required", [])]
+        joined["properties"] |= part.get("properties", {})
+    return joined
+
+
+def objects_in(schema: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The objects with keys of their own that stand at a place: itself, each of a list, each value of a mapping."""
+    if "$ref" in schema:
+        yield from objects_in(whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], whole)
+    elif "anyOf" in schema:
+        for one in schema["anyOf"]:
+            yield from objects_in(one, whole)
+    elif "items" in schema:
+        yield from objects_in(schema["items"], whole)
+    elif isinstance(schema.get("additionalProperties"), dict):
+        yield from objects_in(schema["additionalProperties"], whole)
+    elif "properties" in schema or "allOf" in schema:
+        yield schema
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
+
+
+def test_the_type_and_the_schema_say_the_same() -> None:
+    whole = manifest.schema()
+    assert list(described(manifest.Manifest, whole, whole, "manifest")) == []
+
+
+def test_the_schema_and_the_table_know_the_same_families() -> None:
+    assert set(manifest.known_families()) == set(FAMILIES)
+    conditions = manifest.schema()["properties"]["content"]["allOf"]
+    assert [one["if"]["properties"]["family"]["const"] for one in conditions] == list(manifest.known_families())
+    assert not any("else" in one for one in conditions)
+
+
+def test_an_unknown_family_is_an_error_that_lists_the_known_ones(tmp_path: Path, written: dict[str, Any]) -> None:
+    written["content"]["family"] = "board_games"
+    (tmp_path / MANIFEST_NAME).write_text(json.dumps(written))
+    with pytest.raises(ManifestError, match=r"unknown dataset family 'board_games'.*synth_kd, packed_chat"):
+        manifest.read(tmp_path)
+    with pytest.raises(ManifestError, match=r"unknown dataset family 'board_games'\n.*synth_kd, packed_chat"):
+        dataset_family("board_games")
 
 
 @pytest.mark.parametrize(("place", "mutate"), MUTATIONS)
@@ -126,57 +209,57 @@ def test_what_is_no_manifest_is_refused_in_words(tmp_path: Path, text: bytes, sa
 def test_a_root_without_a_manifest_is_no_dataset(tmp_path: Path, written: dict[str, Any]) -> None:
     with pytest.raises(ManifestError, match="not a finished dataset\n"):
         manifest.read(tmp_path)
-    manifest.write_pending(tmp_path, written)
+    manifest.write_pending(tmp_path, Manifest.model_validate(written))
     with pytest.raises(ManifestError, match="built but not validated"):
         manifest.read(tmp_path)
-    assert manifest.read_any(tmp_path) == written
+    assert manifest.read_any(tmp_path).as_dict() == written
 
 
 def test_the_pending_manifest_is_created_and_never_overwritten(tmp_path: Path, written: dict[str, Any]) -> None:
-    manifest.write_pending(tmp_path, written)
+    manifest.write_pending(tmp_path, Manifest.model_validate(written))
     before = (tmp_path / PENDING_NAME).read_bytes()
     assert json.loads(before) == written
 
     later = copy.deepcopy(written)
     later["environment"]["created_at"] = "2031-01-01T00:00:00+00:00"
-    manifest.write_pending(tmp_path, later)  # equal content counts as written
+    manifest.write_pending(tmp_path, Manifest.model_validate(later))  # equal content counts as written
     assert (tmp_path / PENDING_NAME).read_bytes() == before
 
     later["content"]["git_sha"] = "f" * 40
     with pytest.raises(ConflictError, match=r"manifest\.pending\.json with other content"):
-        manifest.write_pending(tmp_path, later)
+        manifest.write_pending(tmp_path, Manifest.model_validate(later))
     assert (tmp_path / PENDING_NAME).read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == [PENDING_NAME]
 
 
 def test_a_manifest_that_breaks_the_schema_is_not_written(tmp_path: Path, written: dict[str, Any]) -> None:
-    del written["content"]["totals"]
+    written["content"]["totals"]["rows_read"] = -1
     with pytest.raises(ManifestError):
-        manifest.write_pending(tmp_path, written)
+        manifest.write_pending(tmp_path, Manifest.model_validate(written))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_promotion_moves_the_pending_manifest_as_it_is(tmp_path: Path, written: dict[str, Any]) -> None:
-    manifest.write_pending(tmp_path, written)
+    manifest.write_pending(tmp_path, Manifest.model_validate(written))
     pending = (tmp_path / PENDING_NAME).read_bytes()
     assert manifest.promote(tmp_path) == tmp_path / MANIFEST_NAME
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {MANIFEST_NAME: pending}
 
 
 def test_a_promoted_manifest_is_never_overwritten(tmp_path: Path, written: dict[str, Any]) -> None:
-    manifest.write_pending(tmp_path, written)
+    manifest.write_pending(tmp_path, Manifest.model_validate(written))
     manifest.promote(tmp_path)
     before = (tmp_path / MANIFEST_NAME).read_bytes()
 
     later = copy.deepcopy(written)
     later["environment"]["created_at"] = "2031-01-01T00:00:00+00:00"
-    manifest.write_pending(tmp_path, later)
+    manifest.write_pending(tmp_path, Manifest.model_validate(later))
     manifest.promote(tmp_path)  # equal content counts as promoted
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {MANIFEST_NAME: before}
 
     later["content"]["git_sha"] = "f" * 40
     with pytest.raises(ConflictError, match=r"a manifest\.json with other content"):
-        manifest.write_pending(tmp_path, later)
+        manifest.write_pending(tmp_path, Manifest.model_validate(later))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {MANIFEST_NAME: before}
 
     (tmp_path / PENDING_NAME).write_text(json.dumps(later))

@@ -12,6 +12,8 @@ from spanloom.dataset.statistics import GROUPS_KEPT, LENGTH_EDGES, OTHERS, Count
 from spanloom.errors import ArtifactError, SpanloomError
 from support import synthetic
 
+COLUMNS = ("language", "exercise")
+
 
 def test_length_bins_are_exact_to_128_and_at_powers_of_two_and_never_wider_than_a_64th() -> None:
     edges = LENGTH_EDGES.tolist()
@@ -42,8 +44,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_beyond_the_kept_groups_documents_are_counted_together_and_none_is_lost(root: Path) -> None:
-    content = manifest.read(root)["content"]
-    counted = collect(root, content, [("exercise",), ("split", "exercise"), ()])
+    content = manifest.read(root).content
+    counted = collect(root, content, [("exercise",), ("split", "exercise"), ()], columns=COLUMNS)
     (total,) = counted[()].values()
     for by in (("exercise",), ("split", "exercise")):
         groups = counted[by]
@@ -55,7 +57,7 @@ def test_beyond_the_kept_groups_documents_are_counted_together_and_none_is_lost(
 
 
 def test_a_missing_value_is_a_group_of_its_own_and_comes_last(root: Path) -> None:
-    groups = collect(root, manifest.read(root)["content"], [("language",)])[("language",)]
+    groups = collect(root, manifest.read(root).content, [("language",)], columns=COLUMNS)[("language",)]
     assert [key[0] for key in groups] == ["de", "en", "es", "fr", "it", "pl", None]
     nulls = sum(
         pq.read_table(path, columns=["language"])["language"].null_count for path in root.glob("*/*_rows.parquet")
@@ -64,8 +66,8 @@ def test_a_missing_value_is_a_group_of_its_own_and_comes_last(root: Path) -> Non
 
 
 def test_unknown_groups_and_unreadable_rows_are_errors(root: Path, tmp_path: Path) -> None:
-    content = manifest.read(root)["content"]
+    content = manifest.read(root).content
     with pytest.raises(SpanloomError, match="cannot group by 'colour'"):
-        collect(root, content, [("colour",)])
+        collect(root, content, [("colour",)], columns=COLUMNS)
     with pytest.raises(ArtifactError, match="the rows of this shard cannot be read"):
         collect(tmp_path, content, [()])

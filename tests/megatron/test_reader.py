@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from spanloom.errors import ArtifactError
-from spanloom.megatron.indexed import ParallelWriter, open_indexed
-from spanloom.megatron.reader import open_shard_reader
+from spanloom.megatron.indexed import ParallelWriter
+from spanloom.megatron.official import open_indexed
+from spanloom.megatron.reader import ShardReader, open_shard_reader
 
 DTYPES = {"tokens": "int32", "span": "uint8"}
+
+
+def opened(root: Path) -> ShardReader:
+    return open_shard_reader(
+        {name: (root / "train" / f"shard_03_{name}", np.dtype(dtype)) for name, dtype in DTYPES.items()}
+    )
 
 
 def write(root: Path, lengths: list[int]) -> dict[str, np.ndarray]:
@@ -30,7 +37,7 @@ def write(root: Path, lengths: list[int]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("at_once", [1, 7, 4096, 10**9])
 def test_it_reads_what_megatron_reads(tmp_path: Path, lengths: list[int], at_once: int) -> None:
     write(tmp_path, lengths)
-    reader = open_shard_reader(tmp_path, "train", 3, DTYPES)
+    reader = opened(tmp_path)
     theirs = {name: open_indexed(tmp_path / "train" / f"shard_03_{name}") for name in DTYPES}
     assert reader.sequences == len(theirs["tokens"]) == len(lengths)
     read = 0
@@ -49,7 +56,7 @@ def test_it_reads_what_megatron_reads(tmp_path: Path, lengths: list[int], at_onc
 
 def test_one_sequence_anywhere(tmp_path: Path) -> None:
     arrays = write(tmp_path, [3, 1, 4])
-    reader = open_shard_reader(tmp_path, "train", 3, DTYPES)
+    reader = opened(tmp_path)
     assert reader.lengths(1, 5).tolist() == [1, 4]
     assert reader.lengths(3, 5).tolist() == []
     assert reader.read(2, reader.lengths(2, 1))["tokens"].tolist() == arrays["tokens"][4:8].tolist()
@@ -85,7 +92,7 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path, damage, said: str) -> N
     write(tmp_path, [3, 1, 4])
     damage(tmp_path / "train/shard_03_tokens.idx")
     with pytest.raises(ArtifactError) as refused:
-        open_shard_reader(tmp_path, "train", 3, DTYPES)
+        opened(tmp_path)
     assert refused.value.what == said
 
 
@@ -93,14 +100,15 @@ def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
     write(tmp_path, [3, 1, 4])
     data = tmp_path / "train/shard_03_span.bin"
     data.write_bytes(data.read_bytes()[:-1])
-    reader = open_shard_reader(tmp_path, "train", 3, DTYPES)
+    reader = opened(tmp_path)
     with pytest.raises(ArtifactError, match="the file ends before sequence 2"):
         list(reader.batches(100))
 
 
 def test_looking_counting_and_exporting_wait_for_no_torch() -> None:
     code = (
-        "import sys, spanloom.dataset.inspect, spanloom.dataset.export, spanloom.dataset.statistics, spanloom.report.documents_page;"
+        "import sys, spanloom.dataset.inspect, spanloom.dataset.export, spanloom.dataset.statistics;"
+        " import spanloom.report.documents_page;"
         " print([name for name in ('torch', 'megatron', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

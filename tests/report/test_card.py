@@ -12,7 +12,8 @@ import pytest
 from huggingface_hub import DatasetCard
 
 from spanloom.dataset import manifest
-from spanloom.report.card import dataset_card, is_unchanged_card, size_category
+from spanloom.families.harmony import dataset as harmony
+from spanloom.report.card import is_unchanged_card, size_category
 from spanloom.report.views import remove_views, write_card
 
 
@@ -29,13 +30,21 @@ def test_the_hubs_parser_reads_what_the_source_says(demo: Path) -> None:
     assert data["task_categories"] == ["text-generation"]
 
 
-def test_norwegian_stays_a_language(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_norwegian_stays_a_language(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bare `no` is false in YAML."""
-    monkeypatch.setattr(
-        "spanloom.report.card.collect", lambda *_: {("language",): {("no",): _Nothing, (None,): _Nothing}}
-    )
-    card = DatasetCard(dataset_card(demo, manifest.read(demo)["content"]).decode())
+    counted = {("language",): {("no",): _Nothing, (None,): _Nothing}}
+    monkeypatch.setattr("spanloom.report.views.collect", lambda *_, **__: counted)
+    card = DatasetCard(card_of(demo, tmp_path))
     assert card.data.to_dict()["language"] == ["no"]
+
+
+def card_of(demo: Path, tmp_path: Path) -> str:
+    """The card that is written for a dataset now."""
+    root = tmp_path / "card"
+    shutil.copytree(demo, root)
+    (root / "README.md").unlink(missing_ok=True)
+    assert write_card(root, manifest.read(root).content, harmony)
+    return (root / "README.md").read_text("utf-8")
 
 
 class _Nothing:
@@ -57,10 +66,10 @@ def test_what_the_source_calls_itself_adds_neither_keys_nor_markup(hostile: Path
 
 def test_datasets_finds_the_rows_of_each_split(demo: Path, tmp_path: Path) -> None:
     rows = datasets.load_dataset(str(demo), "rows", cache_dir=str(tmp_path))
-    splits = manifest.read(demo)["content"]["totals"]["splits"]
-    assert rows["train"].num_rows == splits["train"]["sequences"]
-    assert rows["validation"].num_rows == splits["valid"]["sequences"]
-    assert sum(rows["train"]["tokens"]) == splits["train"]["tokens"]
+    splits = manifest.read(demo).content.totals.splits
+    assert rows["train"].num_rows == splits["train"].sequences
+    assert rows["validation"].num_rows == splits["valid"].sequences
+    assert sum(rows["train"]["tokens"]) == splits["train"].tokens
 
 
 def test_its_python_runs(demo: Path) -> None:
@@ -85,21 +94,22 @@ def test_size_categories(documents: int, said: str) -> None:
 
 def test_the_card_follows_from_the_content_alone(demo: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(demo, tmp_path / "another name"))
-    assert dataset_card(root, manifest.read(root)["content"]) == (demo / "README.md").read_bytes()
+    (root / "README.md").unlink()
+    assert card_of(root, tmp_path).encode() == (demo / "README.md").read_bytes()
 
 
 def test_a_readme_of_somebody_else_is_neither_replaced_nor_removed(demo: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(demo, tmp_path / "root"))
-    content = manifest.read(root)["content"]
+    content = manifest.read(root).content
     card = root / "README.md"
     assert is_unchanged_card(card.read_bytes())
-    assert write_card(root, content)
+    assert write_card(root, content, harmony)
     for mine in (b"# mine\n", card.read_bytes().replace(b"What it holds", b"What I hold")):
         card.write_bytes(mine)
-        assert not write_card(root, content)
+        assert not write_card(root, content, harmony)
         remove_views(root)
         assert card.read_bytes() == mine
     card.unlink()
-    assert write_card(root, content)
+    assert write_card(root, content, harmony)
     remove_views(root)
     assert sorted(path.name for path in root.iterdir()) == ["manifest.json", "train", "valid"]

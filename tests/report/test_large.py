@@ -17,10 +17,10 @@ FEW, MANY = 20_000, 1_000_000
 def write_apart(root: Path, count: int) -> Path:
     """Writes the dataset in a process of its own: a child's peak begins at what its parent holds."""
     code = (
-        "import pathlib, sys, synthetic; n = int(sys.argv[2]);"
+        "import pathlib, sys; from support import synthetic; n = int(sys.argv[2]);"
         " synthetic.write_dataset(pathlib.Path(sys.argv[1]), n, exercises=n)"
     )
-    subprocess.run([sys.executable, "-c", code, str(root), str(count)], check=True, cwd=Path(synthetic.__file__).parent)
+    subprocess.run([sys.executable, "-c", code, str(root), str(count)], check=True, cwd=Path(synthetic.__file__).parents[1])
     return root
 
 

@@ -15,6 +15,7 @@ import pytest
 from conftest import Cli
 from spanloom.dataset import manifest
 from spanloom.dataset.statistics import collect
+from spanloom.families.harmony import dataset as harmony
 from spanloom.report.stats import stats_lines
 
 SPANS = ("context", "analysis", "final")
@@ -87,7 +88,10 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_stats(root: Path, by: str) -> None:
     found = documents(root)
     names = tuple(name for name in by.split(",") if name)
-    lines = stats_lines(names, collect(root, manifest.read(root)["content"], [names])[names])
+    lines = stats_lines(
+        names,
+        collect(root, manifest.read(root).content, [names], columns=harmony.GROUP_COLUMNS, ratio=harmony.RATIO)[names],
+    )
     keys = {tuple(document[name] for name in names) for document in found}
     assert len(lines) == len(keys)
     for line in lines:

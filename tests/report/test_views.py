@@ -9,9 +9,10 @@ import pytest
 from conftest import Cli
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
-from spanloom.dataset.validate import validate_alignment
+from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Report
 from spanloom.report.report_page import report_page
+from spanloom.steps.validate_alignment import validate_alignment
 from support import sources
 
 
@@ -53,7 +54,7 @@ def test_the_step_leaves_report_and_card_beside_the_manifest_and_writes_its_arti
 def test_what_is_not_clean_gets_a_report_and_no_card(pending: Path) -> None:
     span = pending / "train/shard_00_span.bin"
     span.write_bytes(bytes([2]) + span.read_bytes()[1:])
-    assert not validate_alignment(root=pending).clean
+    assert not validate_alignment(root=pending, family=harmony).clean
     assert not (pending / "README.md").exists()
     assert not (pending / manifest.MANIFEST_NAME).exists()
     page = (pending / "report.html").read_text("utf-8")
@@ -66,22 +67,23 @@ def test_without_its_card_a_dataset_is_not_promoted(pending: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("spanloom.dataset.validate.write_card", full)
+    monkeypatch.setattr("spanloom.steps.validate_alignment.write_card", full)
     with pytest.raises(OSError, match="no space"):
-        validate_alignment(root=pending)
+        validate_alignment(root=pending, family=harmony)
     assert not (pending / manifest.MANIFEST_NAME).exists()
     monkeypatch.undo()
-    assert validate_alignment(root=pending).clean
+    assert validate_alignment(root=pending, family=harmony).clean
     assert sorted(path.name for path in pending.iterdir() if path.is_file()) == sources.VIEWS
 
 
 def test_without_matplotlib_the_report_has_its_tables_and_says_what_is_missing(
     demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = dataset_facts(demo, manifest.read(demo), Report())
-    whole = report_page(facts)
+    written = manifest.read(demo)
+    facts, description = dataset_facts(demo, written, harmony, Report()), harmony.describe(written.content)
+    whole = report_page(facts, description, harmony.GROUP_COLUMNS)
     monkeypatch.setattr("spanloom.report.report_page.can_plot", lambda: False)
-    plain = report_page(facts)
+    plain = report_page(facts, description, harmony.GROUP_COLUMNS)
     assert "spanloom[report]" in plain
     assert "spanloom[report]" not in whole
     assert plain.count("<table>") == whole.count("<table>")

@@ -1,4 +1,4 @@
-"""The component declarations as data, for the tests beside this file."""
+"""The component declarations as data: `components/FAMILY/STEP/component.py`."""
 
 import importlib
 import re
@@ -8,13 +8,13 @@ from kfp import dsl
 
 from conftest import REPOSITORY
 
-FOLDERS = sorted(path.parent for path in (REPOSITORY / "components").glob("*/component.py"))
-STEPS = [folder.name.replace("_", "-") for folder in FOLDERS]
+FOLDERS = sorted(path.parent for path in (REPOSITORY / "components").glob("*/*/component.py"))
+STEPS = sorted(folder.name.replace("_", "-") for folder in FOLDERS)
 
 
 def component(folder: Path) -> dsl.base_component.BaseComponent:
     declared: dsl.base_component.BaseComponent = getattr(
-        importlib.import_module(f"components.{folder.name}.component"), folder.name
+        importlib.import_module(f"components.{folder.parent.name}.{folder.name}.component"), folder.name
     )
     return declared
 

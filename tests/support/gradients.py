@@ -26,7 +26,7 @@ from spanloom.training.reference.model import gpt  # noqa: E402
 from spanloom.training.reference.schedule import average_gradients, run_step  # noqa: E402
 
 VOCAB, BATCH, LENGTH, ROWS = 48, 2, 16, 24
-WEIGHTS = SpanWeights(analysis=0.7, final=1.3)
+WEIGHTS = SpanWeights({"analysis": 0.7, "final": 1.3})
 SPANS = ("mixed", "no reasoning", "reasoning in one micro-batch", "nothing trained", "one token of each")
 
 
@@ -56,7 +56,7 @@ def full_batch_gradient(model: Any, batch: dict[str, torch.Tensor]) -> tuple[flo
     model.zero_grad()
     losses = model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
     loss = losses.sum() * 0.0
-    for span, weight in ((1, WEIGHTS.analysis), (2, WEIGHTS.final)):
+    for span, weight in ((1, WEIGHTS.by_name["analysis"]), (2, WEIGHTS.by_name["final"])):
         chosen = losses[batch["mask"] & (batch["span_id"] == span)]
         if chosen.numel():
             loss = loss + weight * chosen.mean()
@@ -120,7 +120,7 @@ def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[st
     iterator = microbatches() if parallel_state.get_tensor_model_parallel_rank() == 0 else None
     result = run_step(
         model,
-        ReadAhead(get_batch, lambda: micro_batches, group),
+        ReadAhead(get_batch, lambda: micro_batches, group, spans=len(WEIGHTS)),
         iterator,
         WEIGHTS,
         micro_batches=micro_batches,

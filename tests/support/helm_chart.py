@@ -11,7 +11,7 @@ import yaml
 
 Manifest = dict[str, Any]
 
-CHART = Path(__file__).parents[1] / "charts/spanloom"
+CHART = Path(__file__).parents[2] / "charts/spanloom"
 VALUE_SETS = sorted(path.name for path in (CHART / "ci").glob("*-values.yaml"))
 # The oldest Kubernetes of Chart.yaml and the newest whose schemas kubernetes-validate carries.
 KUBERNETES_VERSIONS = ("1.29.0", "1.37.0")

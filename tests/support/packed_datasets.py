@@ -1,6 +1,7 @@
 """Small finished datasets of packed blocks, for the tests of what reads them: token records in, a root out."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from spanloom.megatron.indexed import ParallelWriter
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, X
 from support.token_datasets import TOKENIZER_SHA256, write_manifest
 
+MARKER_NAMES = ("eos", "system", "user", "assistant", "end")
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8}
 
 
@@ -17,10 +19,10 @@ def write_packed(
     root: Path, shards: Sequence[Sequence[list[int]]], *, block_size: int, post_training: bool = True
 ) -> list[Blocks]:
     """Packs each shard's records into `root` and returns the blocks, shard by shard."""
-    written = []
+    written, packing = [], []
     for number, records in enumerate(shards):
         stream = [token for record in records for token in record]
-        blocks, _ = pack(stream, block_size=block_size, markers=MARKERS, post_training=post_training)
+        blocks, counts = pack(stream, block_size=block_size, markers=MARKERS, post_training=post_training)
         blocks = Blocks(
             input_ids=blocks.input_ids.astype(np.int32), loss_mask=blocks.loss_mask, injected=blocks.injected
         )
@@ -34,12 +36,23 @@ def write_packed(
             )
             writer.publish()
         written.append(blocks)
+        packing.append(asdict(counts))
     write_manifest(
         root,
         shards=len(shards),
         arrays={name: np.dtype(dtype).name for name, dtype in DTYPES.items()},
         span_names=["context", "assistant"],
         tokenizer={"name": "letters", "sha256": TOKENIZER_SHA256, "vocab_size": VOCAB_SIZE, "eod": X},
-        config={"block_size": block_size, "post_training": post_training},
+        family="packed_chat",
+        packing=packing,
+        config={
+            "shards": len(shards),
+            "block_size": block_size,
+            "post_training": post_training,
+            "strict_user": False,
+            "keep_lossless": True,
+            "pad_tail": None,
+            "markers": {name: {"text": f"<|{name.upper()}|>", "id": getattr(MARKERS, name)} for name in MARKER_NAMES},
+        },
     )
     return written

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from spanloom.dataset import manifest
 from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.config import dataset_config
+from spanloom.families.harmony.config import SPLIT_RULE, dataset_config
 from spanloom.megatron.indexed import index_blocks
 from spanloom.provenance import sha256_json
-from spanloom.split import SPLIT_RULE, id_digests, is_valid, valid_threshold
+from spanloom.split import id_digests, is_valid, valid_threshold
 
 START, END, RETURN, MESSAGE, CHANNEL, EOD = 200006, 200007, 200002, 200008, 200005, 199999
 USER, ASSISTANT, ANALYSIS, FINAL = 1428, 173781, 35644, 17196
@@ -96,7 +96,7 @@ def write_dataset(root: Path, count: int, *, shards: int = 2, exercises: int = 1
         "content": content,
         "environment": {"created_at": "2026-01-01T00:00:00+00:00", "libraries": {}, "machine": {}},
     }
-    (root / "manifest.json").write_text(json.dumps(manifest.check(whole, root)))
+    (root / "manifest.json").write_text(json.dumps(manifest.check(whole, root).as_dict()))
     return root
 
 

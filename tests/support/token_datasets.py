@@ -61,10 +61,18 @@ def write_dataset(root: Path, splits: Mapping[str, Sequence[Sequence[Document]]]
     return root
 
 
-def write_manifest(root: Path, shards: int, *, hashed: bool = True, **changes: Any) -> None:
+def write_manifest(
+    root: Path,
+    shards: int,
+    *,
+    hashed: bool = True,
+    packing: Sequence[Mapping[str, int]] | None = None,
+    **changes: Any,
+) -> None:
     """A manifest of the files as they lie there now; `changes` replaces keys of `content`.
 
-    `hashed=False` leaves out the hashes of the `.bin` files, which training does not look at.
+    `hashed=False` leaves out the hashes of the `.bin` files, which training does not look at. `packing`: of a dataset
+    of blocks, what became of the tokens of each shard.
     """
     splits = [split for split in ("train", "valid") if (root / split).is_dir()]
     entries = []
@@ -72,6 +80,8 @@ def write_manifest(root: Path, shards: int, *, hashed: bool = True, **changes: A
         counts = {split: _counts(root, split, number, hashed) for split in splits}
         rows = sum(entry["sequences"] for entry in counts.values())
         entries.append({"shard": number, "rows_read": rows, "rejected": {}, "rejects_file": None, "splits": counts})
+        if packing is not None:
+            entries[-1]["packing"] = dict(packing[number])
     totals = {
         split: {
             **{key: sum(entry["splits"][split][key] for entry in entries) for key in ("sequences", "tokens")},
@@ -81,8 +91,11 @@ def write_manifest(root: Path, shards: int, *, hashed: bool = True, **changes: A
         }
         for split in splits
     }
+    all_shards = {"rows_read": sum(entry["rows_read"] for entry in entries), "rejected": {}, "splits": totals}
+    if packing is not None:
+        all_shards["packing"] = {name: sum(each[name] for each in packing) for name in packing[0]}
     content = {
-        "family": "test",
+        "family": "synth_kd",
         "git_sha": "0" * 40,
         "config": {},
         "config_sha256": sha256_json({}),
@@ -99,7 +112,7 @@ def write_manifest(root: Path, shards: int, *, hashed: bool = True, **changes: A
         "alignment": "labels_shift_left_1",
         "arrays": {name: np.dtype(dtype).name for name, dtype in DTYPES.items()},
         "span_names": ["context", "analysis", "final"],
-        "totals": {"rows_read": sum(entry["rows_read"] for entry in entries), "rejected": {}, "splits": totals},
+        "totals": all_shards,
         "shards": entries,
         **changes,
     }

@@ -22,18 +22,20 @@ MASK = torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0, 0.0]])
 SPAN = torch.tensor([[0, 1, 1, 2, 2, 2]])
 """analysis: 1 and 3, mean 2; final: 2 and 4, mean 3; the last answer token is not trained."""
 
+EQUAL = SpanWeights({"analysis": 1.0, "final": 1.0})
+
 
 def alone(loss: torch.Tensor, mask: torch.Tensor, span: torch.Tensor, weights: SpanWeights) -> float:
-    return float(span_normalized_loss(loss, mask, span, SpanCounts.of(mask, span), weights))
+    return float(span_normalized_loss(loss, mask, span, SpanCounts.of(mask, span, len(weights)), weights))
 
 
 @pytest.mark.parametrize(
     ("weights", "expected"),
     [
-        (SpanWeights(), 2 + 3),
-        (SpanWeights(analysis=0.0), 3),
-        (SpanWeights(final=0.0), 2),
-        (SpanWeights(analysis=0.5, final=2.0), 1 + 6),
+        (EQUAL, 2 + 3),
+        (SpanWeights({"analysis": 0.0, "final": 1.0}), 3),
+        (SpanWeights({"analysis": 1.0, "final": 0.0}), 2),
+        (SpanWeights({"analysis": 0.5, "final": 2.0}), 1 + 6),
     ],
 )
 def test_the_loss_is_the_weighted_sum_of_the_means_of_the_spans(weights: SpanWeights, expected: float) -> None:
@@ -41,10 +43,10 @@ def test_the_loss_is_the_weighted_sum_of_the_means_of_the_spans(weights: SpanWei
 
 
 def test_a_span_without_tokens_adds_nothing_and_nothing_at_all_is_zero_with_a_gradient_of_zero() -> None:
-    assert alone(LOSS, MASK * (SPAN == 2), SPAN, SpanWeights()) == 3
+    assert alone(LOSS, MASK * (SPAN == 2), SPAN, EQUAL) == 3
     loss = LOSS.clone().requires_grad_()
     nothing = torch.zeros_like(MASK)
-    share = span_normalized_loss(loss, nothing, SPAN, SpanCounts.of(nothing, SPAN), SpanWeights())
+    share = span_normalized_loss(loss, nothing, SPAN, SpanCounts.of(nothing, SPAN, 2), EQUAL)
     share.backward()
     assert share.item() == 0
     assert loss.grad is not None
@@ -53,7 +55,7 @@ def test_a_span_without_tokens_adds_nothing_and_nothing_at_all_is_zero_with_a_gr
 
 def test_what_is_not_trained_does_not_count_even_when_it_is_not_a_number() -> None:
     loss = torch.where(MASK > 0, LOSS, torch.nan).requires_grad_()
-    share = span_normalized_loss(loss, MASK, SPAN, SpanCounts.of(MASK, SPAN), SpanWeights())
+    share = span_normalized_loss(loss, MASK, SPAN, SpanCounts.of(MASK, SPAN, 2), EQUAL)
     share.backward()
     assert share.item() == 5
     assert loss.grad is not None
@@ -64,7 +66,7 @@ def test_half_precision_losses_are_added_in_float32() -> None:
     """4,096 ones and one 2^-7 more: bfloat16 has 8 bits, and would stay at 256."""
     loss = torch.ones(1, 4096, dtype=torch.bfloat16)
     mask, span = torch.ones(1, 4096), torch.ones(1, 4096, dtype=torch.int64)
-    sums = span_sums(loss, mask, span)
+    sums = span_sums(loss, mask, span, 2)
     assert sums.dtype == torch.float32
     assert sums.tolist() == [4096, 0]
 
@@ -73,41 +75,66 @@ def test_a_mean_of_means_is_another_loss() -> None:
     """1 token of loss 8 in one micro-batch and 3 of loss 0 in the other: 8 / 4, not (8 + 0) / 2."""
     loss = torch.tensor([[8.0, 7.0, 7.0], [0.0, 0.0, 0.0]])
     mask, span = torch.tensor([[1.0, 0, 0], [1, 1, 1]]), torch.ones(2, 3, dtype=torch.int64)
-    counts = SpanCounts.of(mask, span)
-    shares = [span_normalized_loss(loss[i], mask[i], span[i], counts, SpanWeights()) for i in range(2)]
-    assert float(sum(shares)) == alone(loss, mask, span, SpanWeights()) == 2
-    assert sum(alone(loss[i], mask[i], span[i], SpanWeights()) for i in range(2)) / 2 == 4
+    counts = SpanCounts.of(mask, span, 2)
+    shares = [span_normalized_loss(loss[i], mask[i], span[i], counts, EQUAL) for i in range(2)]
+    assert float(sum(shares)) == alone(loss, mask, span, EQUAL) == 2
+    assert sum(alone(loss[i], mask[i], span[i], EQUAL) for i in range(2)) / 2 == 4
+
+
+def test_each_of_three_spans_has_its_own_mean_and_one_without_tokens_adds_nothing() -> None:
+    weights = SpanWeights({"reasoning": 1.0, "call": 0.5, "answer": 2.0})
+    loss = torch.tensor([[6.0, 4.0, 8.0, 7.0], [1.0, 3.0, 5.0, 9.0]])
+    mask = torch.tensor([[1.0, 1, 1, 0], [1, 1, 1, 1]])
+    span = torch.tensor([[1, 2, 2, 3], [3, 3, 3, 0]])  # reasoning: 6; call: 4 and 8; answer: 1, 3 and 5
+    assert alone(loss, mask, span, weights) == 1.0 * 6 + 0.5 * 6 + 2.0 * 3
+    assert SpanCounts.of(mask, span, 3).tokens.tolist() == [1, 2, 3]
+    without_calls = mask * (span != 2)
+    assert alone(loss, without_calls, span, weights) == 1.0 * 6 + 2.0 * 3
+    _, trained, report = span_loss_func(without_calls, span, SpanCounts.of(without_calls, span, 3), weights, loss)
+    assert trained == 4
+    logged = {name: float(total / count) for name, (total, count) in report.items()}
+    assert logged == {"lm loss": 12, "reasoning loss": 6, "call loss": 0, "answer loss": 3}
+
+
+def test_weights_are_one_for_each_trained_span_of_a_dataset_in_the_order_of_their_ids() -> None:
+    weights = SpanWeights.equal(["context", "reasoning", "call", "answer"])
+    assert weights.names == ("reasoning", "call", "answer")
+    assert weights.on(torch.device("cpu")).tolist() == [1, 1, 1]
 
 
 steps = st.lists(
-    st.lists(st.tuples(st.integers(0, 64), st.integers(0, 1), st.integers(0, 2)), min_size=4, max_size=4),
+    st.lists(st.tuples(st.integers(0, 64), st.integers(0, 1), st.integers(0, 4)), min_size=4, max_size=4),
     min_size=1,
     max_size=6,
 )
 
 
-@given(step=steps, w_r=st.integers(0, 3), w_f=st.integers(0, 3))
+@given(step=steps, weight_of=st.lists(st.integers(0, 3), min_size=1, max_size=4))
 @settings(deadline=None, max_examples=150)
-def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], w_r: int, w_f: int) -> None:
-    """Against the definition in plain Python, over any cut of a step into micro-batches."""
+def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], weight_of: list[int]) -> None:
+    """Against the definition in plain Python, over any cut of a step into micro-batches, for one to four spans.
+
+    Ids from 0 to 4: those beyond the last span are trained by nobody, as those of context.
+    """
     values = torch.tensor(step, dtype=torch.float64)
     loss, mask, span = values[..., 0].float(), values[..., 1].float(), values[..., 2].long()
-    weights = SpanWeights(analysis=w_r, final=w_f)
+    spans = range(1, len(weight_of) + 1)
+    weights = SpanWeights({f"span {number}": float(weight) for number, weight in zip(spans, weight_of, strict=True)})
     tokens = [token for row in step for token in row if token[1]]
     means = [
         sum(member) / len(member) if (member := [token[0] for token in tokens if token[2] == span_id]) else 0.0
-        for span_id in (1, 2)
+        for span_id in spans
     ]
-    expected = w_r * means[0] + w_f * means[1]
-    counts = SpanCounts.of(mask, span)
+    expected = sum(weight * mean for weight, mean in zip(weight_of, means, strict=True))
+    counts = SpanCounts.of(mask, span, len(weights))
     shares = [span_normalized_loss(loss[i], mask[i], span[i], counts, weights) for i in range(len(step))]
     assert float(sum(shares)) == pytest.approx(expected, rel=1e-5)
     # What Megatron does with what loss_func returns: add, add, divide; and the same with each report.
     returned = [span_loss_func(mask[i], span[i], counts, weights, loss[i]) for i in range(len(step))]
     total, trained = sum(float(each[0]) for each in returned), sum(int(each[1]) for each in returned)
-    assert trained == sum(1 for token in tokens if token[2])
+    assert trained == sum(1 for token in tokens if token[2] in spans)
     assert total / max(trained, 1) == pytest.approx(expected, rel=1e-5)
-    for name, value in (("lm loss", expected), ("analysis loss", means[0]), ("final loss", means[1])):
+    for name, value in [("lm loss", expected), *((f"span {number} loss", means[number - 1]) for number in spans)]:
         reported = torch.stack([each[2][name] for each in returned]).sum(0)
         assert float(reported[0] / reported[1]) == pytest.approx(value, rel=1e-5)
 
@@ -131,7 +158,7 @@ def test_a_step_is_read_before_its_first_micro_batch_is_given_out() -> None:
             drawn.append((name, number))
             yield {"name": (name, number), "loss_mask": torch.full((1, 2), float(1 + number % 2))}
 
-    ahead = ReadAhead(next, lambda: 2, lambda: None)
+    ahead = ReadAhead(next, lambda: 2, lambda: None, spans=2)
     train, valid = stream("train"), stream("valid")
     first, counts = ahead(train)
     assert drawn == [("train", 0), ("train", 1)], "both micro-batches of the step, and none of the next"
@@ -145,12 +172,12 @@ def test_a_step_is_read_before_its_first_micro_batch_is_given_out() -> None:
 
 
 def test_a_stage_without_the_mask_counts_nothing() -> None:
-    ahead = ReadAhead(lambda _: {"tokens": None, "loss_mask": None}, lambda: 3, lambda: None)
+    ahead = ReadAhead(lambda _: {"tokens": None, "loss_mask": None}, lambda: 3, lambda: None, spans=2)
     assert ahead(None) == ({"tokens": None, "loss_mask": None, "span_id": None}, None)
 
 
 def test_a_plain_mask_is_not_taken_for_the_wire() -> None:
-    ahead = ReadAhead(lambda _: {"loss_mask": MASK, "span_id": SPAN}, lambda: 1, lambda: None)
+    ahead = ReadAhead(lambda _: {"loss_mask": MASK, "span_id": SPAN}, lambda: 1, lambda: None, spans=2)
     with pytest.raises(DatasetError, match="SpanWireGPTDataset"):
         ahead(None)
 

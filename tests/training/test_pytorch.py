@@ -79,8 +79,9 @@ def test_transformers_own_loss_is_the_masked_mean(root: Path) -> None:
     assert float(out.loss) == pytest.approx(float(losses[batch["loss_mask"] > 0].mean()), rel=1e-5)
     # And the loss per span over the same figures, from its definition.
     span = batch["span_id"]
-    counts = SpanCounts.of(batch["loss_mask"], span)
-    mine = span_normalized_loss(losses, batch["loss_mask"], span, counts, SpanWeights(analysis=2.0))
+    counts = SpanCounts.of(batch["loss_mask"], span, 2)
+    weights = SpanWeights({"analysis": 2.0, "final": 1.0})
+    mine = span_normalized_loss(losses, batch["loss_mask"], span, counts, weights)
     assert float(mine) == pytest.approx(float(2 * losses[span == 1].mean() + losses[span == 2].mean()), rel=1e-5)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from spanloom.errors import DatasetError
+from spanloom.training.reference import __main__ as training
 from spanloom.training.reference.stream import Layout
 from support.token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
 
@@ -25,8 +27,7 @@ OPTIONS = {
     "layers": 1,
     "eval-interval": 4,
     "save-interval": 3,
-    "analysis-weight": 0.5,
-    "final-weight": 2.0,
+    "span-weights": "analysis=0.5,final=2.0",
 }
 CLOCK = ("seconds", "tokens_per_second")
 
@@ -145,7 +146,7 @@ def test_the_span_with_the_weight_is_learned_and_the_other_is_not(tmp_path: Path
     labels = np.append(span[1:], 0).astype(np.uint8)
     document = Document(tokens.astype(np.int32), (labels > 0).astype(np.uint8), labels)
     root = write_dataset(tmp_path / "root", {"train": [[document] * 20]})
-    weights = {f"{trained}_weight": 1.0, f"{other}_weight": 0.0}
+    weights = {"span_weights": f"{trained}=1.0,{other}=0.0"}
     run = {"steps": 40, "warmup": 2, "learning_rate": 0.01, "sequence_length": 33, "save_interval": 40}
     finish(start(root, tmp_path / "output", **run, **weights))
     records = log(tmp_path / "output")
@@ -178,6 +179,36 @@ def test_a_dataset_that_is_gone_or_pending_at_resume_is_said_to_be(
     assert "built but not validated" in refused(capsys, again, unbroken)
     shutil.rmtree(again)
     assert "the dataset is gone" in refused(capsys, again, unbroken)
+
+
+def test_weights_are_those_of_the_spans_that_the_dataset_trains() -> None:
+    names = ("context", "reasoning", "call", "answer")
+    for given, expected in (
+        ("", [1, 1, 1]),
+        ("call=0.5", [1, 0.5, 1]),
+        ("answer=2,reasoning=0", [0, 1, 2]),
+    ):
+        weights = training.span_weights(given, names)
+        assert (weights.names, list(weights.by_name.values())) == (names[1:], expected)
+
+
+@pytest.mark.parametrize("part", ["final=1", "context=1", "call", "call=", "call=much", "call=nan", "call=inf", "=1"])
+def test_a_weight_that_cannot_be_read_is_refused_with_the_names_of_the_trained_spans(part: str) -> None:
+    with pytest.raises(DatasetError, match=rf"(?s)'{part}' is not SPAN=WEIGHT.*are reasoning, call, answer$"):
+        training.span_weights(f"answer=2,{part}", ("context", "reasoning", "call", "answer"))
+
+
+def test_a_run_goes_on_with_equal_weights_however_they_are_written_and_refuses_others(
+    root: Path, unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is at its end already, so going on does nothing."""
+    before = log(unbroken)
+    assert training.main(arguments(root, unbroken, span_weights="final=2,analysis=.5")) == 0
+    assert log(unbroken) == before
+    assert "span_weights was" in refused(capsys, root, unbroken, span_weights="final=2")
+    assert "trained spans of this dataset are analysis, final" in refused(
+        capsys, root, tmp_path / "output", span_weights="answer=2"
+    )
 
 
 def test_a_global_batch_that_cannot_be_cut_is_refused(

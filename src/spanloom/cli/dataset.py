@@ -183,7 +183,8 @@ def inspect(
     content = manifest.read_any(root).content
     family = dataset_family(content.family)
     if no_reasoning and family.RATIO is None:
-        raise typer.BadParameter("--no-reasoning: this dataset has no span of reasoning; see --without")
+        spans = ", ".join(content.span_names)
+        raise SpanloomError("there is no span of reasoning", where=str(root), remedy=f"--without one of {spans}")
     selection = Selection(
         addresses=tuple(document or ()),
         ids=tuple(ids_wanted or ()),

@@ -208,11 +208,11 @@ def known_families() -> tuple[str, ...]:
 def check(manifest: Any, where: Path | Uri) -> Manifest:
     """A JSON value → the manifest. Raises ManifestError naming the first place that does not follow the schema."""
     said = manifest if isinstance(manifest, dict) else {}
-    if isinstance(version := said.get("schema_version"), str) and version != SCHEMA_VERSION:
+    if "storage" in said and "content" not in said:
         raise ManifestError(
-            f"the manifest has schema_version {version!r}, a dataset's has {SCHEMA_VERSION!r}",
+            f"this is a source of conversations, not a dataset (schema_version {said.get('schema_version')!r})",
             where=str(where),
-            remedy="give the root of a dataset; `spanloom build --source` makes one of a source of conversations",
+            remedy="`spanloom build --source` makes a dataset of it; give the root of that",
         )
     content = said.get("content")
     if isinstance(content, dict) and isinstance(family := content.get("family"), str):

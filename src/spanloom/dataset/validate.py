@@ -48,8 +48,8 @@ def validate_dataset(
 ) -> Report:
     """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
 
-    `source`: what it was built from; `deep` rows of it (SYNTH KD), or the first `deep` blocks of each shard (packed
-    chat), are made again and compared token by token. `on_progress`: sequences checked so far, and those there are.
+    `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
+    compared token by token. `on_progress`: sequences checked so far, and those there are.
     Hashes files and checks shards in up to `workers` threads (None: one for each core), never in more than `AT_ONCE`.
     Raises ManifestError when there is no manifest to hold the files against.
     """

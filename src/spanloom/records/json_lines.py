@@ -2,10 +2,15 @@
 
 In: a local file. Out: lines as bytes, or their JSON values, each with its place, `FILE, line N` counted from 1. A byte
 order mark at the beginning is passed over, and a CR before LF. U+2028 and its like are text: they end no line.
+
+Integers keep their digits. What cannot be written as UTF-8 (half of a surrogate pair) or held by a double (1e400) is
+refused like what is not JSON.
 """
 
 import gzip
 import io
+import json
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +24,14 @@ from spanloom.records import strict_json
 from spanloom.records.files import OnUnreadable, stop
 
 COMPRESSED = (".gz", ".zst")
-"""Endings of compressed files, after the ending that says what is in them."""
+"""Endings of compressed files, after the ending that says what is in them. Several members or frames are one file."""
 
 RepeatedKeys = Literal["refuse", "last"]
 """What is done with an object that holds a key twice: the record cannot be read, or the last value counts."""
 
 _BOM = b"\xef\xbb\xbf"
+_BEYOND_64_BITS = re.compile(rb"[0-9]{19}")
+_REMEDY = "mend it, or skip and count such lines with --on-error skip"
 
 
 def lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -36,38 +43,73 @@ def lines(path: Path) -> Iterator[tuple[str, bytes]]:
                 if number == 1:
                     line = line.removeprefix(_BOM)
                 yield f"{path}, line {number}", line.removesuffix(b"\n").removesuffix(b"\r")
-    except (EOFError, gzip.BadGzipFile, zlib.error, pa.ArrowException) as fault:
-        raise SourceError(
-            f"the file cannot be unpacked: {fault}", where=f"{path}, after line {number}", remedy="fetch it again"
-        ) from None
-    except OSError as fault:
-        if path.suffix not in COMPRESSED or fault.errno is not None:
+    except (EOFError, zlib.error, pa.ArrowException, OSError) as fault:
+        # Arrow's word for a stream that is damaged is an OSError too, but one without a number.
+        if isinstance(fault, OSError) and (path.suffix not in COMPRESSED or fault.errno is not None):
             raise
-        raise SourceError(  # Arrow's word for a stream that is damaged
+        raise SourceError(
             f"the file cannot be unpacked: {fault}", where=f"{path}, after line {number}", remedy="fetch it again"
         ) from None
 
 
 def _opened(path: Path) -> BinaryIO:
+    if path.suffix not in COMPRESSED:
+        return path.open("rb")
+    if not path.stat().st_size:  # either library would take it for a whole file without lines
+        raise EOFError("it is empty")
     if path.suffix == ".gz":
         return cast(BinaryIO, gzip.open(path))
-    if path.suffix == ".zst":
-        return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"), buffer_size=1 << 16)
-    return path.open("rb")
+    return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"), buffer_size=1 << 16)
 
 
 def json_lines(
     path: Path, unreadable: OnUnreadable = stop, *, repeated_keys: RepeatedKeys = "last"
 ) -> Iterator[tuple[str, Any]]:
-    """Place and value of each line of a JSON Lines file; lines of white space alone are passed over."""
-    parse = orjson.loads if repeated_keys == "last" else strict_json.loads
+    """Place and value of each line of a JSON Lines file; lines of white space alone are passed over.
+
+    Lines that cannot be read go to `unreadable`, also those nested too deep. Raises SourceError for a file that cannot
+    be unpacked.
+    """
+    parse = _last_value if repeated_keys == "last" else _unique_keys
     for where, line in lines(path):
         if not line.strip():
             continue
         try:
             value = parse(line)
-        except (ValueError, RecursionError) as fault:  # orjson's and the standard library's error are ValueErrors
-            remedy = "mend it, or skip and count such lines with --on-error skip"
-            unreadable(RecordError(f"the line is not JSON: {fault}", where=where, remedy=remedy))
+        except strict_json.RepeatedKeyError as fault:
+            what = f"the line holds {fault}"
+        except RecursionError:
+            what = "the line is not read: it is nested too deep"
+        except ValueError as fault:  # orjson's and the standard library's error are ValueErrors
+            what = f"the line is not JSON: {fault}"
+        else:
+            yield where, value
             continue
-        yield where, value
+        unreadable(RecordError(what, where=where, remedy=_REMEDY))
+
+
+def _last_value(line: bytes) -> Any:
+    value = orjson.loads(line)
+    if _holds_float(value) and _BEYOND_64_BITS.search(line):
+        return json.loads(line)  # orjson makes a float of an integer beyond 64 bits
+    return value
+
+
+def _unique_keys(line: bytes) -> Any:
+    # The standard library, which decides where strict_json is in doubt, lets half of a surrogate pair and 1e400 pass.
+    orjson.loads(line)
+    return strict_json.loads(line)
+
+
+def _holds_float(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is dict:
+            waiting.extend(value.values())
+        elif kind is list:
+            waiting.extend(value)
+        elif kind is float:
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""JSON as RFC 8259 has it, and without repeated keys: openai-harmony would silently take the last of them.
+"""JSON as RFC 8259 has it, and without repeated keys, of which most parsers silently take the last.
 
 In: a JSON text. Out: its value. orjson parses; it takes the last of two equal keys as well, so what it made is held
 against the text: every string of the text, key or value, must have come through. Whatever is not plainly fine is parsed

@@ -1,4 +1,4 @@
 """Tokenizers that more than one family's tokens are of.
 
-    o200k   the o200k vocabulary: its pinned asset, the encoder, token → bytes
+o200k   the o200k vocabulary: its pinned asset, the encoder, token → bytes
 """

@@ -1,23 +1,19 @@
 """Laws of the generator: what fits is written as it stands, what does not is counted, and nothing forges a span."""
 
-import gzip
 import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spanloom.errors import ChatError, ConflictError, SourceError
+from spanloom.errors import ChatError
 from spanloom.families.chat.convert import GeneratorCounts, clean, generate
 from spanloom.families.chat.markers import CONTROL_STRINGS
 from spanloom.families.chat.source import Conversation, Message, conversation_of, read_conversations
-from spanloom.families.chat.transcripts import TranscriptWriter, is_line_based, read_transcripts
 
 CONTROL = re.compile("|".join(map(re.escape, CONTROL_STRINGS)))
 
@@ -171,64 +167,6 @@ def test_transcripts_are_well_formed_and_every_pair_fits(
     assert counts.pairs_written == sum(line.count("<|USER|>") for line in lines)
 
 
-# Reading
-
-
-def test_common_names_of_keys_and_roles_are_taken() -> None:
-    wanted = (Message(role="user", text="a"), Message(role="assistant", text="b"))
-    for record in (
-        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
-        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
-        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
-        {"conversation": [{"role": "prompter", "text": "a"}, {"role": "assistant", "text": "b"}]},
-        {"turns": [{"speaker": "User", "text": "a"}, {"speaker": "bot", "text": "b"}]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"from": "model", "value": "b"}]},
-        {"messages": '[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]'},
-    ):
-        assert conversation_of(record).messages == wanted
-    assert conversation_of({"messages": [{"content": "a"}, {"role": "tool"}]}).messages == (
-        Message(role=None, text="a"),
-        Message(role="tool", text=None),
-    )
-    assert conversation_of({"messages": None}).messages == ()
-    assert conversation_of({"id": 7, "messages": []}).id == "7"
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        ({"prompt": "a"}, "none of messages, conversations"),
-        ("text", "no list of messages but text"),
-        ({"messages": {"role": "user"}}, "no list of messages but an object"),
-        ({"messages": ["hello"]}, "message is no object but text"),
-        ({"messages": [{"role": "user", "content": 3}]}, "text of the message is a number"),
-        ({"messages": [{"role": 3, "content": "a"}]}, "role is no text but a number"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "url": "x"}]}]}, "something else than text"),
-        ({"messages": "not json"}, "text that is not JSON"),
-    ],
-)
-def test_what_is_no_conversation_is_said_with_its_place(record: Any, message: str) -> None:
-    with pytest.raises(ChatError, match=f"{message}(?s:.*)here"):
-        conversation_of(record, "here")
-
-
-def test_lines_are_read_from_files_and_folders_in_order(tmp_path: Path) -> None:
-    def line(text: str) -> str:
-        return json.dumps({"id": text, "messages": [{"role": "user", "content": text}]}) + "\n"
-
-    (tmp_path / "b.jsonl").write_text("\ufeff" + line("b1") + "\n" + line("b2"), encoding="utf-8")
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "c.jsonl.gz").write_bytes(gzip.compress(line("c").encode()))
-    (tmp_path / "notes.md").write_text("not read")
-    messages = [[{"from": "human", "value": "a1"}], [{"from": "human", "value": "a2"}], None]
-    pq.write_table(pa.table({"conversations": messages, "id": ["a1", None, "a3"]}), tmp_path / "a.parquet")
-    found = list(read_conversations(tmp_path))
-    assert [[message.text for message in one.messages] for one in found] == [["a1"], ["a2"], [], ["b1"], ["b2"], ["c"]]
-    assert [one.id for one in found] == ["a1", None, "a3", "b1", "b2", "c"]
-    assert found[1].where == f"{tmp_path / 'a.parquet'}, row 2"
-    assert found[4].where == f"{tmp_path / 'b.jsonl'}, line 3"
-
-
 def test_a_line_that_cannot_be_read_is_named_or_counted(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     good = json.dumps([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]).encode()
@@ -245,108 +183,3 @@ def test_a_line_that_cannot_be_read_is_named_or_counted(tmp_path: Path) -> None:
         f"{path}, line {number}" for number in (2, 3, 4, 5)
     ]
     assert counts.read == 5
-
-
-def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="not there"):
-        list(read_conversations(tmp_path / "missing.jsonl"))
-    with pytest.raises(SourceError, match="holds none of"):
-        list(read_conversations(tmp_path))
-    (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(SourceError, match="of no kind that is read"):
-        list(read_conversations(tmp_path / "x.csv"))
-    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(SourceError, match="not a readable Parquet file"):
-        list(read_conversations(tmp_path / "x.parquet"))
-    pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(SourceError, match="no column is named messages"):
-        list(read_conversations(tmp_path / "x.parquet"))
-    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b"[]\n" * 9999)[:40])
-    with pytest.raises(SourceError, match="cannot be unpacked"):
-        list(read_conversations(tmp_path / "x.jsonl.gz"))
-
-
-# Writing
-
-
-TEXTS = ["<|USER|>a\nb\u2028c<|END|>", "", " \t", "ü日本🎉", "line\\nfeed"]
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".txt"])
-def test_what_is_written_is_read_back(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"transcripts{suffix}"
-    wanted = [text.replace("\n", "\\n") if is_line_based(path) else text for text in TEXTS * 2000]
-    with TranscriptWriter(path) as writer:
-        for text in wanted:
-            writer.write(text)
-        entry = writer.publish()
-    assert [text for _, text in read_transcripts(path)] == wanted
-    assert entry["transcripts"] == len(wanted)
-    assert entry["bytes"] == path.stat().st_size
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".txt"])
-def test_what_is_not_finished_leaves_nothing_and_nothing_is_overwritten(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"transcripts{suffix}"
-    with pytest.raises(RuntimeError, match="stopped"), TranscriptWriter(path) as writer:
-        writer.write("a")
-        raise RuntimeError("stopped")
-    assert list(tmp_path.iterdir()) == []
-
-    def write(text: str) -> None:
-        with TranscriptWriter(path) as writer:
-            writer.write(text)
-            writer.publish()
-
-    write("a")
-    write("a")  # the same again is no conflict
-    with pytest.raises(ConflictError, match="refusing to overwrite"):
-        write("b")
-    assert [text for _, text in read_transcripts(path)] == ["a"]
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
-
-
-def test_nothing_written_is_an_empty_file_that_is_read_back(tmp_path: Path) -> None:
-    for suffix in (".parquet", ".jsonl", ".txt"):
-        with TranscriptWriter(tmp_path / f"empty{suffix}") as writer:
-            writer.publish()
-        assert list(read_transcripts(tmp_path / f"empty{suffix}")) == []
-
-
-def test_lines_hold_one_line_and_endings_are_known(tmp_path: Path) -> None:
-    with pytest.raises(ChatError, match="more than one line"), TranscriptWriter(tmp_path / "x.txt") as writer:
-        writer.write("a\nb")
-    with pytest.raises(ChatError, match=r"written as \.parquet, \.jsonl, \.txt"):
-        TranscriptWriter(tmp_path / "x.csv")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_transcripts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"fine\r\n\xff\n\nlast")
-    with pytest.raises(ValueError, match=r"not UTF-8(?s:.*)a\.txt, line 2"):
-        list(read_transcripts(tmp_path / "a.txt"))
-    errors: list[ChatError] = []
-    assert [text for _, text in read_transcripts(tmp_path / "a.txt", unreadable=errors.append)] == ["fine", "", "last"]
-    assert len(errors) == 1
-
-    (tmp_path / "b.jsonl").write_text('{"text": "a"}\n{"text": null}\n{"text": 3}\n{"other": "x"}\n[1]\n')
-    errors.clear()
-    assert [text for _, text in read_transcripts(tmp_path / "b.jsonl", unreadable=errors.append)] == ["a", None]
-    assert [error.where for error in errors] == [f"{tmp_path / 'b.jsonl'}, line {number}" for number in (3, 4, 5)]
-
-    pq.write_table(pa.table({"text": ["a", None], "number": [1, 2]}), tmp_path / "c.parquet")
-    assert [text for _, text in read_transcripts(tmp_path / "c.parquet")] == ["a", None]
-    with pytest.raises(SourceError, match="no column body; there are text, number"):
-        list(read_transcripts(tmp_path / "c.parquet", column="body"))
-    with pytest.raises(SourceError, match="the column number is int64, not text"):
-        list(read_transcripts(tmp_path / "c.parquet", column="number"))
-
-
-def test_bytes_in_parquet_that_are_not_utf8_are_named(tmp_path: Path) -> None:
-    raw = pa.array([b"fine", b"\xff\xfe", b"too"], pa.binary())
-    pq.write_table(pa.table({"text": pa.Array.from_buffers(pa.string(), 3, raw.buffers())}), tmp_path / "a.parquet")
-    errors: list[ChatError] = []
-    found = [text for _, text in read_transcripts(tmp_path / "a.parquet", unreadable=errors.append)]
-    assert found == ["fine", "too"]
-    assert [error.where for error in errors] == [f"{tmp_path / 'a.parquet'}, row 2"]

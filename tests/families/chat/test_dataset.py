@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.dataset.inventory import listed_files
 from spanloom.dataset.manifest import ManifestError, check, read
 from spanloom.dataset.split_writer import SplitWriter
-from spanloom.dataset.validate import validate_alignment, validate_dataset
+from spanloom.dataset.validate import validate_dataset
+from spanloom.families.chat import dataset as family
 from spanloom.findings import Report
+from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.storage import sha256_file
 from support.chat_datasets import packed, transcripts, write_transcripts
 
@@ -23,13 +24,14 @@ TOKENS, MASK, ROWS = (f"train/shard_01_{name}" for name in ("tokens.bin", "lossm
 
 
 def revalidated(folder: Path, **options: Any) -> Report:
-    return validate_dataset(folder / "dataset", tokenizer=folder / "tokenizer.json", **options)
+    return validate_dataset(folder / "dataset", family, tokenizer=folder / "tokenizer.json", **options)
 
 
 def relisted(root: Path, change: Callable[[dict[str, Any]], object] = bool) -> None:
     """The manifest says what the files are now, and what `change` makes of it."""
     whole = json.loads((root / "manifest.json").read_bytes())
-    for file in listed_files(whole["content"]):
+    splits = (counts for shard in whole["content"]["shards"] for counts in shard["splits"].values())
+    for file in (file for counts in splits for file in counts["files"]):
         file["bytes"], file["sha256"] = (root / file["path"]).stat().st_size, sha256_file(root / file["path"])
     change(whole["content"])
     (root / "manifest.json").write_text(json.dumps(whole))
@@ -56,7 +58,7 @@ def dataset(tmp_path: Path) -> Path:
 def test_a_clean_dataset_is_clean_alone_and_with_its_source(dataset: Path) -> None:
     alone = revalidated(dataset)
     assert alone.clean
-    assert alone.checked["documents"] == read(dataset / "dataset")["content"]["totals"]["splits"]["train"]["sequences"]
+    assert alone.checked["documents"] == read(dataset / "dataset").content.totals.splits["train"].sequences
     deep = revalidated(dataset, source=dataset / "transcripts.jsonl", deep=10_000)
     assert deep.clean
     assert deep.checked["blocks packed again"] == deep.checked["documents"]
@@ -200,17 +202,17 @@ def test_only_a_clean_validation_promotes(dataset: Path) -> None:
     root = dataset / "dataset"
     (root / "manifest.json").rename(root / "manifest.pending.json")
     poke(root / MASK, "uint8", 64 * 5 + 63, 1)
-    assert not validate_alignment(root=root).clean
+    assert not validate_alignment(root=root, family=family).clean
     assert not (root / "manifest.json").exists()
     poke(root / MASK, "uint8", 64 * 5 + 63, 0)
-    assert validate_alignment(root=root).clean
+    assert validate_alignment(root=root, family=family).clean
     assert (root / "manifest.json").exists()
     assert not (root / "manifest.pending.json").exists()
 
 
 @pytest.mark.parametrize("missing", ["block_size", "post_training", "strict_user", "pad_tail", "markers"])
 def test_a_manifest_of_this_family_says_by_what_it_was_packed(dataset: Path, missing: str) -> None:
-    whole = read(dataset / "dataset")
+    whole = read(dataset / "dataset").as_dict()
     assert "split" not in whole["content"]
     del whole["content"]["config"][missing]
     with pytest.raises(ManifestError, match=f"content.config: '{missing}'"):
@@ -218,7 +220,7 @@ def test_a_manifest_of_this_family_says_by_what_it_was_packed(dataset: Path, mis
 
 
 def test_a_manifest_of_another_family_still_needs_split_and_renderer(dataset: Path) -> None:
-    whole = read(dataset / "dataset")
+    whole = read(dataset / "dataset").as_dict()
     with pytest.raises(ManifestError, match="at content: 'split' is a required property"):
         check({**whole, "content": {**whole["content"], "family": "synth_kd"}}, dataset)
     for shard in whole["content"]["shards"]:

@@ -18,24 +18,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
-from spanloom.errors import ChatError, DatasetError
+from spanloom.errors import ChatError, DatasetError, RecordError
 from spanloom.families.chat.loader import (
-    BlockDataset,
     PackedChatDataset,
     PackedChatLoader,
-    Sample,
     TranscriptFiles,
-    collate,
     shuffled,
 )
 from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import pack
+from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from support.chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
-from support.packed_datasets import write_packed
-from support.token_datasets import random_shards, write_dataset
 
 RECORDS = token_records(1200)
 B = 24
@@ -71,21 +66,6 @@ def same(left: list[Sample], right: list[Sample]) -> bool:
 
 
 class TestFields:
-    def test_the_mask_marks_only_assistant_spans_markers_included(self) -> None:
-        record = [S, 90, E, U, 91, E, A, 92, 93, E, X]
-        (sample,) = dataset([record], block_size=11, position_ids=True, cu_seqlens=True)
-        assert {key: value.tolist() for key, value in sample.items()} == {
-            "input_ids": record,
-            "loss_mask": [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0],
-            "targets": [-100, -100, -100, -100, -100, A, 92, 93, E, -100],
-            "attention_mask": [1] * 11,
-            "position_ids": list(range(11)),
-            "cu_seqlens": [0, 11],
-        }
-        assert {key: value.dtype for key, value in sample.items()} == {
-            key: torch.int32 if key == "cu_seqlens" else torch.int64 for key in sample
-        }
-
     def test_what_is_masked_are_assistant_spans_that_answer_a_user_and_are_whole(self) -> None:
         """Walked token by token over many blocks: outside of such a span nothing counts, inside all does."""
         seen = 0
@@ -126,25 +106,6 @@ class TestFields:
             assert strict == wanted.get("loss_mask_strict", wanted["loss_mask"]), case["case"]
             seen += len(samples)
         assert seen > 100
-
-    def test_positions_begin_anew_behind_eos(self) -> None:
-        record = [[20, X], [21, 22, X], [X], [23, 24, 25]]
-        (sample,) = dataset(record, block_size=9, position_ids=True, cu_seqlens=True, post_training=False)
-        assert sample["input_ids"].tolist() == [20, X, 21, 22, X, X, 23, 24, 25]
-        assert sample["position_ids"].tolist() == [0, 1, 0, 1, 2, 0, 0, 1, 2]
-        assert sample["cu_seqlens"].tolist() == [0, 2, 5, 6, 9]
-
-    def test_a_block_that_ends_in_eos_has_no_empty_conversation_behind_it(self) -> None:
-        (sample,) = dataset([[20, X, 21, X]], block_size=4, cu_seqlens=True, post_training=False)
-        assert sample["cu_seqlens"].tolist() == [0, 2, 4]
-
-    def test_a_batch_lays_the_conversations_of_its_blocks_end_to_end(self) -> None:
-        samples = list(dataset([[20, X, 21, X], [22, 23, 24, X]], block_size=4, cu_seqlens=True, post_training=False))
-        batch = collate(samples)
-        assert batch["input_ids"].tolist() == [[20, X, 21, X], [22, 23, 24, X]]
-        assert batch["targets"].shape == (2, 3)
-        assert batch["cu_seqlens"].tolist() == [0, 2, 4, 8]
-        assert batch["cu_seqlens"].dtype == torch.int32
 
     def test_without_post_training_every_token_counts_and_nothing_is_injected(self) -> None:
         stream = [token for record in RECORDS for token in record]
@@ -467,39 +428,6 @@ class TestResume:
         assert same(list(pickle.loads(pickle.dumps(resumed))), unbroken[11:])
 
 
-class TestFinishedDataset:
-    @pytest.mark.parametrize("post_training", [True, False])
-    def test_its_blocks_are_the_samples_of_the_stream(self, tmp_path: Path, post_training: bool) -> None:
-        shards = [RECORDS[:200], RECORDS[200:300]]
-        write_packed(tmp_path / "root", shards, block_size=B, post_training=post_training)
-        keys = {"position_ids": True, "cu_seqlens": True}
-        blocks = BlockDataset(tmp_path / "root", **keys)
-        streamed = [sample for shard in shards for sample in dataset(shard, post_training=post_training, **keys)]
-        assert same([blocks[index] for index in range(len(blocks))], streamed)
-        assert same([blocks[-1]], streamed[-1:])
-        with pytest.raises(IndexError):
-            blocks[len(blocks)]
-
-    def test_loaders_shuffle_and_batch_it_in_worker_processes(self, tmp_path: Path) -> None:
-        (written,) = write_packed(tmp_path / "root", [RECORDS[:200]], block_size=B)
-        loader = DataLoader(
-            BlockDataset(tmp_path / "root", cu_seqlens=True),
-            batch_size=3,
-            shuffle=True,
-            num_workers=2,
-            collate_fn=collate,
-            **FORK,
-        )
-        read = [row for batch in loader for row in batch["input_ids"].tolist()]
-        assert sorted(read) == sorted(written.input_ids.tolist())
-        assert read != written.input_ids.tolist()
-
-    def test_a_dataset_of_documents_is_refused(self, tmp_path: Path) -> None:
-        root = write_dataset(tmp_path / "root", {"train": random_shards(0, [[5, 9]])})
-        with pytest.raises(DatasetError, match="not packed in blocks"):
-            BlockDataset(root)
-
-
 class TestBadInput:
     def test_a_record_that_is_no_text_is_named_or_left_out_and_counted(self, tokenizer: ChatTokenizer) -> None:
         texts = text_records(600)
@@ -551,7 +479,7 @@ class TestBadInput:
         file = tmp_path / "transcripts.jsonl"
         file.write_text("\n".join([*lines[:5], "{", *lines[5:9], json.dumps({"text": None}), *lines[9:], "]"]) + "\n")
         options: dict[str, Any] = {"tokenizer": tokenizer, "markers": None}
-        with pytest.raises(ChatError, match=r"(?s)not JSON.*transcripts\.jsonl, line 6"):
+        with pytest.raises(RecordError, match=r"(?s)not JSON.*transcripts\.jsonl, line 6"):
             list(dataset(file, **options))
         assert list(TranscriptFiles(source=file, on_error="skip")) == [
             *texts[:5],

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from spanloom.families.chat.loader import BlockDataset, PackedChatDataset
+from spanloom.families.chat.block_dataset import BlockDataset
+from spanloom.families.chat.loader import PackedChatDataset
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.training.megatron_dataset import dataset_tokenizer
 from spanloom.training.shard import read_content

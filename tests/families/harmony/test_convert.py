@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spanloom.errors import ConflictError, SourceError, SpanloomError
+from spanloom.families.harmony import convert
 from spanloom.families.harmony.conversations import parse_conversation, row_id
 from spanloom.families.harmony.convert import Conversion, convert_synth
 from spanloom.families.harmony.render_official import render_one
@@ -17,7 +18,7 @@ from spanloom.families.harmony.source import open_source, verify_hash
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import ASSET_FILE_VARIABLE
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 SAMPLE = Path(os.environ.get("SPANLOOM_SAMPLE") or REPOSITORY.parent / "shared/data/synth_kd_sample")
 ASSET = Path(os.environ.get(ASSET_FILE_VARIABLE) or REPOSITORY / "data/tokenizer/o200k_base.tiktoken")
 
@@ -229,7 +230,7 @@ def test_a_row_cap_counts_source_rows_and_shrinks_the_runs(tmp_path: Path) -> No
 @pytest.mark.parametrize("assignment", ["round-robin", "contiguous"])
 @pytest.mark.parametrize("shards", range(1, 8))
 def test_any_number_of_shards_keeps_each_usable_row_once_and_in_order(
-    tmp_path: Path, shards: int, assignment: synth.Assignment
+    tmp_path: Path, shards: int, assignment: convert.Assignment
 ) -> None:
     rows = [raw_row(number, query="" if number % 5 == 3 else "q") for number in range(300)]
     write_raw(tmp_path / "raw/a.parquet", rows[:2])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanloom.dataset import manifest
-from spanloom.dataset import validate as validate_alignment_module
-from spanloom.dataset.validate import validate_alignment, validate_dataset
+from spanloom.dataset import manifest, validate
+from spanloom.families.harmony import dataset as harmony
+from spanloom.families.harmony import verify_source
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.verify import DiskDocuments, _tokens_of
 from spanloom.families.harmony.verify_render import disk_sequences
 from spanloom.findings import Finding, Report
+from spanloom.steps import validate_alignment as step
 from support import sources
 
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
+
+validate_dataset = partial(validate.validate_dataset, family=harmony)
+validate_alignment = partial(step.validate_alignment, family=harmony)
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +144,7 @@ def interrupted_at_the_first(seen: list[Any], work: Callable[..., Any]) -> Calla
 
 def test_who_stops_waiting_stops_the_checks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C must not have to wait for every shard to be read to its end."""
-    monkeypatch.setattr(validate_alignment_module, "TOKENS_AT_ONCE", 1)  # one document at a time
+    monkeypatch.setattr(harmony, "TOKENS_AT_ONCE", 1)  # one document at a time
     seen: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         validate_dataset(root, workers=1, on_progress=interrupted_at_the_first(seen, lambda *_: None))
@@ -148,7 +153,7 @@ def test_who_stops_waiting_stops_the_checks(root: Path, monkeypatch: pytest.Monk
 
 def test_who_stops_waiting_stops_rendering_again(root: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(resample, "disk_sequences", interrupted_at_the_first(seen, disk_sequences))
+    monkeypatch.setattr(verify_source, "disk_sequences", interrupted_at_the_first(seen, disk_sequences))
     with pytest.raises(KeyboardInterrupt):
         validate_dataset(root, source=source, deep=60, workers=1)
     assert len(seen) < 5, "of 60 rows"
@@ -433,7 +438,7 @@ def test_only_a_clean_validation_promotes_the_manifest(root: Path, tmp_path: Pat
     span.write_bytes(right)
     assert validate_alignment(root=root).clean
     assert not (root / manifest.PENDING_NAME).exists()
-    assert manifest.read(root)["content"]["family"] == "synth_kd"
+    assert manifest.read(root).content.family == "synth_kd"
 
 
 def test_the_command_exits_with_4_on_findings_and_names_them(root: Path, cli: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ import openai_harmony
 import pytest
 from hypothesis import given, settings
 
-from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony import tokenizer, verify_spans
 from spanloom.families.harmony.conversations import parse_conversation
 from spanloom.families.harmony.render_official import RenderedBatch, render_through_harmony
 from spanloom.families.harmony.verify_render import disk_sequences
@@ -69,7 +69,7 @@ def test_spans_follow_the_messages_whatever_the_content(
     slow = disk_sequences(json.dumps({"messages": found}), encoding)
     assert documents.tokens.tolist() == slow.tokens
     assert shift_to_labels(documents.span_id, documents.lengths).tolist() == slow.span
-    derived, faults = structure.spans_from_wrappers(documents.tokens, documents.lengths)
+    derived, faults = verify_spans.spans_from_wrappers(documents.tokens, documents.lengths)
     assert faults == []
     assert derived.tolist() == documents.span_id.tolist()
 

@@ -16,7 +16,7 @@ from spanloom.families.harmony.source import (
     open_source,
     plan_parts,
     read_rows,
-    shard_name,
+    source_shard_name,
     text_bytes,
     verify_hash,
 )
@@ -121,14 +121,14 @@ def test_the_footer_is_read_once_for_all_parts_of_a_shard(tmp_path: Path, monkey
     """It names every row group: to read it for each part would take longer the longer the shard is."""
     shard = only_shard(sources.write_source(tmp_path, [sources.rows(40)], row_group_size=4))
     opened: list[Path] = []
-    open_whole = source.open_shard
+    open_whole = source.open_source_shard
 
     def counting(shard: Shard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
         if footer is None:
             opened.append(shard.path)
         return open_whole(shard, footer)
 
-    monkeypatch.setattr(source, "open_shard", counting)
+    monkeypatch.setattr(source, "open_source_shard", counting)
     parts = plan([4] * 10, 4)
     read = [synth_id for part in parts for batch in read_rows(shard, part) for synth_id in batch.columns["synth_id"]]
     assert read == [f"id-{row}" for row in range(40)]
@@ -137,11 +137,11 @@ def test_the_footer_is_read_once_for_all_parts_of_a_shard(tmp_path: Path, monkey
 
 def test_a_string_that_is_not_utf8_marks_its_row_and_no_other(tmp_path: Path) -> None:
     sources.write_source(tmp_path, [sources.rows(3)])
-    table = pq.read_table(tmp_path / shard_name(0))
+    table = pq.read_table(tmp_path / source_shard_name(0))
     nulls, offsets, data = pa.array([b"en", b"\xff\xfe", None], pa.binary()).buffers()
     unchecked = pa.StringArray.from_buffers(3, offsets, data, nulls)
     pq.write_table(
-        table.set_column(table.column_names.index("language"), "language", unchecked), tmp_path / shard_name(0)
+        table.set_column(table.column_names.index("language"), "language", unchecked), tmp_path / source_shard_name(0)
     )
     sources.write_manifest(tmp_path, 1)
     (batch,) = read_rows(only_shard(tmp_path), Part(index=0, row_groups=(0,), first_row=0, rows=3))
@@ -159,8 +159,8 @@ def test_both_kinds_of_strings_are_read(kind: pa.DataType, tmp_path: Path) -> No
 
 def test_a_column_that_is_there_twice_is_a_fault_of_the_file(tmp_path: Path) -> None:
     sources.write_source(tmp_path, [sources.rows(2)])
-    table = pq.read_table(tmp_path / shard_name(0))
-    pq.write_table(table.append_column("messages_json", table.column("messages_json")), tmp_path / shard_name(0))
+    table = pq.read_table(tmp_path / source_shard_name(0))
+    pq.write_table(table.append_column("messages_json", table.column("messages_json")), tmp_path / source_shard_name(0))
     sources.write_manifest(tmp_path, 1)
     with pytest.raises(SourceError, match=r"messages_json(.|\n)*where: shard 00, "):
         open_source(tmp_path, shards=1)
@@ -184,8 +184,8 @@ def test_the_disk_estimate_goes_by_the_conversations_whatever_stands_beside_them
     rows = sources.rows(50)
     plain = only_shard(sources.write_source(tmp_path / "plain", [rows]))
     wide = sources.write_source(tmp_path / "wide", [rows])
-    table = pq.read_table(wide / shard_name(0))
+    table = pq.read_table(wide / source_shard_name(0))
     nested = pa.array([{"a": row, "b": float(row), "c": "x"} for row in range(50)])  # three columns of the file
-    pq.write_table(table.add_column(0, "nested", nested), wide / shard_name(0))
+    pq.write_table(table.add_column(0, "nested", nested), wide / source_shard_name(0))
     sources.write_manifest(wide, 1)
     assert text_bytes(only_shard(wide)) == text_bytes(plain) >= sum(len(row["messages_json"]) for row in rows)

@@ -4,12 +4,13 @@ import numpy as np
 import openai_harmony
 import pytest
 
+from spanloom.families.harmony import verify_spans
 from spanloom.families.harmony.tokenizer import CHANNEL, END, EOD, MESSAGE, RETURN, START
 from spanloom.families.harmony.verify_spans import spans_from_wrappers
 
 USER = [START, 1428, MESSAGE, 5, END]
-FINAL = [START, structure.ASSISTANT, CHANNEL, structure.FINAL, MESSAGE, 5, RETURN]
-ANALYSIS = [START, structure.ASSISTANT, CHANNEL, structure.ANALYSIS, MESSAGE, 5, END]
+FINAL = [START, verify_spans.ASSISTANT, CHANNEL, verify_spans.FINAL, MESSAGE, 5, RETURN]
+ANALYSIS = [START, verify_spans.ASSISTANT, CHANNEL, verify_spans.ANALYSIS, MESSAGE, 5, END]
 
 
 def read(*documents: list[int]) -> tuple[list[int], list[tuple[int, int, str]]]:
@@ -19,8 +20,8 @@ def read(*documents: list[int]) -> tuple[list[int], list[tuple[int, int, str]]]:
 
 
 def test_the_header_words_are_the_tokenizers(encoding: openai_harmony.HarmonyEncoding) -> None:
-    words = {"assistant": structure.ASSISTANT, "analysis": structure.ANALYSIS, "final": structure.FINAL}
-    for word, token in {**words, **structure.CONTEXT_ROLES}.items():
+    words = {"assistant": verify_spans.ASSISTANT, "analysis": verify_spans.ANALYSIS, "final": verify_spans.FINAL}
+    for word, token in {**words, **verify_spans.CONTEXT_ROLES}.items():
         assert encoding.encode(word) == [token]
 
 
@@ -31,7 +32,7 @@ def test_spans_come_from_role_and_channel() -> None:
 
 
 def test_a_users_channel_is_context() -> None:
-    spans, faults = read([START, 1428, CHANNEL, structure.FINAL, MESSAGE, 5, END, EOD])
+    spans, faults = read([START, 1428, CHANNEL, verify_spans.FINAL, MESSAGE, 5, END, EOD])
     assert spans == [0] * 8
     assert faults == []
 
@@ -43,11 +44,11 @@ def test_a_users_channel_is_context() -> None:
         ([5, EOD], 0, "does not begin with <|start|>"),
         ([*USER, START, 1428, 5, END, EOD], 5, "no <|message|>"),
         ([START, 77, MESSAGE, 5, END, EOD], 1, "a role is none of"),
-        ([START, structure.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
-        ([START, structure.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
+        ([START, verify_spans.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
+        ([START, verify_spans.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, 1428, MESSAGE, 5, EOD], 3, "does not end in"),
         ([START], 0, "a role is none of"),
-        ([*USER, START, structure.ASSISTANT, CHANNEL], 5, "no <|message|>"),
+        ([*USER, START, verify_spans.ASSISTANT, CHANNEL], 5, "no <|message|>"),
     ],
 )
 def test_broken_wrappers_are_found_where_they_are(document: list[int], offset: int, message: str) -> None:

@@ -26,7 +26,7 @@ from spanloom.provenance import git_sha, require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.storage import clear_temporaries, sha256_file
-from spanloom.workers import process_pool
+from spanloom.workers import leave_if_imported_by_a_worker, process_pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
 
     Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
     """
+    leave_if_imported_by_a_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     root = options.root
     if options.workers is not None and options.workers < 1:

@@ -74,7 +74,7 @@ class _Packed:
 class TranscriptFiles:
     """The transcripts of a file or a folder, read anew at each pass; None for one to leave out, with `on_error="skip"`.
 
-    Otherwise raises ChatError, naming file and line or row.
+    Otherwise raises RecordError, naming file and line or row.
     """
 
     source: Path

@@ -187,7 +187,8 @@ def text_bytes(file: Path) -> int:
 def read_records(file: Path, *, on_error: OnError = "raise", first: int = 0) -> Iterator[str | None]:
     """The records of a file, the first of which has the number `first` in the stream.
 
-    Raises ChatError naming the file and line of a record that is null or cannot be read, unless `on_error` is "skip".
+    Raises RecordError naming the file and line of a record that is null or cannot be read, unless `on_error` is
+    "skip".
     """
     missed: list[RecordError] = []
     number = first

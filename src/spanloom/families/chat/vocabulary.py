@@ -54,7 +54,7 @@ class JsonVocabulary:
         return (written.replace("▁", " ") if self._spaces else written).encode()
 
 
-def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabulary | o200k.Vocabulary":
+def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabulary | o200k.O200kVocabulary":
     """The vocabulary of the tokenizer that a manifest records as `made`, from where it lies now."""
     loaded = tokenizer_of(made, tokenizer)
     if loaded.name != O200K_NAME:

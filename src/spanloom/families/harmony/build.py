@@ -63,6 +63,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what stands at
     the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
     """
+    workers.leave_if_imported_by_a_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     root = options.root
     check_options(options)

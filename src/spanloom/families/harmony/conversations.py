@@ -1,6 +1,6 @@
 """One row's JSON → a checked conversation and the span of each of its messages.
 
-In: `messages_json`, `metadata_json` and `synth_id` of a row. Out: the row's id and its `Conversation`.
+In: `messages_json`, `metadata_json` and `synth_id` of a row. Out: the row's id and its `LabelledConversation`.
 Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
 """
 
@@ -19,7 +19,7 @@ SPAN_OF_CHANNEL = {"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversation:
+class LabelledConversation:
     """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to."""
 
     messages: list[dict[str, Any]]
@@ -44,7 +44,7 @@ def row_id(synth_id: str | None, metadata_json: str | None) -> str:
     return found
 
 
-def parse_conversation(messages_json: str | bytes | None, quotes: int | None = None) -> Conversation:
+def parse_conversation(messages_json: str | bytes | None, quotes: int | None = None) -> LabelledConversation:
     """`{"messages": [...]}` → a conversation whose structure the contract allows. `quotes`: see `strict_json.loads`.
 
     Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, no list, an empty list, a message that is no
@@ -61,7 +61,7 @@ def parse_conversation(messages_json: str | bytes | None, quotes: int | None = N
     labels = bytes([_label(index, message) for index, message in enumerate(messages)])
     if not any(labels):
         raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
-    return Conversation(messages=messages, labels=np.frombuffer(labels, dtype=np.uint8))
+    return LabelledConversation(messages=messages, labels=np.frombuffer(labels, dtype=np.uint8))
 
 
 def _label(index: int, message: object) -> int:

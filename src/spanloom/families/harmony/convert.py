@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from spanloom.errors import ConflictError, SourceError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.conversations import is_utf8
-from spanloom.families.harmony.source import MANIFEST_NAME, SCHEMA_VERSION, SHARD_GLOB, shard_name
+from spanloom.families.harmony.source import MANIFEST_NAME, SCHEMA_VERSION, SHARD_GLOB, source_shard_name
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
@@ -165,7 +165,7 @@ def convert_synth(
     with ExitStack() as undo:
         if not out.exists():
             undo.callback(remove_if_empty, out)
-        shards = [_ShardWriter(out / shard_name(index), undo) for index in range(conversion.shards)]
+        shards = [_ShardWriter(out / source_shard_name(index), undo) for index in range(conversion.shards)]
         for first_row, rows in _batches(files, total):
             for index, row in enumerate(rows, start=first_row):
                 if reason := skip_reason(row):

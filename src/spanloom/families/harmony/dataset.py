@@ -32,7 +32,7 @@ from spanloom.families.harmony.verify_source import check_sample
 from spanloom.findings import Finding, Report
 from spanloom.megatron.official import open_indexed
 from spanloom.report.card import code
-from spanloom.split import VALID
+from spanloom.split import VALID, among
 from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
@@ -73,7 +73,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
             split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays
         )
         rows = opened.rows.take(lengths.size)
-        digests = verify.id_digests(rows)
+        digests = verify.row_digests(rows)
         report.ran("documents", lengths.size)
         report.ran("tokens", documents.tokens.size)
         report.add(verify.check_documents(documents))
@@ -82,19 +82,11 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         if opened.split == VALID:
             kept.append(digests)
         else:
-            both = np.flatnonzero(_among(digests, held_out)).tolist()
+            both = np.flatnonzero(among(digests, held_out)).tolist()
             report.add(documents.finding("disjoint", "this synth_id stands in valid too", at) for at in both)
         run.checked(lengths.size)
     check_span_tokens(report, opened, totals)
     return np.concatenate(kept)
-
-
-def _among(values: Digests, ordered: Digests) -> npt.NDArray[np.bool_]:
-    """Which of `values` stand in `ordered`, which is sorted and long: looked up, not sorted anew for each batch."""
-    if not ordered.size:
-        return np.zeros(values.size, dtype=np.bool_)
-    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
-    return found
 
 
 def check_source(report: Report, check: SourceCheck) -> None:

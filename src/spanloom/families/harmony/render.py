@@ -13,7 +13,7 @@ from pathlib import Path
 from openai_harmony import HarmonyEncoding
 
 from spanloom.errors import SpanloomError
-from spanloom.families.harmony.conversations import Conversation
+from spanloom.families.harmony.conversations import LabelledConversation
 from spanloom.families.harmony.render_fast import FastRenderer
 from spanloom.families.harmony.render_official import RenderedBatch, render_through_harmony
 from spanloom.families.harmony.tokenizer import load_encoding
@@ -28,7 +28,7 @@ class Renderer:
     """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""
 
     name: str
-    render: Callable[[Sequence[Conversation]], RenderedBatch]
+    render: Callable[[Sequence[LabelledConversation]], RenderedBatch]
     encoding: HarmonyEncoding
     audited: bool
 

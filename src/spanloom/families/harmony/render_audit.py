@@ -12,7 +12,7 @@ import numpy.typing as npt
 from openai_harmony import HarmonyEncoding
 
 from spanloom.errors import AuditError, SpanloomError
-from spanloom.families.harmony.conversations import Conversation
+from spanloom.families.harmony.conversations import LabelledConversation
 from spanloom.families.harmony.render_official import RenderedBatch, render_through_harmony
 from spanloom.supervision import TokenDocuments
 
@@ -48,7 +48,7 @@ class Auditor:
         self,
         shard: int,
         places: Sequence[tuple[int, str]],
-        conversations: Sequence[Conversation],
+        conversations: Sequence[LabelledConversation],
         rendered: RenderedBatch,
     ) -> int:
         """Compares the sampled rows of a batch with the record route: who was refused, tokens, span and mask.
@@ -75,7 +75,7 @@ class Auditor:
                 self._compare(found, wanted, where)
         return len(chosen)
 
-    def _chooses(self, row: int, conversation: Conversation) -> bool:
+    def _chooses(self, row: int, conversation: LabelledConversation) -> bool:
         shape = tuple(
             (message["role"], repr(message.get("channel")), *sorted(message)) for message in conversation.messages
         )

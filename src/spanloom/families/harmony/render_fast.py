@@ -22,7 +22,7 @@ import numpy.typing as npt
 import orjson
 from openai_harmony import HarmonyEncoding
 
-from spanloom.families.harmony.conversations import ROLES, SPAN_OF_CHANNEL, Conversation
+from spanloom.families.harmony.conversations import ROLES, SPAN_OF_CHANNEL, LabelledConversation
 from spanloom.families.harmony.render_official import (
     RefusedByRendererError,
     RenderedBatch,
@@ -123,7 +123,7 @@ class FastRenderer:
         self._wrappers = derive_wrappers(encoding)
         self._structured = lru_cache(REMEMBERED)(self._render_structured)
 
-    def render(self, conversations: Sequence[Conversation]) -> RenderedBatch:
+    def render(self, conversations: Sequence[LabelledConversation]) -> RenderedBatch:
         """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
         layout = _Layout()
         fitting: list[int] = []
@@ -147,7 +147,7 @@ class FastRenderer:
             fallbacks=len(others),
         )
 
-    def _pieces(self, conversation: Conversation) -> list[tuple[Wrapper, str] | Tokens] | None:
+    def _pieces(self, conversation: LabelledConversation) -> list[tuple[Wrapper, str] | Tokens] | None:
         """Each message as wrapper and text, or as finished tokens; None when one of them is outside the table."""
         pieces: list[tuple[Wrapper, str] | Tokens] = []
         for message in conversation.messages:
@@ -191,7 +191,9 @@ class FastRenderer:
         starts = np.flatnonzero(rendered == START)
         return rendered[: starts[1]] if starts.size == 2 else None
 
-    def _lay_out(self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: Conversation) -> None:
+    def _lay_out(
+        self, layout: _Layout, pieces: list[tuple[Wrapper, str] | Tokens], conversation: LabelledConversation
+    ) -> None:
         layout.document_firsts.append(len(layout.lengths))
         last = len(pieces) - 1
         for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):

@@ -12,7 +12,7 @@ import numpy as np
 from openai_harmony import Conversation as HarmonyConversation
 from openai_harmony import HarmonyEncoding, HarmonyError, Message, RenderConversationConfig
 
-from spanloom.families.harmony.conversations import Conversation
+from spanloom.families.harmony.conversations import LabelledConversation
 from spanloom.families.harmony.tokenizer import EOD, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, spans_from_messages
 
@@ -33,7 +33,7 @@ class RenderedBatch:
     fallbacks: int = 0
 
 
-def render_through_harmony(conversations: Sequence[Conversation], encoding: HarmonyEncoding) -> RenderedBatch:
+def render_through_harmony(conversations: Sequence[LabelledConversation], encoding: HarmonyEncoding) -> RenderedBatch:
     """Renders each conversation whole: joining per-message renders is not always the same (tools change the system
     text), and only the conversation render knows which message is the very last."""
     tokens: list[Tokens] = []

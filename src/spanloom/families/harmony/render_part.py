@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom import workers
-from spanloom.families.harmony.conversations import Conversation, parse_conversation, row_id
+from spanloom.families.harmony.conversations import LabelledConversation, parse_conversation, row_id
 from spanloom.families.harmony.rejects import Reason, Reject, RowRefusedError
 from spanloom.families.harmony.render import Renderer, load_renderer, renderer_version
 from spanloom.families.harmony.render_audit import Auditor
@@ -144,7 +144,7 @@ def render_rows(
     """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order."""
     rows: list[int] = []
     ids: list[str] = []
-    conversations: list[Conversation] = []
+    conversations: list[LabelledConversation] = []
     rejects: list[Reject] = []
 
     def reject(index: int, synth_id: str | None, reason: Reason, detail: str) -> None:

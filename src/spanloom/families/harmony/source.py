@@ -32,7 +32,7 @@ BATCH_ROWS = 256
 ROWS_PER_PART = 4096
 
 
-def shard_name(shard: int) -> str:
+def source_shard_name(shard: int) -> str:
     """`synth_harmony_shard_03.parquet`"""
     return SHARD_GLOB.replace("*", f"{shard:02d}")
 
@@ -183,9 +183,10 @@ def _check_names(listed: Sequence[SourceShard], directory: Path, shards: int, on
             where=str(directory),
             remedy=f"pass --shards {len(listed)} if that is what you mean, or bring the missing shards",
         )
-    if names != [shard_name(index) for index in range(shards)]:
+    if names != [source_shard_name(index) for index in range(shards)]:
         raise SourceError(
-            f"the manifest must list {shard_name(0)} … {shard_name(shards - 1)} in order, it lists {', '.join(names)}",
+            f"the manifest must list {source_shard_name(0)} … {source_shard_name(shards - 1)} in order, it lists "
+            f"{', '.join(names)}",
             where=str(directory / MANIFEST_NAME),
             remedy=_DISAGREE,
         )
@@ -207,7 +208,7 @@ def _check_file(shard: SourceShard) -> None:
             where=shard.where,
             remedy=_DISAGREE,
         )
-    with open_shard(shard) as file:
+    with open_source_shard(shard) as file:
         if file.metadata.num_rows != shard.rows:
             raise SourceError(
                 f"the shard holds {file.metadata.num_rows} rows, the manifest says {shard.rows}",
@@ -232,7 +233,7 @@ def verify_hash(shard: SourceShard) -> None:
         )
 
 
-def open_shard(shard: SourceShard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def open_source_shard(shard: SourceShard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """The shard's Parquet file, its columns checked, read in small buffers: memory does not follow the file's size.
 
     `footer`: what was read of it before.
@@ -291,7 +292,7 @@ def plan_parts(row_group_rows: Sequence[int], *, max_rows: int | None = None) ->
 
 def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
     """The rows of a part, in batches of `BATCH_ROWS`. Raises SourceError when the file cannot be decoded."""
-    with open_shard(shard, _footer(shard)) as file:
+    with open_source_shard(shard, _footer(shard)) as file:
         columns = _columns(file.schema_arrow)
         row, end = part.first_row, part.first_row + part.rows
         try:
@@ -311,7 +312,7 @@ def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
 def _footer(shard: SourceShard) -> pq.FileMetaData:
     """Kept while a worker stays with one shard: it names every row group, thousands where shards are long, and to read
     it takes a tenth of the time that the rows of a part take to render. One only, since it takes memory too."""
-    with open_shard(shard) as file:
+    with open_source_shard(shard) as file:
         return file.metadata
 
 
@@ -330,7 +331,7 @@ def _source_rows(batch: pa.RecordBatch, first_row: int) -> SourceRows:
 
 def text_bytes(shard: SourceShard) -> int:
     """Uncompressed bytes of the shard's conversations, from the footer alone: what the disk estimate goes by."""
-    with open_shard(shard) as file:
+    with open_source_shard(shard) as file:
         leaves = [file.schema.column(leaf).path for leaf in range(len(file.schema))]  # nested columns have several
         column = leaves.index("messages_json")
         return sum(

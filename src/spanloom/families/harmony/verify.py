@@ -82,7 +82,7 @@ def check_rows(
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, and the split rule applied to each id.
 
-    `digests` uint64 [N]: those of the rows' ids, see `id_digests`.
+    `digests` uint64 [N]: those of the rows' ids, see `row_digests`.
     """
     count = documents.lengths.size
     if rows.num_rows != count:
@@ -134,7 +134,7 @@ def split_of(synth_id: str, valid_fraction: float) -> str:
     return "valid" if digest < _threshold(valid_fraction) else "train"
 
 
-def id_digests(rows: pa.Table) -> npt.NDArray[np.uint64]:
+def row_digests(rows: pa.Table) -> npt.NDArray[np.uint64]:
     """What the split rule goes by: the 64 bits of blake2b of each id, as numbers. Returns uint64 [N].
 
     Two rows with one id have one digest: where both obey the rule, they stand in one split.

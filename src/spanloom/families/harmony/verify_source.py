@@ -28,7 +28,7 @@ ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]]]
 """`(split, sequence)` → `tokens`, `lossmask`, `span` of that document, through Megatron's reader."""
 
 
-def sample_rows(shard: SourceShard, rows_read: int, count: int) -> Iterator[tuple[int, dict[str, str | None] | None]]:
+def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> Iterator[tuple[int, dict[str, str | None] | None]]:
     """About `count` rows out of the first `rows_read` of a shard, in order: `(row, columns as strings)`.
 
     None stands for the columns of a row that is not UTF-8: such a row must have been rejected.
@@ -76,7 +76,7 @@ def check_sample(
 
     `splits`: split → its rows.parquet; `rejected`: the file of rows that were set aside, if any.
     """
-    sample = dict(sample_rows(shard, rows_read, max(count, deep)))
+    sample = dict(sampled_rows(shard, rows_read, max(count, deep)))
     set_aside = _rejected_rows(root / rejected) if rejected else set()
     places = {
         row: (split, sequence, synth_id)

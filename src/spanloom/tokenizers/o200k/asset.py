@@ -18,9 +18,6 @@ DEFAULT_ASSET = Path("data/tokenizer") / ASSET_NAME
 ASSET_FILE_VARIABLE = "O200K_HARMONY_VOCAB_PATH"
 ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
-ORDINARY_TOKENS = 199_998
-"""Ids 0 … 199997 are pieces of text; what lies above is each family's own."""
-
 
 def locate_asset(path: Path | None = None) -> Path:
     """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE,

@@ -1,8 +1,8 @@
 """What each token stands for: its bytes, or its name where it is special.
 
-In: the verified asset, and the special tokens that a family adds to it. Out: `Vocabulary`. Bytes, not text: a token may
-be a part of a character, and only whoever shows it can say so. Read off the asset itself, in a fifth of a second; a
-test holds it against openai-harmony.
+In: the verified asset, and the special tokens that a family adds to it. Out: `O200kVocabulary`. Bytes, not text: a
+token may be a part of a character, and only whoever shows it can say so. Read off the asset itself, in a fifth of a
+second; a test holds it against openai-harmony.
 """
 
 import base64
@@ -14,7 +14,7 @@ from spanloom.tokenizers.o200k.asset import verify_asset
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class O200kVocabulary:
     """`pieces[id]` are the bytes of an ordinary token; `special_names[id]` is how a special one is written."""
 
     pieces: tuple[bytes, ...]
@@ -32,7 +32,7 @@ class Vocabulary:
         return b"" if self.is_special(token) else self.pieces[token]
 
 
-def load_vocabulary(asset: Path, special_names: Mapping[int, str]) -> Vocabulary:
+def load_vocabulary(asset: Path, special_names: Mapping[int, str]) -> O200kVocabulary:
     """Reads the asset, which is verified first: a line holds the bytes in base64 and the id, ids without a gap."""
     lines = verify_asset(asset).read_bytes().split()
-    return Vocabulary(pieces=tuple(base64.b64decode(word) for word in lines[::2]), special_names=special_names)
+    return O200kVocabulary(pieces=tuple(base64.b64decode(word) for word in lines[::2]), special_names=special_names)

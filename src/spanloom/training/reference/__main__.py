@@ -1,4 +1,4 @@
-"""A reference training run: `python -m torch.distributed.run … -m spanloom.training.reference.__main__ --root ROOT …`.
+"""A reference training run: `python -m torch.distributed.run … -m spanloom.training.reference --root ROOT …`.
 
 In: a finished dataset (read only), flags. Out: under `--output` the log, TensorBoard events and checkpoints.
 
@@ -9,6 +9,7 @@ Run it again after an interruption: it goes on from its last checkpoint with the
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 import time
@@ -41,13 +42,13 @@ with warnings.catch_warnings():
     from spanloom.training.reference.model import gpt
     from spanloom.training.reference.optimizer import MasterAdamW
     from spanloom.training.reference.schedule import StepResult, average_gradients, run_step
-    from spanloom.training.reference.stream import Layout, read_valid, train_batches, valid_batches
+    from spanloom.training.reference.stream import Layout, train_batches, valid_batch, valid_batches
     from spanloom.training.trainlog import Record, TrainLog
 
 TEACH = """
 examples
-  python -m spanloom.training.reference --root data/demo/synth_kd --index-cache run/index --output run --steps 20
-  python -m torch.distributed.run --nproc-per-node 2 -m spanloom.training.reference.__main__ --root …  two processes
+  python -m spanloom.training.reference --root data/dataset --index-cache run/index --output run --steps 20
+  python -m torch.distributed.run --nproc-per-node 2 -m spanloom.training.reference --root …  two processes
 
 Run the same command again after an interruption and it goes on from its last checkpoint.
 """
@@ -87,7 +88,8 @@ class Options:
         free = {"root", "index_cache", "output", "micro_batch_size", "device", "workers", "keep"}
         free |= {"eval_interval", "eval_samples", "save_interval"}
         decides = {name: value for name, value in asdict(self).items() if name not in free}
-        return {**decides, "dataset": content.sha256}
+        weights = span_weights(self.span_weights, content.span_names)
+        return {**decides, "span_weights": dict(weights.by_name), "dataset": content.sha256}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -167,13 +169,13 @@ def train(options: Options, device: torch.device) -> None:
 def span_weights(given: str, span_names: tuple[str, ...]) -> SpanWeights:
     """`analysis=1,final=0.5` → the weight of each trained span of the dataset, 1 for one that is not named.
 
-    Raises DatasetError for a span that the dataset does not train, or a weight that is no number.
+    Raises DatasetError for a span that the dataset does not train, or a weight that is no finite number.
     """
     weights = dict(SpanWeights.equal(span_names).by_name)
     for part in filter(None, given.split(",")):
         name, _, weight = part.partition("=")
         try:
-            if name not in weights:
+            if name not in weights or not math.isfinite(float(weight)):
                 raise ValueError
             weights[name] = float(weight)
         except ValueError:
@@ -226,7 +228,7 @@ def evaluate(
     if not count:
         return None
     shape = (options.micro_batch_size, options.sequence_length)
-    batches = None if valid_set is None else (read_valid(valid_set, micro, shape[0]) for micro in mine)
+    batches = None if valid_set is None else (valid_batch(valid_set, micro, shape[0]) for micro in mine)
     model.eval()
     with torch.no_grad():
         result = run_step(

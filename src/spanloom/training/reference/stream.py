@@ -56,7 +56,7 @@ def valid_batches(dataset: Any, layout: Layout, *, samples: int) -> list[list[in
     return micro[layout.replica :: layout.replicas]
 
 
-def read_valid(dataset: Any, indices: list[int], micro_batch: int) -> Batch:
+def valid_batch(dataset: Any, indices: list[int], micro_batch: int) -> Batch:
     """A wire batch of B samples, filled up with sample 0 without loss."""
     batch = collate([dataset[index] for index in [*indices, *[0] * (micro_batch - len(indices))]])
     batch["loss_mask"][len(indices) :] = 0.0

@@ -32,8 +32,8 @@ def files_of(root: Path) -> dict[str, str]:
 def test_each_shard_is_its_own_records_packed(tmp_path: Path, options: dict[str, bool]) -> None:
     result = packed(tmp_path, **options)
     assert result.report.clean, result.report.findings
-    content = read(result.root)["content"]
-    rules = Rules.of(content)
+    content = read(result.root).content.as_dict()
+    rules = Rules.of(read(result.root).content)
     tokenizer = load_tokenizer(tmp_path / "tokenizer.json")
     texts = transcripts(60)
     shards = len(content["shards"])
@@ -74,7 +74,7 @@ def test_bytes_do_not_depend_on_workers_batches_or_the_form_of_the_transcripts(
     monkeypatch.setattr(step, "BATCH_RECORDS", 7)
     small = packed(tmp_path, name="small")
     assert files_of(one.root) == files_of(two.root) == files_of(small.root)
-    assert one.manifest["content"] == two.manifest["content"] == small.manifest["content"]
+    assert one.manifest.content == two.manifest.content == small.manifest.content
     texts = [json.loads(line)["text"] for line in (tmp_path / "transcripts.jsonl").read_text().splitlines()]
     folder = tmp_path / "parts"
     folder.mkdir()
@@ -82,7 +82,7 @@ def test_bytes_do_not_depend_on_workers_batches_or_the_form_of_the_transcripts(
     pq.write_table(pa.table({"text": texts[23:]}), folder / "b.parquet", row_group_size=5)
     parts = packed(tmp_path, name="from_parts", transcripts=folder)
     assert files_of(parts.root) == files_of(one.root)
-    assert [entry["rows"] for entry in parts.manifest["content"]["input"]["shards"]] == [23, 37]
+    assert [entry.rows for entry in parts.manifest.content.input.shards] == [23, 37]
 
 
 def test_a_finished_equal_dataset_counts_as_built_and_another_is_a_conflict(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_run_that_stopped_is_run_again(tmp_path: Path, monkeypatch: pytest.Mon
     again = packed(tmp_path, name="broken")
     assert again.report.clean
     assert not again.already_built
-    assert again.manifest["content"] == whole.manifest["content"]
+    assert again.manifest.content == whole.manifest.content
     assert not (again.root / ".work").exists()
 
 
@@ -148,7 +148,7 @@ def test_records_that_are_skipped_keep_their_number(tmp_path: Path) -> None:
     lines[9] = "{this is no JSON"
     (tmp_path / "transcripts.jsonl").write_text("\n".join(lines) + "\n")
     result = packed(tmp_path, on_error="skip")
-    content = result.manifest["content"]
+    content = result.manifest.content.as_dict()
     assert result.report.clean, result.report.findings
     assert content["totals"]["rows_read"] == 20
     assert content["totals"]["rejected"] == {"unreadable": 2}
@@ -159,7 +159,7 @@ def test_records_that_are_skipped_keep_their_number(tmp_path: Path) -> None:
 
 
 def test_the_counts_of_the_manifest_add_up(tmp_path: Path) -> None:
-    content = packed(tmp_path, pad_tail=True).manifest["content"]
+    content = packed(tmp_path, pad_tail=True).manifest.content.as_dict()
     for counts, tokens in (
         (content["totals"]["packing"], content["totals"]["splits"]["train"]["tokens"]),
         *((shard["packing"], shard["splits"]["train"]["tokens"]) for shard in content["shards"]),

@@ -96,7 +96,7 @@ def test_the_row_that_would_cross_the_token_cap_is_left_out_and_all_after_it_too
     assert result.report.clean, result.report.findings
     assert stored_rows(tmp_path / "out", 0) == {0: "a-0"}
     assert stored_rows(tmp_path / "out", 1) == {0: "b-0", 1: "b-1"}
-    assert [shard["rows_read"] for shard in result.manifest["content"]["shards"]] == [1, 2]
+    assert [shard.rows_read for shard in result.manifest.content.shards] == [1, 2]
 
 
 def test_a_shard_without_rows_is_legal_and_warned_about(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_shard_without_rows_is_legal_and_warned_about(tmp_path: Path) -> None:
     assert result.report.clean, result.report.findings
     assert sequences(result) == [3, 0]
     assert list((tmp_path / "out").glob("*/shard_01_*")) == []
-    path = source / sources.shard_name(1)
+    path = source / sources.source_shard_name(1)
     assert f"warning: shard 01, {path} has 0 rows; it will have no files\n" in said.getvalue()
     assert "warning: shard 00" not in said.getvalue()
 

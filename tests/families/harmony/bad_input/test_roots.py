@@ -13,6 +13,7 @@ import pytest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.validate import validate_dataset
 from spanloom.errors import ConflictError, RejectedRowError, SpanloomError, StorageError
+from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.caps import Caps
 from support import sources
 from support.bad_builds import BAD_ROWS, assert_nothing_looks_finished, build_it, files_of, source_of, stored_rows
@@ -51,7 +52,7 @@ def test_an_overwrite_that_fails_keeps_the_old_dataset_until_a_good_one_stands(
     kept = standing.with_name("dataset.replaced")
     assert_nothing_looks_finished(standing)
     assert files_of(kept) == before
-    assert validate_dataset(kept).clean
+    assert validate_dataset(kept, harmony).clean
 
     result = build_it(other, standing, overwrite=True, resume=False)
     assert result.report.clean

@@ -134,9 +134,9 @@ def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wro
     tmp_path: Path, gs_place: Place, built: Built, cli: Cli
 ) -> None:
     """The other shards need not be there at all."""
-    for name in ("manifest.json", sources.shard_name(2)):
+    for name in ("manifest.json", sources.source_shard_name(2)):
         publish_file(built.source / name, gs_place.uri / "source" / name)
-    publish_file(built.source / sources.shard_name(0), gs_place.uri / "source" / sources.shard_name(1))
+    publish_file(built.source / sources.source_shard_name(0), gs_place.uri / "source" / sources.source_shard_name(1))
 
     def render(shard: int) -> tuple[int, str]:
         folders = ("--rendered", tmp_path / f"rendered_{shard}", "--ids", tmp_path / f"ids_{shard}")
@@ -149,12 +149,12 @@ def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wro
     assert render(2)[0] == 0
     code, said = render(1)
     assert code == 1
-    assert f"where: {gs_place.uri}/source/{sources.shard_name(1)}" in said
+    assert f"where: {gs_place.uri}/source/{sources.source_shard_name(1)}" in said
     assert "are expected" in said
     code, said = render(3)
     assert code == 1
     assert "error: the object is not there" in said
-    assert f"where: {gs_place.uri}/source/{sources.shard_name(3)}" in said
+    assert f"where: {gs_place.uri}/source/{sources.source_shard_name(3)}" in said
 
 
 def test_convert_synth_over_a_bucket_gives_what_it_gives_on_a_disk(tmp_path: Path, ordinary_place: Place) -> None:

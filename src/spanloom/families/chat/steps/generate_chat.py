@@ -47,7 +47,8 @@ def generate_chat(
 ) -> dict[str, Any]:
     """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and what this returns to `report`.
 
-    Raises SourceError (a file), ChatError (a record, or nothing to write), ConflictError where `out` holds other bytes.
+    Raises SourceError (a file), RecordError (a record), ChatError (a control string, or nothing to write),
+    ConflictError where `out` holds other bytes.
     """
     files = find_files(source, SUFFIXES)
     inputs = [

@@ -93,8 +93,9 @@ def pack_chat(
     stands with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
     bytes of text that are packed, and those there are, as the files' sizes let expect.
 
-    Raises ChatError for rules that cannot be, a tokenizer without the markers, a record that is no text (unless
-    `on_error` is "skip", which counts it), and where there is nothing to pack; ConflictError where other bytes stand.
+    Raises ChatError for rules that cannot be, a tokenizer without the markers, and where there is nothing to pack;
+    RecordError for a record that is no text (unless `on_error` is "skip", which counts it); ConflictError where other
+    bytes stand.
     """
     if rules.shards < 1:
         raise ChatError(f"there must be at least 1 shard, not {rules.shards}")

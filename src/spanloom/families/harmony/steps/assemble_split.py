@@ -19,7 +19,7 @@ from spanloom.families.harmony.config import SPLIT_RULE
 from spanloom.families.harmony.rendered_parts import IDS_JSON, read_ids, read_sidecar, verify_files
 from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
 from spanloom.provenance import readable_json
-from spanloom.split import id_digests, is_valid, valid_threshold
+from spanloom.split import among, id_digests, is_valid, valid_threshold
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
@@ -116,11 +116,6 @@ class _Ids:
             yield batch.column("row").to_numpy(), batch.column("synth_id").to_pylist()
 
 
-def _among(values: Digests, ordered: Digests) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, values), ordered.size - 1)] == values
-    return found
-
-
 def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
@@ -137,7 +132,7 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
         first = 0
         for shard in shards:
             for rows, synth_ids in shard.read():
-                places = np.flatnonzero(_among(digests[first : first + rows.size], some))
+                places = np.flatnonzero(among(digests[first : first + rows.size], some))
                 first += rows.size
                 for place in places.tolist():
                     here = (shard.index, int(rows[place]))

@@ -20,7 +20,7 @@ from spanloom.families.harmony.render import renderer_version
 from spanloom.families.harmony.render_audit import audit_stride
 from spanloom.families.harmony.render_part import PartJob, render_part
 from spanloom.families.harmony.rendered_parts import IDS_JSON, RENDERED_JSON
-from spanloom.families.harmony.source import named_origin, open_shard, open_source, plan_parts, verify_hash
+from spanloom.families.harmony.source import named_origin, open_source, open_source_shard, plan_parts, verify_hash
 from spanloom.families.harmony.spans import SPAN_NAMES
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
@@ -62,7 +62,7 @@ def render_shard(
     verify_hash(this)
     caps = caps or Caps()
     share = caps.share(shard, shards)
-    with open_shard(this) as file:
+    with open_source_shard(this) as file:
         group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     parts = plan_parts(group_rows, max_rows=share.rows)
     limit = reject_limit(max_rejects, sum(part.rows for part in parts))

@@ -1,0 +1,54 @@
+"""Which files a place means: every one of a kind, in an order that no file system decides."""
+
+from pathlib import Path
+
+import pytest
+
+from spanloom.errors import SourceError
+from spanloom.records.files import find_files, name_below
+
+SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+
+
+def make(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def test_a_folder_is_all_files_of_a_kind_below_it_by_relative_path(tmp_path: Path) -> None:
+    wanted = ["10.jsonl", "2.jsonl.gz", "B.parquet", "a-b.jsonl", "a/z.jsonl", "a0.jsonl", "ä.jsonl"]
+    make(tmp_path, *reversed(wanted))
+    make(tmp_path, "notes.txt", "jsonl", "x.jsonl.tmp", ".hidden.jsonl", "a/.part.jsonl", "x.JSONL", "x.gz")
+    (tmp_path / "folder.jsonl").mkdir()  # is no file, and nothing lies in it
+    assert find_files(tmp_path, SUFFIXES) == [tmp_path / name for name in wanted]
+
+
+def test_a_file_is_itself_also_when_its_name_begins_with_a_dot(tmp_path: Path) -> None:
+    make(tmp_path, "chats.jsonl.gz", ".chats.jsonl")
+    for name in ("chats.jsonl.gz", ".chats.jsonl"):
+        assert find_files(tmp_path / name, SUFFIXES) == [tmp_path / name]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("missing.jsonl", "the source is not there"),
+        ("missing", "the source is not there"),
+        ("notes.txt", "the file is of no kind that is read here"),
+        ("empty", "the folder holds none of *.jsonl, *.jsonl.gz, *.parquet"),
+    ],
+)
+def test_where_there_is_nothing_to_read_the_place_and_the_kinds_are_named(tmp_path: Path, name: str, said: str) -> None:
+    make(tmp_path, "notes.txt", "empty/.hidden.jsonl", "empty/other.csv")
+    with pytest.raises(SourceError) as refused:
+        find_files(tmp_path / name, SUFFIXES)
+    assert refused.value.what == said
+    assert refused.value.where == str(tmp_path / name)
+    assert refused.value.remedy
+
+
+def test_a_file_is_called_by_its_path_below_what_was_given(tmp_path: Path) -> None:
+    assert name_below(tmp_path / "a/b.jsonl", tmp_path) == "a/b.jsonl"
+    assert name_below(tmp_path / "a/b.jsonl", tmp_path / "a") == "b.jsonl"
+    assert name_below(tmp_path / "b.jsonl", tmp_path / "b.jsonl") == "b.jsonl"
