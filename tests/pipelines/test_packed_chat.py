@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
+from pipelines import packed_chat
 
 
 @pytest.fixture(scope="module")
@@ -14,14 +15,15 @@ def committed() -> dict[str, Any]:
     return dict(spec)
 
 
-def test_the_graph_is_generate_pack_validate(committed: dict[str, Any]) -> None:
+def test_the_graph_is_the_chain_that_its_module_draws(committed: dict[str, Any]) -> None:
+    (drawn,) = (line for line in (packed_chat.__doc__ or "").splitlines() if "─►" in line)
+    chain = [step.strip().replace("_", "-") for step in drawn.split("─►")]
+    assert (chain[0], chain[-1]) == ("generate-chat", "validate-alignment")
     tasks = committed["root"]["dag"]["tasks"]
     before = {task["taskInfo"]["name"]: task.get("dependentTasks", []) for task in tasks.values()}
     names = {key: task["taskInfo"]["name"] for key, task in tasks.items()}
     assert {name: [names[key] for key in keys] for name, keys in before.items()} == {
-        "generate-chat": [],
-        "pack-chat": ["generate-chat"],
-        "validate-alignment": ["pack-chat"],
+        step: chain[place - 1 : place] if place else [] for place, step in enumerate(chain)
     }
     for task in tasks.values():
         assert task["retryPolicy"]["maxRetryCount"] >= 1
