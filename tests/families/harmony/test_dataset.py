@@ -201,8 +201,8 @@ def test_a_row_table_that_is_none_is_a_finding_and_the_rest_is_checked(root: Pat
 def test_warnings_stay_as_they_are() -> None:
     """Threads that import Megatron's reader at once must not leave each other's filters behind."""
     code = (
-        "import threading, warnings; from spanloom.megatron import indexed; before = list(warnings.filters);"
-        "threads = [threading.Thread(target=indexed._indexed_dataset) for _ in range(4)];"
+        "import threading, warnings; from spanloom.megatron import official; before = list(warnings.filters);"
+        "threads = [threading.Thread(target=official._indexed_dataset) for _ in range(4)];"
         "[t.start() for t in threads]; [t.join() for t in threads];"
         "assert ('ignore', None, Warning, None, 0) not in warnings.filters, warnings.filters"
     )
