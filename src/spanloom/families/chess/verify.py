@@ -1,0 +1,600 @@
+"""Whether games can be trained on: Parquet files before they are prepared, and prepared games.
+
+In: a folder of Parquet files, or the root of prepared games (and, to compare with, the files that they came from).
+Out: `Report`, with the file, the game and the ply of each finding.
+
+What is checked here is not taken from the code that made it: structure is read off the arrays, and games of the source
+are prepared again through python-chess, row by row, where it is installed. `legal` asks python-chess, too, whether each
+move is legal, and whether it leads to the next ply's board.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from spanloom.errors import SpanloomError
+from spanloom.families.chess import manifest
+from spanloom.families.chess.draws import KEY_BYTES, key_of
+from spanloom.families.chess.prepared import (
+    ARRAYS,
+    KINDS,
+    Kind,
+    array_path,
+    load_array,
+    read_prepared_games,
+    read_prepared_thinking,
+)
+from spanloom.families.chess.source import (
+    GameTable,
+    ThinkingTable,
+    parquet_files,
+    read_games,
+    read_thinking,
+    thinking_id,
+)
+from spanloom.families.chess.vocabulary import (
+    BLACK_TO_MOVE,
+    BOARD_INDICES,
+    BOARD_LENGTH,
+    BOARD_TOKENS,
+    CASTLING,
+    EMPTY,
+    END_POS,
+    MOVE_COUNT,
+    MOVES,
+    NO_MOVE,
+    PIECE_INDICES,
+    START_POS,
+    TOKENS,
+    WHITE_TO_MOVE,
+)
+from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Finding, Report
+from spanloom.provenance import sha256_json
+from spanloom.split import SPLITS, id_digests, is_valid
+from spanloom.storage import sha256_file
+
+DEFAULT_TOLERANCE = 0.01
+"""By how much win + draw + loss may miss 1, and each lie outside 0 … 1: engines round to per mille."""
+_AT_ONCE = 4
+_CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
+_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
+
+
+def python_chess() -> ModuleType | None:
+    """python-chess, where it is installed (`pip install 'spanloom[chess]'`)."""
+    try:
+        import chess
+    except ImportError:
+        return None
+    return chess
+
+
+def require_python_chess(what: str) -> ModuleType:
+    """python-chess, or an error that says what it is needed for."""
+    chess = python_chess()
+    if chess is None:
+        raise SpanloomError(f"{what} needs python-chess", remedy="pip install 'spanloom[chess]' (GPL-3.0)")
+    return chess
+
+
+# --- Parquet files ---------------------------------------------------------------------------------------------------
+
+
+def validate_source(
+    *,
+    games: Path | None = None,
+    thinking: Path | None = None,
+    legal: bool = False,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Report:
+    """The findings in folders of Parquet files. A file that cannot be read is a finding too.
+
+    Raises NoFilesError for a folder without Parquet files, SpanloomError for `legal` without python-chess.
+    """
+    if legal:
+        require_python_chess("--legal")
+    report = Report()
+    for path in parquet_files(games) if games else ():
+        try:
+            table = read_games(path)
+        except SpanloomError as fault:
+            report.add([Finding(check="schema", message=fault.what, file=path.name)])
+            continue
+        report.ran("schema", 1)
+        _check_games(report, table, None, legal=legal, tolerance=tolerance)
+        _check_source_rows(report, table)
+    for path in parquet_files(thinking) if thinking else ():
+        try:
+            rows = read_thinking(path)
+        except SpanloomError as fault:
+            report.add([Finding(check="schema", message=fault.what, file=path.name)])
+            continue
+        report.ran("schema", 1)
+        report.ran("thinking rows", rows.rows)
+        report.add(
+            Finding(check="thinking rows", message=f"{each.game_id}: {each.reason}: {each.detail}", file=path.name)
+            for each in rows.rejects
+        )
+        _check_thinking(report, rows, None, legal=legal, tolerance=tolerance)
+    return report
+
+
+def _check_source_rows(report: Report, table: GameTable) -> None:
+    """What a table says of rows that it does not hold."""
+    report.ran("games", len(table) + len(table.rejects))
+    report.add(
+        Finding(check="games", message=f"{each.item}: {each.reason}: {each.detail}", file=table.file)
+        for each in table.rejects
+    )
+    report.ran("game ids", table.rows)
+    if table.null_rows:
+        report.add([Finding(check="game ids", message=f"{table.null_rows} rows have none", file=table.file)])
+    report.ran("best moves", int(np.count_nonzero(table.played >= 0)))
+    if table.best_unknown:
+        report.add([Finding(check="best moves", message=f"{table.best_unknown} are no moves", file=table.file)])
+
+
+# --- prepared games --------------------------------------------------------------------------------------------------
+
+
+def validate_root(
+    root: Path,
+    *,
+    games: Path | None = None,
+    thinking: Path | None = None,
+    deep: int | None = 16,
+    legal: bool = False,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Report:
+    """The findings in prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
+
+    Raises ManifestError where there is no manifest of prepared games, SpanloomError for `legal` without python-chess.
+    """
+    if legal:
+        require_python_chess("--legal")
+    content = manifest.read(root, pending=True)["content"]
+    report = Report()
+    _check_inventory(report, root, content)
+    _check_content(report, content)
+    if not report.clean:
+        return report  # what is not what the manifest lists is not looked into
+    for shard in content["shards"]:
+        for split in shard["splits"]:
+            _check_table(report, root, content, shard, split, legal=legal, tolerance=tolerance)
+        folder = games if shard["kind"] == "games" else thinking
+        if folder is not None and report.clean:
+            _compare(report, root, shard, folder, deep)
+    return report
+
+
+def _check_inventory(report: Report, root: Path, content: dict[str, Any]) -> None:
+    listed = {file["path"]: file for file in manifest.listed_files(content)}
+    report.ran("inventory", len(listed))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:  # hashing holds no GIL
+        report.add(found for found in threads.map(lambda file: _file_fault(root, file), listed.values()) if found)
+    for folder in (*SPLITS, "rejects"):
+        for path in sorted((root / folder).glob("*")):
+            name = path.relative_to(root).as_posix()
+            if path.is_file() and name not in listed and not path.name.startswith("."):
+                report.add([Finding(check="inventory", message="the manifest does not list this file", file=name)])
+
+
+def _file_fault(root: Path, file: dict[str, Any]) -> Finding | None:
+    path, name = root / file["path"], file["path"]
+    if not path.is_file():
+        return Finding(check="inventory", message="the file is missing", file=name)
+    if (size := path.stat().st_size) != file["bytes"]:
+        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
+    if (found := sha256_file(path)) != file["sha256"]:
+        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
+    return None
+
+
+def _check_content(report: Report, content: dict[str, Any]) -> None:
+    """What the manifest says of itself."""
+    report.ran("manifest", 1)
+    found = []
+    if sha256_json(content["config"]) != content["config_sha256"]:
+        found.append("config_sha256 is not the hash of config")
+    if content["vocabulary"] != manifest.vocabulary_said():
+        found.append("the vocabulary is not this one")
+    for kind in KINDS:
+        shards = [shard for shard in content["shards"] if shard["kind"] == kind]
+        if [shard["source"] for shard in shards] != [file["path"] for file in content["input"][kind]]:
+            found.append(f"the {kind} shards are not those of the input")
+        totals = content["totals"][kind]
+        found += [
+            f"{name} of {kind} is {totals[name]}, the shards add up to {added}"
+            for name in ("rows_read", "null_rows", "best_missing", "best_unknown")
+            if (added := sum(shard[name] for shard in shards)) != totals[name]
+        ]
+        for split in SPLITS:
+            for name in ("items", "positions"):
+                added = sum(shard["splits"].get(split, {}).get(name, 0) for shard in shards)
+                if added != (said := totals["splits"].get(split, {}).get(name, 0)):
+                    found.append(f"{name} of {kind} in {split} is {said}, the shards add up to {added}")
+    report.add(Finding(check="manifest", message=message) for message in found)
+
+
+def _check_table(
+    report: Report,
+    root: Path,
+    content: dict[str, Any],
+    shard: dict[str, Any],
+    split: str,
+    *,
+    legal: bool,
+    tolerance: float,
+) -> None:
+    kind, number, counts = shard["kind"], shard["shard"], shard["splits"][split]
+    where = array_path(root, split, kind, number, "…").relative_to(root).as_posix().replace("….npy", "*")
+    report.ran("arrays", len(ARRAYS[kind]))
+    if faults := list(_array_faults(root, split, kind, number, counts)):
+        report.add(Finding(check="arrays", message=fault, file=where, split=split) for fault in faults)
+        return
+    table: GameTable | ThinkingTable = (
+        read_prepared_games(root, split, number, shard["source"])
+        if kind == "games"
+        else read_prepared_thinking(root, split, number, shard["source"])
+    )
+    ids = list(table.ids)
+    report.ran("split", len(ids))
+    held_out = is_valid(id_digests(ids), content["split"]["valid_fraction"])
+    for item in np.flatnonzero(held_out != (split == "valid"))[: FINDINGS_KEPT_PER_CHECK + 1].tolist():
+        report.add([Finding(check="split", message=f"{ids[item]!r} does not belong here", file=where, split=split)])
+    report.ran("keys", len(ids))
+    named = ids if isinstance(table, GameTable) else [thinking_id(int(row)) for row in table.numbers]
+    for item, name in enumerate(named):
+        if table.keys[item].tobytes() != key_of(shard["source"], name):
+            report.add([Finding(check="keys", message=f"that of {name!r} is another", file=where, split=split)])
+    if isinstance(table, GameTable):
+        if len(set(ids)) != len(ids):
+            report.add([Finding(check="keys", message="a game_id stands twice", file=where, split=split)])
+        _check_games(report, table, where, legal=legal, tolerance=tolerance)
+    else:
+        _check_thinking(report, table, where, legal=legal, tolerance=tolerance)
+
+
+def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[str, Any]) -> Iterator[str]:
+    """Dtypes, shapes, lengths that belong together, offsets that ascend to the end."""
+    arrays = {}
+    for name, dtype in ARRAYS[kind].items():
+        try:
+            arrays[name] = load_array(array_path(root, split, kind, number, name))
+        except (OSError, ValueError) as fault:
+            yield f"{name} cannot be read: {fault}"
+            return
+        if arrays[name].dtype != dtype:
+            yield f"{name} is {arrays[name].dtype}, not {dtype}"
+    items = counts["items"]
+    if kind == "games":
+        levels = [("offsets", items, "played")]
+        rows = {"played": 1, "best": 1, "values": 3, "plies": 1, "boards": BOARD_LENGTH}
+        shapes = {"keys": (items, KEY_BYTES)} | {
+            name: (counts["positions"],) + ((width,) if width > 1 else ()) for name, width in rows.items()
+        }
+    else:
+        levels = [
+            ("row_offsets", items, "root_moves"),
+            ("node_offsets", arrays["root_moves"].shape[0], "node_moves"),
+        ]
+        variations, nodes = arrays["root_moves"].shape[0], counts["positions"] - items
+        shapes = {
+            "keys": (items, KEY_BYTES),
+            "numbers": (items,),
+            "boards": (items, BOARD_LENGTH),
+            "finals": (items,),
+            "values": (items, 3),
+            "visits": (variations,),
+            "fractions": (variations,),
+            "node_boards": (nodes, BOARD_LENGTH),
+            "node_moves": (nodes,),
+            "node_values": (nodes, 3),
+        }
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            yield f"{name} has the shape {arrays[name].shape}, not {shape}"
+    for name, length, held in levels:
+        offsets = arrays[name]
+        if offsets.shape != (length + 1,):
+            yield f"{name} has the shape {offsets.shape}, not {(length + 1,)}"
+        elif offsets[0] != 0 or offsets[-1] != len(arrays[held]) or (np.diff(offsets) < 0).any():
+            yield f"{name} does not ascend from 0 to {len(arrays[held])}"
+        elif kind == "games" and (np.diff(offsets) == 0).any():
+            yield f"{name} has a game without rows"
+
+
+# --- what both have --------------------------------------------------------------------------------------------------
+
+
+def _check_games(report: Report, table: GameTable, where: str | None, *, legal: bool, tolerance: float) -> None:
+    file = where or table.file
+    item_of = np.repeat(np.arange(len(table)), np.diff(table.offsets))
+
+    def at(rows: npt.NDArray[np.intp], check: str, message: str) -> None:
+        report.add(
+            Finding(
+                check=check, message=f"game {table.ids[item_of[row]]}, ply {table.plies[row]}: {message}", file=file
+            )
+            for row in rows.tolist()
+        )
+
+    report.ran("boards", len(table.boards))
+    at(np.flatnonzero(board_faults(table.boards)), "boards", "these are no tokens of a board")
+    report.ran("moves", len(table.played))
+    wrong = [(moves < NO_MOVE) | (moves >= MOVE_COUNT) for moves in (table.played, table.best)]
+    at(np.flatnonzero(wrong[0] | wrong[1]), "moves", "this is no move of the vocabulary")
+    report.ran("values", len(table.values))
+    at(np.flatnonzero(value_faults(table.values, tolerance)), "values", "win, draw and loss are no probabilities")
+    report.ran("plies", len(table.plies))
+    same_game = item_of[1:] == item_of[:-1]
+    at(np.flatnonzero(same_game & (np.diff(table.plies) <= 0)) + 1, "plies", "the ply stands twice")
+    if legal and not (wrong[0] | wrong[1]).any() and not board_faults(table.boards).any():
+        _check_legal(report, table, file, item_of)
+
+
+def _check_thinking(report: Report, table: ThinkingTable, where: str | None, *, legal: bool, tolerance: float) -> None:
+    file = where or table.file
+
+    def at(items: npt.NDArray[np.intp], check: str, message: str) -> None:
+        report.add(
+            Finding(check=check, message=f"row {table.numbers[item]}: {message}", file=file) for item in items.tolist()
+        )
+
+    row_of = np.repeat(np.arange(len(table)), np.diff(table.row_offsets))  # of a variation
+    of_node = np.repeat(row_of, np.diff(table.node_offsets))
+    report.ran("boards", len(table.boards) + len(table.node_boards))
+    roots, nodes = board_faults(table.boards), board_faults(table.node_boards)
+    at(np.flatnonzero(roots), "boards", "these are no tokens of a board")
+    at(of_node[nodes], "boards", "a node has no tokens of a board")
+    broken = bool(roots.any() or nodes.any())
+    report.ran("moves", len(table.finals) + len(table.root_moves) + len(table.node_moves))
+    for moves, rows in (
+        (table.finals, np.arange(len(table))),
+        (table.root_moves, row_of),
+        (table.node_moves, of_node),
+    ):
+        wrong = (moves < NO_MOVE) | (moves >= MOVE_COUNT)
+        at(rows[wrong], "moves", "this is no move of the vocabulary")
+        broken = broken or bool(wrong.any())
+    report.ran("values", len(table.values) + len(table.node_values))
+    at(np.flatnonzero(value_faults(table.values, tolerance)), "values", "win, draw and loss are no probabilities")
+    # A node's missing values are zeros by now, which is no fault.
+    given = table.node_values.any(axis=1)
+    at(of_node[given & value_faults(table.node_values, tolerance)], "values", "those of a node are no probabilities")
+    if legal and not broken:
+        _check_legal_lines(report, table, file)
+
+
+def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
+    """Which boards are none: tokens in the wrong places, castling rights without king and rook. uint8 [N, 68]."""
+    if not len(boards):
+        return np.zeros(0, np.bool_)
+    wrong = (boards[:, 0] != START_POS) | (boards[:, 65] != END_POS)
+    wrong |= ((boards[:, 1:65] > max(_SYMBOLS)) & (boards[:, 1:65] != EMPTY)).any(axis=1)
+    wrong |= (boards[:, 67] != WHITE_TO_MOVE) & (boards[:, 67] != BLACK_TO_MOVE)
+    castling = boards[:, 66].astype(np.int64) - _CASTLING_FIRST
+    known = (castling >= 0) & (castling < len(CASTLING))
+    wrong |= ~known
+    held = np.array([[letter in rights for letter in "KQkq"] for rights in (*CASTLING[:-1], "")])[
+        np.where(known, castling, 0)
+    ]
+    squares = boards[:, 1:65]
+    for bit, (king, king_at, rook, rook_at) in enumerate(
+        (("K", 4, "R", 7), ("K", 4, "R", 0), ("k", 60, "r", 63), ("k", 60, "r", 56))
+    ):
+        stands = (squares[:, king_at] == PIECE_INDICES[king]) & (squares[:, rook_at] == PIECE_INDICES[rook])
+        wrong |= held[:, bit] & ~stands
+    return np.asarray(wrong)
+
+
+def value_faults(values: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.bool_]:
+    """Which rows of win, draw, loss [N, 3] lie outside 0 … 1, or do not add up to 1 where all three are given."""
+    missing = np.isnan(values)
+    outside = (values < -tolerance) | (values > 1 + tolerance)
+    astray = np.abs(np.where(missing, 0.0, values).sum(axis=1) - 1) > tolerance
+    return np.asarray((outside & ~missing).any(axis=1) | (astray & ~missing.any(axis=1)))
+
+
+def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
+    """python-chess's board of 68 board indices. Tokens say nothing of en passant."""
+    made = chess.Board(None)
+    for square, index in enumerate(board[1:65].tolist()):
+        if index != EMPTY:
+            made.set_piece_at(square, chess.Piece.from_symbol(_SYMBOLS[index]))
+    made.turn = bool(board[67] == WHITE_TO_MOVE)
+    rights = BOARD_TOKENS[board[66]]
+    made.set_castling_fen("-" if rights == "no_castling_rights" else rights)
+    return made
+
+
+def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
+    """python-chess's move of an id, if it is legal on the board; None if not.
+
+    The vocabulary's castling is the king taking its rook, and its bare promotion is to a knight. A pawn that takes
+    beside a pawn of the other side is believed to do so en passant, since tokens cannot say otherwise.
+    """
+    text = MOVES[move]
+    made = chess.Move.from_uci(text)
+    piece = board.piece_at(made.from_square)
+    if piece is None:
+        return None
+    if piece.piece_type == chess.PAWN:
+        if chess.square_rank(made.to_square) in (0, 7) and made.promotion is None:
+            made.promotion = chess.KNIGHT
+        aside = chess.square_file(made.from_square) != chess.square_file(made.to_square)
+        beside = chess.square(chess.square_file(made.to_square), chess.square_rank(made.from_square))
+        if (
+            aside
+            and board.piece_at(made.to_square) is None
+            and board.piece_at(beside) == chess.Piece(chess.PAWN, not board.turn)
+        ):
+            board.ep_square = made.to_square
+    target = board.piece_at(made.to_square)
+    if (
+        piece.piece_type == chess.KING
+        and target is not None
+        and target.color == piece.color
+        and target.piece_type == chess.ROOK
+    ):
+        to_file = 6 if made.to_square > made.from_square else 2
+        made = chess.Move(made.from_square, chess.square(to_file, chess.square_rank(made.from_square)))
+    return made if board.is_legal(made) else None
+
+
+def _check_legal(report: Report, table: GameTable, file: str, item_of: npt.NDArray[np.intp]) -> None:
+    """Every move is legal, and leads to the next ply's board."""
+    chess = require_python_chess("--legal")
+    found = []
+    for row in range(len(table.played)):
+        for kind, move in (("best_move", int(table.best[row])), ("played_move", int(table.played[row]))):
+            if move < 0:
+                continue
+            board = board_from_tokens(chess, table.boards[row])
+            place = f"game {table.ids[item_of[row]]}, ply {table.plies[row]}"
+            made = legal_move(chess, board, move)
+            if made is None:
+                found.append(Finding(check="legal", message=f"{place}: {kind} {MOVES[move]} is not legal", file=file))
+            elif kind == "played_move" and row + 1 < len(item_of) and item_of[row + 1] == item_of[row]:
+                board.push(made)
+                if tokens_by_python_chess(chess, board) != table.boards[row + 1].tolist():
+                    message = f"{place}: {MOVES[move]} does not lead to the next ply's board"
+                    found.append(Finding(check="legal", message=message, file=file))
+    report.ran("legal", int(np.count_nonzero(table.played >= 0)))
+    report.add(found)
+
+
+def _check_legal_lines(report: Report, table: ThinkingTable, file: str) -> None:
+    """Every variation's moves are legal, each leads to its node's board, and the final move is legal."""
+    chess = require_python_chess("--legal")
+    found = []
+    for item in range(len(table)):
+        row = table.row(item)
+        place = f"row {table.numbers[item]}"
+        moves: list[tuple[str, npt.NDArray[np.uint8], int, npt.NDArray[np.uint8] | None]] = []
+        if row.final >= 0:
+            moves.append(("the final move", row.board, row.final, None))
+        for variation in range(len(row)):
+            first, end = int(row.node_offsets[variation]), int(row.node_offsets[variation + 1])
+            name, board, move = f"variation {variation}", row.board, int(row.root_moves[variation])
+            for node in range(first, end):
+                moves.append((f"{name}, node {node - first}", board, move, row.node_boards[node]))
+                board, move = row.node_boards[node], int(row.node_moves[node])
+            if end == first:
+                moves.append((name, board, move, None))
+        for said, board, move, leads_to in moves:
+            if move < 0:
+                continue
+            position = board_from_tokens(chess, board)
+            made = legal_move(chess, position, move)
+            if made is None:
+                found.append(Finding(check="legal", message=f"{place}, {said}: {MOVES[move]} is not legal", file=file))
+            elif leads_to is not None:
+                position.push(made)
+                if tokens_by_python_chess(chess, position) != leads_to.tolist():
+                    message = f"{place}, {said}: {MOVES[move]} does not lead to its board"
+                    found.append(Finding(check="legal", message=message, file=file))
+    report.ran("legal", len(table.root_moves) + len(table.node_moves))
+    report.add(found)
+
+
+def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
+    """The 68 board indices of a python-chess board, asked square by square."""
+    squares = []
+    for square in range(64):
+        piece = board.piece_at(square)
+        squares.append(EMPTY if piece is None else PIECE_INDICES[piece.symbol()])
+    rights = "".join(
+        letter
+        for letter, color, has in (
+            ("K", chess.WHITE, board.has_kingside_castling_rights),
+            ("Q", chess.WHITE, board.has_queenside_castling_rights),
+            ("k", chess.BLACK, board.has_kingside_castling_rights),
+            ("q", chess.BLACK, board.has_queenside_castling_rights),
+        )
+        if has(color)
+    )
+    return [
+        START_POS,
+        *squares,
+        END_POS,
+        BOARD_INDICES[rights or "no_castling_rights"],
+        WHITE_TO_MOVE if board.turn else BLACK_TO_MOVE,
+    ]
+
+
+# --- against the source ----------------------------------------------------------------------------------------------
+
+
+def _compare(report: Report, root: Path, shard: dict[str, Any], folder: Path, deep: int | None) -> None:
+    """`deep` games of one file, prepared again row by row; nothing of the reader takes part."""
+    path = folder / shard["source"]
+    chess = python_chess()
+    if chess is None or shard["kind"] != "games":
+        report.ran("source", 0)
+        return
+    if not path.is_file():
+        report.add([Finding(check="source", message="the source's file is not there", file=shard["source"])])
+        return
+    wanted: dict[str, tuple[GameTable, int]] = {}
+    for split, counts in shard["splits"].items():
+        table = read_prepared_games(root, split, shard["shard"], shard["source"])
+        step = 1 if deep is None else max(1, counts["items"] // max(deep, 1))
+        items = range(0, counts["items"] if deep != 0 else 0, step)
+        for item in items if deep is None else items[:deep]:
+            wanted[table.ids[item]] = (table, item)
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
+    columns = ["game_id", "ply", "fen", "played_move", "best_move", "win", "draw", "loss"]
+    for batch in pq.ParquetFile(path).iter_batches(columns=columns):
+        for row in batch.to_pylist():
+            if row["game_id"] is not None and (name := _text_of(row["game_id"])) in rows:
+                rows[name].append(row)
+    report.ran("source", len(wanted))
+    for name, (table, item) in wanted.items():
+        game = table.game(item)
+        ordered = sorted(rows[name], key=lambda row: row["ply"])
+        same = len(ordered) == len(game) and all(
+            tokens_by_python_chess(chess, chess.Board(row["fen"])) == game.boards[at].tolist()
+            and _normal(chess, row["played_move"], row["fen"]) == _named(game.played[at])
+            and _normal(chess, row["best_move"], row["fen"]) == _named(game.best[at])
+            and all(
+                _same_number(row[column], game.values[at, place])
+                for place, column in enumerate(("win", "draw", "loss"))
+            )
+            for at, row in enumerate(ordered)
+        )
+        if not same:
+            report.add([Finding(check="source", message=f"game {name} differs from the source", file=shard["source"])])
+
+
+def _text_of(game_id: Any) -> str:
+    return str(int(game_id)) if isinstance(game_id, float) and game_id == int(game_id) else str(game_id)
+
+
+def _named(move: int) -> str | None:
+    return None if move < 0 else TOKENS[move]
+
+
+def _normal(chess: ModuleType, move: str | None, fen: str) -> str | None:
+    """A move as the vocabulary spells it; None for none, or for one that it does not have."""
+    if not move:
+        return None
+    if len(move) == 5 and move.endswith("n"):
+        move = move[:4]
+    rooks = {"e1g1": "e1h1", "e1c1": "e1a1", "e8g8": "e8h8", "e8c8": "e8a8"}
+    if move in rooks:
+        piece = chess.Board(fen).piece_at(chess.parse_square(move[:2]))
+        move = rooks[move] if piece is not None and piece.piece_type == chess.KING else move
+    return move if move in MOVES else None
+
+
+def _same_number(source: Any, prepared: float) -> bool:
+    if source is None or source != source:
+        return bool(np.isnan(prepared))
+    return float(source) == prepared
