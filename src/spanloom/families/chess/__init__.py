@@ -5,7 +5,7 @@
     tensors      a slice of it → one sample       thinking   a position and its variations → one thinking sample
     draws        random numbers that belong to a game        source     Parquet files → tables of games and rows
     epochs       which games a shard gives, in which order   loader     the datasets for torch
-    prepared     tables as memory-mapped arrays   places     a folder of either kind → its files
+    prepared     tables as memory-mapped arrays   folders    a folder of either kind → its files
     manifest     spanloom_chess_v1                build      Parquet files → prepared games
     verify       findings in either               inspection samples drawn for people
     pgn          PGN files → Parquet              sample     games of our own making

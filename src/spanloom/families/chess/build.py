@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME
+from spanloom.dataset.root import check_apart, claim, held_root, other_build, remove_work, unfinished
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.families.chess import manifest
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.places import OnError
+from spanloom.families.chess.folders import OnError
 from spanloom.families.chess.prepared import ARRAYS, KINDS, Kind, write_table
 from spanloom.families.chess.source import (
     GameTable,
@@ -35,7 +37,6 @@ from spanloom.families.chess.source import (
 )
 from spanloom.families.chess.verify import DEFAULT_TOLERANCE, validate_root
 from spanloom.findings import Report
-from spanloom.manifest import MANIFEST_NAME, PENDING_NAME
 from spanloom.provenance import (
     canonical_json,
     code_sha256,
@@ -47,7 +48,6 @@ from spanloom.provenance import (
 )
 from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold
 from spanloom.storage import clear_temporaries, publish_bytes, sha256_file, write_atomically
-from spanloom.storage.root_lock import check_apart, held_root, remove_work
 from spanloom.workers import process_pool
 
 SPLIT_RULE = "blake2b-64(game_id; of a thinking row its fen) < int(Decimal(valid_fraction) * 2**64)"
@@ -233,7 +233,7 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
         "config": config_of(options.valid_fraction),
         "inputs": [[kind, path.name, sha256_file(path)] for kind, _, path in files],
         "git_sha": git_sha(),
-        "code": code_sha256(),
+        "code": code_sha256(manifest.FAMILY),
     }
     root = options.root
     with held_root(root) as work:
@@ -344,16 +344,9 @@ def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
 
 def _claim(root: Path, work: Path, identity: dict[str, Any]) -> None:
     """Makes the held folder that of this very run and no other."""
-    said = work / "prepare.json"
-    written = [path for split in SPLITS for path in (root / split).glob("*.npy")]
-    if written and not (said.is_file() and json.loads(said.read_bytes()) == identity):
-        raise ConflictError(
-            "the root holds unfinished games of other files, options or code",
-            where=str(root),
-            remedy="run that one again to finish it, remove the root, or give another --out",
-        )
-    clear_temporaries(root)
-    if not written:
-        for stale in work.glob("*_*.json"):
-            stale.unlink()
-    write_atomically(said, readable_json(identity))
+    if other_build(work, identity):
+        if any(path for split in SPLITS for path in (root / split).glob("*.npy")):
+            raise unfinished(root, "remove the root")
+        for inventory in work.glob("*_*.json"):
+            inventory.unlink()
+    claim(root, work, identity)

@@ -23,8 +23,8 @@ from spanloom.errors import DatasetError
 from spanloom.families.chess.draws import pass_of, uniforms
 from spanloom.families.chess.epochs import Counts, Files, Place, dealt
 from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.folders import open_games, open_thinking
 from spanloom.families.chess.games import Game, row_offsets, valid_starts, written_boards
-from spanloom.families.chess.places import open_games, open_thinking
 from spanloom.families.chess.source import GameTable
 from spanloom.families.chess.tensors import Tensors, cut
 from spanloom.families.chess.thinking import ThinkingRules, drawn_sample

@@ -13,9 +13,9 @@ from typing import Any
 
 import jsonschema
 
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError
 from spanloom.errors import ConflictError
 from spanloom.families.chess.vocabulary import TOKENS, VOCABULARY_SIZE
-from spanloom.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError
 from spanloom.provenance import canonical_json, readable_json
 from spanloom.storage import fsync_directory, publish, publish_bytes, sha256_file
 

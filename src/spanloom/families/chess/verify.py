@@ -8,7 +8,7 @@ are prepared again through python-chess, row by row, where it is installed. `leg
 move is legal, and whether it leads to the next ply's board.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.errors import SpanloomError
@@ -81,6 +82,35 @@ def require_python_chess(what: str) -> ModuleType:
     if chess is None:
         raise SpanloomError(f"{what} needs python-chess", remedy="pip install 'spanloom[chess]' (GPL-3.0)")
     return chess
+
+
+def validate_place(
+    place: Path,
+    *,
+    games: Path | None = None,
+    thinking: Path | None = None,
+    deep: int | None = 16,
+    legal: bool = False,
+    tolerance: float = DEFAULT_TOLERANCE,
+) -> Report:
+    """The findings in prepared games, held against `games` and `thinking`, or in a folder of Parquet files.
+
+    A folder is of thinking rows where its first readable file has a column `variations`.
+    """
+    if manifest.is_prepared(place):
+        return validate_root(place, games=games, thinking=thinking, deep=deep, legal=legal, tolerance=tolerance)
+    kind = "thinking" if holds_thinking(parquet_files(place)) else "games"
+    return validate_source(**{kind: place}, legal=legal, tolerance=tolerance)
+
+
+def holds_thinking(files: Sequence[Path]) -> bool:
+    """Whether these are files of thinking rows, by the columns of the first that can be read."""
+    for path in files:
+        try:
+            return "variations" in pq.read_schema(path).names
+        except (pa.ArrowException, OSError):
+            continue
+    return False
 
 
 # --- Parquet files ---------------------------------------------------------------------------------------------------
