@@ -130,6 +130,8 @@ def prepare(
         print_json({"root": str(out), "totals": totals, "report": result.report.as_dict()})
     else:
         for kind, counts in totals.items():
+            if not counts["rows_read"]:
+                continue
             held = ", ".join(f"{split} {count['items']:,}" for split, count in counts["splits"].items()) or "none"
             left_out = ", ".join(f"{number:,} {reason}" for reason, number in counts["rejected"].items()) or "none"
             print(f"{kind}: {held}; left out: {left_out}")

@@ -93,7 +93,7 @@ def _count(
 ) -> None:
     table = files.table(number)
     with_move = table.played >= 0
-    missing = np.isnan(table.values).any(axis=1)
+    missing = np.asarray(np.isnan(table.values).any(axis=1))
     wl = table.values[:, 0] - table.values[:, 2]
     totals["games"] += len(table)
     totals["plies"] += int(with_move.sum())
