@@ -10,7 +10,8 @@ a busy machine slows all of them; each is as fast as its best round, and bars ar
 import argparse
 import json
 import random
-import resource
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import DataLoader
 
+from spanloom.families.chess.build import PrepareOptions, prepare
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
 from spanloom.families.chess.vocabulary import BOARD_INDICES, ID_TO_INDEX, IGNORE, PAD, TOKEN_IDS
 
@@ -259,19 +261,15 @@ def main() -> None:
 
 
 def measure(work: Path, options: argparse.Namespace) -> dict[str, Any]:
-    from spanloom.families.chess.build import PrepareOptions, prepare
-
-    games, thinking, root = work / "games", work / "thinking", work / "prepared"
+    games, thinking = work / "games", work / "thinking"
     for folder in (games, thinking):
         folder.mkdir()
     played = random_games(options.games, options.plies, seed=1)
     half = len(played) // 2
     for number, part in enumerate((played[:half], played[half:])):
-        write_parquet([row for game in part for row in game], games / f"part_{number}.parquet")
-    write_parquet(random_variations(options.games, seed=2), thinking / "part_0.parquet")
-    begin = time.perf_counter()
-    prepare(PrepareOptions(games=games, thinking=thinking, root=root, valid_fraction=0.0, allow_unknown_sha=True))
-    prepared = time.perf_counter() - begin
+        write_parquet([row for game in part for row in game], games / f"part_{number:03d}.parquet")
+    write_parquet(random_variations(options.games, seed=2), thinking / "part_000.parquet")
+    root = prepared(work / "root", games, thinking)
 
     length = options.length
     routes: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
@@ -287,6 +285,8 @@ def measure(work: Path, options: argparse.Namespace) -> dict[str, Any]:
         for route, samples in routes.items():
             best[route] = max(best[route], rate(samples))
     plies = sum(map(len, played))
+    many = copies(work / "many", games, 10)
+    many_prepared = prepared(work / "many_root", many, None)
     return {
         "games": len(played),
         "plies": plies,
@@ -299,28 +299,61 @@ def measure(work: Path, options: argparse.Namespace) -> dict[str, Any]:
             }
             for route, wanted in BARS.items()
         },
-        "prepare": {"plies_per_second": round(plies / prepared), "with validation and thinking rows": True},
+        "prepare": [alone(work, copies(work / f"copies_{count}", games, count), count * plies) for count in (5, 20)],
         "dataloader": {
-            f"{kind}, {workers} workers": round(_loader_rate(place, length, workers), 1)
-            for kind, place in (("on the fly", games), ("prepared", root))
+            f"{kind}, {workers} workers": round(max(_loader_rate(place, length, workers) for _ in range(2)), 1)
+            for kind, place in (("on the fly", many), ("prepared", many_prepared))
             for workers in (1, 2)
         },
-        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
 
-def _loader_rate(place: Path, length: int, workers: int, passes: int = 20) -> float:
+def prepared(root: Path, games: Path, thinking: Path | None) -> Path:
+    result = prepare(
+        PrepareOptions(root=root, games=games, thinking=thinking, valid_fraction=0.0, deep=1, allow_unknown_sha=True)
+    )
+    assert result.report.clean
+    return root
+
+
+def copies(folder: Path, games: Path, count: int) -> Path:
+    """The same files so many times: games of the same id in two files are two games."""
+    folder.mkdir()
+    for copy in range(count):
+        for path in games.glob("*.parquet"):
+            shutil.copy(path, folder / f"{copy:03d}_{path.name}")
+    return folder
+
+
+def alone(work: Path, games: Path, plies: int) -> dict[str, Any]:
+    """What preparing takes in a process of its own, validation and all."""
+    code = (
+        "import resource, sys, time; from pathlib import Path; from bench.chess_games import prepared;"
+        "begin = time.perf_counter(); prepared(Path(sys.argv[2]), Path(sys.argv[1]), None);"
+        "print(time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(games), str(work / f"alone_{games.name}")],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seconds, peak = done.stdout.split()
+    return {
+        "files": len(list(games.glob("*.parquet"))),
+        "plies": plies,
+        "plies_per_second": round(plies / float(seconds)),
+        "peak_rss_mib": int(peak) // 1024,
+    }
+
+
+def _loader_rate(place: Path, length: int, workers: int) -> float:
     """Samples a second after the first batch: starting the workers is left out."""
-    dataset = ChessIterableDataset(place, length)
-    count, begin = 0, 0.0
-    for epoch in range(passes):
-        dataset.set_epoch(epoch)
-        batches = iter(DataLoader(dataset, batch_size=16, num_workers=workers))
-        next(batches)
-        since = time.perf_counter()
-        count += sum(len(batch["input_ids"]) for batch in batches)
-        begin += time.perf_counter() - since
-    return count / begin
+    batches = iter(DataLoader(ChessIterableDataset(place, length), batch_size=16, num_workers=workers))
+    next(batches)
+    begin = time.perf_counter()
+    count = sum(len(batch["input_ids"]) for batch in batches)
+    return count / (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ def validate(
 @chess_app.command("inspect")
 def inspect(
     place: PlaceArgument,
-    thinking: Annotated[bool, typer.Option("--thinking", help="Thinking samples instead of games.")] = False,
+    samples: Annotated[Literal["games", "thinking"], typer.Option(help="Which kind of samples.")] = "games",
     split: SplitOption = "train",
     count: Annotated[int, typer.Option(help="How many samples.", min=1)] = 1,
     max_seq_len: Annotated[int, typer.Option(help="Tokens of a sample.", min=1)] = 512,
@@ -181,7 +181,7 @@ def inspect(
 
     views = drawn_views(
         place,
-        thinking=thinking,
+        thinking=samples == "thinking",
         split=split,
         count=count,
         max_seq_len=max_seq_len,

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.dataset.manifest import MANIFEST_NAME, ManifestError
+from spanloom.families.chess import manifest, verify_copies
 from spanloom.families.chess.build import PrepareOptions, prepare
 from spanloom.families.chess.fen import parse_fen
 from spanloom.families.chess.prepared import array_path
+from spanloom.families.chess.python_chess import board_from_tokens, legal_move, tokens_by_python_chess
 from spanloom.families.chess.verify import (
     board_faults,
-    board_from_tokens,
-    legal_move,
-    tokens_by_python_chess,
     validate_place,
     validate_root,
     validate_source,
@@ -136,13 +135,13 @@ def _rewritten(root: Path, split: str, kind: Any, name: str, change: Callable[[A
     path = array_path(root, split, kind, 0, name)
     array = np.load(path)
     np.save(path, change(array))
-    manifest = json.loads((root / MANIFEST_NAME).read_bytes())
-    for shard in manifest["content"]["shards"]:
+    said = json.loads((root / MANIFEST_NAME).read_bytes())
+    for shard in said["content"]["shards"]:
         for counts in shard["splits"].values():
             for file in counts["files"]:
                 if root / file["path"] == path:
                     file |= {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
-    (root / MANIFEST_NAME).write_text(json.dumps(manifest))
+    (root / MANIFEST_NAME).write_text(json.dumps(said))
 
 
 def _set(index: Any, value: Any) -> Callable[[Any], Any]:
@@ -184,8 +183,14 @@ def test_damage_that_the_manifest_agrees_with_is_found(
     assert all(finding.file for finding in report.findings)
 
 
+@pytest.mark.parametrize("by_chess", [True, False])
 @pytest.mark.parametrize(("name", "value"), [("boards", 1), ("values", 0.0), ("best", 7)])
-def test_games_that_are_not_those_of_the_source_are_found(root: Path, games: Path, name: str, value: Any) -> None:
+def test_games_that_are_not_those_of_the_source_are_found(
+    root: Path, games: Path, name: str, value: Any, by_chess: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not by_chess:
+        monkeypatch.setattr(verify_copies, "python_chess", lambda: None)
+    assert validate_root(root, games=games, deep=None).clean
     index: Any = (0, 12) if name == "boards" else (0, 1) if name == "values" else 0
 
     def change(array: Any) -> Any:
@@ -201,6 +206,32 @@ def test_games_that_are_not_those_of_the_source_are_found(root: Path, games: Pat
     assert "differs from the source" in report.findings[0].message
 
 
+def test_thinking_rows_that_are_not_those_of_the_source_are_found(root: Path, thinking: Path) -> None:
+    _rewritten(root, "train", "thinking", "fractions", _set(0, 0.125))
+    assert validate_root(root).clean
+    report = validate_root(root, thinking=thinking, deep=None)
+    assert report.found == {"source": 1}
+    assert report.findings[0].message.endswith("differs from the source")
+    assert report.findings[0].file == "a.parquet"
+
+
+@pytest.mark.parametrize("deep", [None, 0, 1, 2, 100])
+def test_as_many_items_of_each_table_are_compared_as_asked(root: Path, thinking: Path, deep: int | None) -> None:
+    items = [
+        counts["items"]
+        for shard in manifest.read(root)["content"]["shards"]
+        if shard["kind"] == "thinking"
+        for counts in shard["splits"].values()
+    ]
+    assert sum(items) == 5
+    report = validate_root(root, thinking=thinking, deep=deep)
+    assert report.clean
+    if deep in (None, 100, 0, 1):
+        assert report.checked["source"] == {None: 5, 100: 5, 0: 0, 1: len(items)}[deep]
+    else:
+        assert len(items) < report.checked["source"] <= 2 * len(items)
+
+
 def test_files_that_are_missing_changed_or_nobodys_are_found(root: Path) -> None:
     array_path(root, "train", "games", 0, "best").unlink()
     path = array_path(root, "train", "games", 0, "values")
@@ -214,20 +245,20 @@ def test_files_that_are_missing_changed_or_nobodys_are_found(root: Path) -> None
 
 
 def test_a_game_in_the_wrong_split_is_found(root: Path) -> None:
-    manifest = json.loads((root / MANIFEST_NAME).read_bytes())
-    manifest["content"]["split"]["valid_fraction"] = 0.0
-    (root / MANIFEST_NAME).write_text(json.dumps(manifest))
+    said = json.loads((root / MANIFEST_NAME).read_bytes())
+    said["content"]["split"]["valid_fraction"] = 0.0
+    (root / MANIFEST_NAME).write_text(json.dumps(said))
     report = validate_root(root)
     assert set(report.found) == {"split"}
 
 
 def test_a_manifest_that_contradicts_itself_is_found(root: Path) -> None:
-    manifest = json.loads((root / MANIFEST_NAME).read_bytes())
-    manifest["content"]["config"]["valid_fraction"] = 0.5
-    manifest["content"]["totals"]["games"]["rows_read"] += 1
-    manifest["content"]["totals"]["games"]["splits"]["train"]["items"] += 1
-    manifest["content"]["vocabulary"]["sha256"] = "0" * 64
-    (root / MANIFEST_NAME).write_text(json.dumps(manifest))
+    said = json.loads((root / MANIFEST_NAME).read_bytes())
+    said["content"]["config"]["valid_fraction"] = 0.5
+    said["content"]["totals"]["games"]["rows_read"] += 1
+    said["content"]["totals"]["games"]["splits"]["train"]["items"] += 1
+    said["content"]["vocabulary"]["sha256"] = "0" * 64
+    (root / MANIFEST_NAME).write_text(json.dumps(said))
     report = validate_root(root)
     assert report.found == {"manifest": 4}, report.findings
 

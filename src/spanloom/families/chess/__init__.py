@@ -7,9 +7,11 @@
     epochs       which games a shard gives, in which order   loader     the datasets for torch
     prepared     tables as memory-mapped arrays   folders    a folder of either kind → its files
     manifest     spanloom_chess_v1                build      Parquet files → prepared games
-    verify       findings in either               inspection samples drawn for people
+    verify       findings in either, with verify_legal (legal moves) and verify_copies (what the source says)
+    inspection   samples drawn for people         report     numbers of games
     pgn          PGN files → Parquet              sample     games of our own making
     training     a small transformer that learns from the batches
+    python_chess the bridge to python-chess
 
 python-chess (GPL-3.0, extra `chess`) is needed to make, convert, draw and check games, never to train on them.
 """

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.families.chess.verify import board_from_tokens, python_chess
+from spanloom.families.chess.python_chess import board_from_tokens, python_chess
 from spanloom.families.chess.vocabulary import (
     BOARD_LENGTH,
     BOARD_TOKENS,

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.verify import require_python_chess
+from spanloom.families.chess.python_chess import require_python_chess, uci_of
 from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
 
 BestMove = Literal["played", "none"]
@@ -52,16 +52,6 @@ class PgnCounts:
 
     def skip(self, reason: str) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
-
-
-def uci_of(chess: Any, board: Any, move: Any) -> str:
-    """A move as the vocabulary spells it: castling takes the rook, a promotion to a knight is bare."""
-    if board.is_castling(move):
-        file = 7 if chess.square_file(move.to_square) > chess.square_file(move.from_square) else 0
-        rook = chess.square(file, chess.square_rank(move.from_square))
-        return str(chess.square_name(move.from_square) + chess.square_name(rook))
-    text: str = move.uci()
-    return text.removesuffix("n") if len(text) == 5 else text
 
 
 def game_rows(game: Any, game_id: str, *, best_move: BestMove) -> list[Row]:

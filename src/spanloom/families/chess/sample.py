@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from spanloom.families.chess.pgn import Row, uci_of, write_rows
-from spanloom.families.chess.verify import require_python_chess
+from spanloom.families.chess.pgn import Row, write_rows
+from spanloom.families.chess.python_chess import require_python_chess, uci_of
 
 FAMOUS = {
     "opera_1858": (

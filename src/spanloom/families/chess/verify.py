@@ -4,14 +4,13 @@ In: a folder of Parquet files, or the root of prepared games (and, to compare wi
 Out: `Report`, with the file, the game and the ply of each finding.
 
 What is checked here is not taken from the code that made it: structure is read off the arrays, and games of the source
-are prepared again through python-chess, row by row, where it is installed. `legal` asks python-chess, too, whether each
-move is legal, and whether it leads to the next ply's board.
+are made again row by row, their boards by python-chess where it is installed. `legal` asks python-chess, too, whether
+each move is legal, and whether it leads to the next ply's board.
 """
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from spanloom.families.chess.prepared import (
     read_prepared_games,
     read_prepared_thinking,
 )
+from spanloom.families.chess.python_chess import require_python_chess
 from spanloom.families.chess.source import (
     GameTable,
     ThinkingTable,
@@ -39,20 +39,19 @@ from spanloom.families.chess.source import (
     read_thinking,
     thinking_id,
 )
+from spanloom.families.chess.verify_copies import compare_source
+from spanloom.families.chess.verify_legal import check_legal_games, check_legal_lines
 from spanloom.families.chess.vocabulary import (
     BLACK_TO_MOVE,
     BOARD_INDICES,
     BOARD_LENGTH,
-    BOARD_TOKENS,
     CASTLING,
     EMPTY,
     END_POS,
     MOVE_COUNT,
-    MOVES,
     NO_MOVE,
     PIECE_INDICES,
     START_POS,
-    TOKENS,
     WHITE_TO_MOVE,
 )
 from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Finding, Report
@@ -65,23 +64,6 @@ DEFAULT_TOLERANCE = 0.01
 _AT_ONCE = 4
 _CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
 _SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
-
-
-def python_chess() -> ModuleType | None:
-    """python-chess, where it is installed (`pip install 'spanloom[chess]'`)."""
-    try:
-        import chess
-    except ImportError:
-        return None
-    return chess
-
-
-def require_python_chess(what: str) -> ModuleType:
-    """python-chess, or an error that says what it is needed for."""
-    chess = python_chess()
-    if chess is None:
-        raise SpanloomError(f"{what} needs python-chess", remedy="pip install 'spanloom[chess]' (GPL-3.0)")
-    return chess
 
 
 def validate_place(
@@ -199,7 +181,7 @@ def validate_root(
             _check_table(report, root, content, shard, split, legal=legal, tolerance=tolerance)
         folder = games if shard["kind"] == "games" else thinking
         if folder is not None and report.clean:
-            _compare(report, root, shard, folder, deep)
+            compare_source(report, root, shard, folder, deep)
     return report
 
 
@@ -366,7 +348,7 @@ def _check_games(report: Report, table: GameTable, where: str | None, *, legal: 
     same_game = item_of[1:] == item_of[:-1]
     at(np.flatnonzero(same_game & (np.diff(table.plies) <= 0)) + 1, "plies", "the ply stands twice")
     if legal and not (wrong[0] | wrong[1]).any() and not board_faults(table.boards).any():
-        _check_legal(report, table, file, item_of)
+        check_legal_games(report, table, file, item_of)
 
 
 def _check_thinking(report: Report, table: ThinkingTable, where: str | None, *, legal: bool, tolerance: float) -> None:
@@ -399,7 +381,7 @@ def _check_thinking(report: Report, table: ThinkingTable, where: str | None, *, 
     given = table.node_values.any(axis=1)
     at(of_node[given & value_faults(table.node_values, tolerance)], "values", "those of a node are no probabilities")
     if legal and not broken:
-        _check_legal_lines(report, table, file)
+        check_legal_lines(report, table, file)
 
 
 def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
@@ -430,201 +412,3 @@ def value_faults(values: npt.NDArray[np.float64], tolerance: float) -> npt.NDArr
     outside = (values < -tolerance) | (values > 1 + tolerance)
     astray = np.abs(np.where(missing, 0.0, values).sum(axis=1) - 1) > tolerance
     return np.asarray((outside & ~missing).any(axis=1) | (astray & ~missing.any(axis=1)))
-
-
-def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
-    """python-chess's board of 68 board indices. Tokens say nothing of en passant."""
-    made = chess.Board(None)
-    for square, index in enumerate(board[1:65].tolist()):
-        if index != EMPTY:
-            made.set_piece_at(square, chess.Piece.from_symbol(_SYMBOLS[index]))
-    made.turn = bool(board[67] == WHITE_TO_MOVE)
-    rights = BOARD_TOKENS[board[66]]
-    made.set_castling_fen("-" if rights == "no_castling_rights" else rights)
-    return made
-
-
-def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
-    """python-chess's move of an id, if it is legal on the board; None if not.
-
-    The vocabulary's castling is the king taking its rook, and its bare promotion is to a knight. A pawn that takes
-    beside a pawn of the other side is believed to do so en passant, since tokens cannot say otherwise.
-    """
-    text = MOVES[move]
-    made = chess.Move.from_uci(text)
-    piece = board.piece_at(made.from_square)
-    if piece is None:
-        return None
-    if piece.piece_type == chess.PAWN:
-        if chess.square_rank(made.to_square) in (0, 7) and made.promotion is None:
-            made.promotion = chess.KNIGHT
-        aside = chess.square_file(made.from_square) != chess.square_file(made.to_square)
-        beside = chess.square(chess.square_file(made.to_square), chess.square_rank(made.from_square))
-        if (
-            aside
-            and board.piece_at(made.to_square) is None
-            and board.piece_at(beside) == chess.Piece(chess.PAWN, not board.turn)
-        ):
-            board.ep_square = made.to_square
-    target = board.piece_at(made.to_square)
-    if (
-        piece.piece_type == chess.KING
-        and target is not None
-        and target.color == piece.color
-        and target.piece_type == chess.ROOK
-    ):
-        to_file = 6 if made.to_square > made.from_square else 2
-        made = chess.Move(made.from_square, chess.square(to_file, chess.square_rank(made.from_square)))
-    return made if board.is_legal(made) else None
-
-
-def _check_legal(report: Report, table: GameTable, file: str, item_of: npt.NDArray[np.intp]) -> None:
-    """Every move is legal, and leads to the next ply's board."""
-    chess = require_python_chess("--legal")
-    found = []
-    for row in range(len(table.played)):
-        for kind, move in (("best_move", int(table.best[row])), ("played_move", int(table.played[row]))):
-            if move < 0:
-                continue
-            board = board_from_tokens(chess, table.boards[row])
-            place = f"game {table.ids[item_of[row]]}, ply {table.plies[row]}"
-            made = legal_move(chess, board, move)
-            if made is None:
-                found.append(Finding(check="legal", message=f"{place}: {kind} {MOVES[move]} is not legal", file=file))
-            elif kind == "played_move" and row + 1 < len(item_of) and item_of[row + 1] == item_of[row]:
-                board.push(made)
-                if tokens_by_python_chess(chess, board) != table.boards[row + 1].tolist():
-                    message = f"{place}: {MOVES[move]} does not lead to the next ply's board"
-                    found.append(Finding(check="legal", message=message, file=file))
-    report.ran("legal", int(np.count_nonzero(table.played >= 0)))
-    report.add(found)
-
-
-def _check_legal_lines(report: Report, table: ThinkingTable, file: str) -> None:
-    """Every variation's moves are legal, each leads to its node's board, and the final move is legal."""
-    chess = require_python_chess("--legal")
-    found = []
-    for item in range(len(table)):
-        row = table.row(item)
-        place = f"row {table.numbers[item]}"
-        moves: list[tuple[str, npt.NDArray[np.uint8], int, npt.NDArray[np.uint8] | None]] = []
-        if row.final >= 0:
-            moves.append(("the final move", row.board, row.final, None))
-        for variation in range(len(row)):
-            first, end = int(row.node_offsets[variation]), int(row.node_offsets[variation + 1])
-            name, board, move = f"variation {variation}", row.board, int(row.root_moves[variation])
-            for node in range(first, end):
-                moves.append((f"{name}, node {node - first}", board, move, row.node_boards[node]))
-                board, move = row.node_boards[node], int(row.node_moves[node])
-            if end == first:
-                moves.append((name, board, move, None))
-        for said, board, move, leads_to in moves:
-            if move < 0:
-                continue
-            position = board_from_tokens(chess, board)
-            made = legal_move(chess, position, move)
-            if made is None:
-                found.append(Finding(check="legal", message=f"{place}, {said}: {MOVES[move]} is not legal", file=file))
-            elif leads_to is not None:
-                position.push(made)
-                if tokens_by_python_chess(chess, position) != leads_to.tolist():
-                    message = f"{place}, {said}: {MOVES[move]} does not lead to its board"
-                    found.append(Finding(check="legal", message=message, file=file))
-    report.ran("legal", len(table.root_moves) + len(table.node_moves))
-    report.add(found)
-
-
-def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
-    """The 68 board indices of a python-chess board, asked square by square."""
-    squares = []
-    for square in range(64):
-        piece = board.piece_at(square)
-        squares.append(EMPTY if piece is None else PIECE_INDICES[piece.symbol()])
-    rights = "".join(
-        letter
-        for letter, color, has in (
-            ("K", chess.WHITE, board.has_kingside_castling_rights),
-            ("Q", chess.WHITE, board.has_queenside_castling_rights),
-            ("k", chess.BLACK, board.has_kingside_castling_rights),
-            ("q", chess.BLACK, board.has_queenside_castling_rights),
-        )
-        if has(color)
-    )
-    return [
-        START_POS,
-        *squares,
-        END_POS,
-        BOARD_INDICES[rights or "no_castling_rights"],
-        WHITE_TO_MOVE if board.turn else BLACK_TO_MOVE,
-    ]
-
-
-# --- against the source ----------------------------------------------------------------------------------------------
-
-
-def _compare(report: Report, root: Path, shard: dict[str, Any], folder: Path, deep: int | None) -> None:
-    """`deep` games of one file, prepared again row by row; nothing of the reader takes part."""
-    path = folder / shard["source"]
-    chess = python_chess()
-    if chess is None or shard["kind"] != "games":
-        report.ran("source", 0)
-        return
-    if not path.is_file():
-        report.add([Finding(check="source", message="the source's file is not there", file=shard["source"])])
-        return
-    wanted: dict[str, tuple[GameTable, int]] = {}
-    for split, counts in shard["splits"].items():
-        table = read_prepared_games(root, split, shard["shard"], shard["source"])
-        step = 1 if deep is None else max(1, counts["items"] // max(deep, 1))
-        items = range(0, counts["items"] if deep != 0 else 0, step)
-        for item in items if deep is None else items[:deep]:
-            wanted[table.ids[item]] = (table, item)
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in wanted}
-    columns = ["game_id", "ply", "fen", "played_move", "best_move", "win", "draw", "loss"]
-    for batch in pq.ParquetFile(path).iter_batches(columns=columns):
-        for row in batch.to_pylist():
-            if row["game_id"] is not None and (name := _text_of(row["game_id"])) in rows:
-                rows[name].append(row)
-    report.ran("source", len(wanted))
-    for name, (table, item) in wanted.items():
-        game = table.game(item)
-        ordered = sorted(rows[name], key=lambda row: row["ply"])
-        same = len(ordered) == len(game) and all(
-            tokens_by_python_chess(chess, chess.Board(row["fen"])) == game.boards[at].tolist()
-            and _normal(chess, row["played_move"], row["fen"]) == _named(game.played[at])
-            and _normal(chess, row["best_move"], row["fen"]) == _named(game.best[at])
-            and all(
-                _same_number(row[column], game.values[at, place])
-                for place, column in enumerate(("win", "draw", "loss"))
-            )
-            for at, row in enumerate(ordered)
-        )
-        if not same:
-            report.add([Finding(check="source", message=f"game {name} differs from the source", file=shard["source"])])
-
-
-def _text_of(game_id: Any) -> str:
-    return str(int(game_id)) if isinstance(game_id, float) and game_id == int(game_id) else str(game_id)
-
-
-def _named(move: int) -> str | None:
-    return None if move < 0 else TOKENS[move]
-
-
-def _normal(chess: ModuleType, move: str | None, fen: str) -> str | None:
-    """A move as the vocabulary spells it; None for none, or for one that it does not have."""
-    if not move:
-        return None
-    if len(move) == 5 and move.endswith("n"):
-        move = move[:4]
-    rooks = {"e1g1": "e1h1", "e1c1": "e1a1", "e8g8": "e8h8", "e8c8": "e8a8"}
-    if move in rooks:
-        piece = chess.Board(fen).piece_at(chess.parse_square(move[:2]))
-        move = rooks[move] if piece is not None and piece.piece_type == chess.KING else move
-    return move if move in MOVES else None
-
-
-def _same_number(source: Any, prepared: float) -> bool:
-    if source is None or source != source:
-        return bool(np.isnan(prepared))
-    return float(source) == prepared
