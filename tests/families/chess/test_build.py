@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError, promote
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.families.chess import build, manifest
 from spanloom.families.chess.build import PrepareOptions, assemble, prepare, prepare_shard
@@ -241,7 +241,7 @@ def test_steps_apart_make_what_one_run_makes(games: Path, thinking: Path, tmp_pa
             inventories.append(json.loads(json.dumps(made)))
     assembled = assemble(root, inventories, valid_fraction=0.3)
     assert assembled["content"] == whole.manifest["content"]
-    manifest.promote(root)
+    promote(root, manifest.check)
     assert files_of(root) == files_of(whole.root)
     with pytest.raises(ChessError, match=r"\[0, 1, 3\]"):
         assemble(tmp_path / "less", inventories[:3] + inventories[4:], valid_fraction=0.3)
@@ -267,7 +267,7 @@ def test_arrays_are_small_stay_on_the_disk_and_may_be_moved(games: Path, tmp_pat
 
 
 def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ManifestError, match="no finished prepared games"):
+    with pytest.raises(ManifestError, match="not a finished dataset"):
         manifest.read(tmp_path)
     (tmp_path / MANIFEST_NAME).write_text("{")
     with pytest.raises(ManifestError, match="not JSON"):

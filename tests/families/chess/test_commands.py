@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from spanloom.cli import app
 from spanloom.cli.chess import chess_app
 from spanloom.errors import EXIT_FINDINGS
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
@@ -73,3 +74,45 @@ def test_the_training_example_prints_its_losses(folders: tuple[Path, Path]) -> N
     done = run("train", "--games", games, "--thinking", thinking, "--steps", 2, "--batch-size", 2, "--json")
     assert done.exit_code == 0, done.output
     assert set(json.loads(done.stdout)[1]) == {"board", "move", "thinking", "wl", "d", "total"}
+
+
+def shared(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_shared_commands_do_the_right_thing_on_prepared_games(folders: tuple[Path, Path], tmp_path: Path) -> None:
+    games, thinking = folders
+    roots = [tmp_path / "one", tmp_path / "other"]
+    for root, fraction in zip(roots, (0.0, 0.5), strict=True):
+        done = run(
+            "prepare", "--source", games, "--thinking", thinking, "--out", root, "--valid-fraction", fraction, "-q"
+        )
+        assert done.exit_code == 0, done.output
+    root = roots[0]
+    page, said = tmp_path / "page.html", tmp_path / "report.json"
+    clean = shared("validate", root, "--source", games, "--deep", 2, "--html", page, "--report", said, "-q")
+    assert clean.exit_code == 0, clean.output
+    assert "clean" in clean.stdout
+    assert json.loads(said.read_text())["checked"]["source"] == 4  # two games of each of two files
+    assert "Games by plies" in page.read_text()
+    assert json.loads(shared("validate", root, "--source", thinking, "--json", "-q").stdout)["clean"]
+
+    assert "board at 0" in shared("inspect", root, "--count", 2).stdout
+    assert shared("inspect", root, "--html", page).exit_code == 0
+    assert "<svg" in page.read_text()
+    refused = shared("inspect", root, "--language", "de")
+    assert refused.exit_code == 2
+    assert "--language" in refused.output
+
+    assert json.loads(shared("manifest", "show", root, "--json").stdout)["schema_version"] == "spanloom_chess_v1"
+    assert "games" in shared("manifest", "show", root).stdout
+    assert shared("manifest", "diff", root, root).exit_code == 0
+    differing = shared("manifest", "diff", *roots)
+    assert differing.exit_code == 1
+    assert "content.config.valid_fraction" in differing.stdout
+
+    array = next((root / "train").glob("*_played.npy"))
+    array.write_bytes(array.read_bytes() + b"0")
+    found = shared("validate", root, "-q")
+    assert found.exit_code == EXIT_FINDINGS
+    assert array.name in found.stdout

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, files_of, promote, write_pending
 from spanloom.dataset.root import check_apart, claim, held_root, other_build, remove_work, unfinished
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.families.chess import manifest
+from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.folders import OnError
 from spanloom.families.chess.prepared import ARRAYS, KINDS, Kind, write_table
@@ -35,7 +35,7 @@ from spanloom.families.chess.source import (
     select_games,
     select_thinking,
 )
-from spanloom.families.chess.verify import DEFAULT_TOLERANCE, validate_root
+from spanloom.families.chess.verify import validate_root
 from spanloom.findings import Report
 from spanloom.provenance import (
     canonical_json,
@@ -51,7 +51,8 @@ from spanloom.storage import clear_temporaries, publish_bytes, sha256_file, writ
 from spanloom.workers import process_pool
 
 SPLIT_RULE = "blake2b-64(game_id; of a thinking row its fen) < int(Decimal(valid_fraction) * 2**64)"
-INVENTORY_SCHEMA = "spanloom_chess_shard_v1"
+INVENTORY_SCHEMA = "spanloom_chess_inventory_v1"
+SHARD_SCHEMA = "spanloom_chess_shard_v1"
 OnProgress = Callable[[int, int], None]
 
 
@@ -59,6 +60,7 @@ OnProgress = Callable[[int, int], None]
 class PrepareOptions:
     """What to prepare: a folder of games, one of thinking rows, or both, into `root`.
 
+    `sources_as_given`  the two as the user named them, for the manifest, where they were staged from URIs
     `on_error`  "skip" sets bad games aside in `rejects/` and counts them, "raise" stops at the first
     `workers`   processes that prepare files side by side
     `deep`      games of each file that validation prepares again from the source, by other means; None: all
@@ -69,12 +71,13 @@ class PrepareOptions:
     root: Path
     games: Path | None = None
     thinking: Path | None = None
-    valid_fraction: float = 0.001
-    on_error: OnError = "skip"
+    sources_as_given: tuple[str | None, str | None] | None = None
+    valid_fraction: float = defaults.VALID_FRACTION
+    on_error: OnError = defaults.ON_ERROR
     workers: int = 1
-    deep: int | None = 16
-    legal: bool = False
-    tolerance: float = DEFAULT_TOLERANCE
+    deep: int | None = defaults.DEEP
+    legal: bool = defaults.LEGAL
+    tolerance: float = defaults.TOLERANCE
     allow_unknown_sha: bool = False
 
 
@@ -89,7 +92,7 @@ class PrepareResult:
 
 
 def prepare_shard(
-    path: Path, kind: Kind, number: int, root: Path, *, valid_fraction: float, on_error: OnError = "skip"
+    path: Path, kind: Kind, number: int, root: Path, *, valid_fraction: float, on_error: OnError = defaults.ON_ERROR
 ) -> dict[str, Any]:
     """Writes the arrays of one Parquet file. Returns its inventory, as the manifest lists it, and the file's own hash.
 
@@ -112,7 +115,7 @@ def prepare_shard(
         }
     games = table if isinstance(table, GameTable) else None
     return {
-        "schema_version": INVENTORY_SCHEMA,
+        "schema_version": SHARD_SCHEMA,
         "input": {
             "path": path.name,
             "rows": table.rows,
@@ -184,7 +187,7 @@ def assemble(
         },
         "environment": environment_here(environment),
     }
-    manifest.write_pending(root, made)
+    write_pending(root, made, manifest.check)
     return made
 
 
@@ -256,7 +259,7 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
         )
         if report.clean:
             if not finished:
-                manifest.promote(root)
+                promote(root, manifest.check)
             remove_work(root)
     return PrepareResult(root=root, manifest=made, report=report, already_built=finished)
 
@@ -301,11 +304,14 @@ def _prepare(
         inventories.values(),
         valid_fraction=options.valid_fraction,
         environment={
-            "games": None if options.games is None else str(options.games),
-            "thinking": None if options.thinking is None else str(options.thinking),
+            **dict(zip(KINDS, options.sources_as_given or _as_text(options.games, options.thinking), strict=True)),
             "workers": options.workers,
         },
     )
+
+
+def _as_text(*places: Path | None) -> list[str | None]:
+    return [None if place is None else str(place) for place in places]
 
 
 def _finished(root: Path, said: Path) -> dict[str, Any] | None:
@@ -313,9 +319,9 @@ def _finished(root: Path, said: Path) -> dict[str, Any] | None:
     if not said.is_file():
         return None
     inventory: dict[str, Any] = json.loads(said.read_bytes())
-    for file in manifest.listed_files({"shards": [inventory["shard"]]}):
-        path = root / file["path"]
-        if not path.is_file() or path.stat().st_size != file["bytes"]:
+    for file in files_of({"shards": [inventory["shard"]]}):
+        path = root / file.path
+        if not path.is_file() or path.stat().st_size != file.bytes:
             return None
     return inventory
 

@@ -3,15 +3,16 @@
 In: a sample of the datasets, as tensors or arrays. Out: `SampleView`; lines for a terminal, a self-contained page.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from markupsafe import Markup
 
+from spanloom.families.chess import defaults
 from spanloom.families.chess.python_chess import board_from_tokens, python_chess
 from spanloom.families.chess.vocabulary import (
     BOARD_LENGTH,
@@ -25,6 +26,7 @@ from spanloom.families.chess.vocabulary import (
     TOKENS,
     WL_VALUE,
 )
+from spanloom.report import html
 
 _SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 START_POS_ID = TOKENS.index("start_pos")
@@ -85,8 +87,8 @@ def drawn_views(
     thinking: bool = False,
     split: Literal["train", "valid"] = "train",
     count: int = 1,
-    max_seq_len: int = 512,
-    skip_board_prob: float = 0.2,
+    max_seq_len: int = defaults.INSPECT_MAX_SEQ_LEN,
+    skip_board_prob: float = defaults.SKIP_BOARD_PROB,
     seed: int = 0,
 ) -> list[SampleView]:
     """Samples of a folder or a root as people look at them, drawn as the datasets draw them."""
@@ -205,45 +207,39 @@ def picture(board: npt.NDArray[np.uint8], played: str | None, best: str | None) 
     return str(svg.board(board_from_tokens(chess, board), arrows=arrows, size=_SIZE, coordinates=False))
 
 
-_STYLE = """
-body{font:14px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#1b1f24;background:#fff}
-h2{margin:2rem 0 .5rem;font-size:1.1rem} .board{display:flex;gap:1.2rem;margin:.9rem 0;align-items:flex-start}
-.picture{flex:none;width:190px} pre{font-size:12px;line-height:1.25;margin:0}
-table{border-collapse:collapse;font:12px ui-monospace,monospace} td,th{padding:.05rem .7rem .05rem 0;text-align:left}
-th{font-weight:600;border-bottom:1px solid #ccc} td.n{color:#777;text-align:right} .m{color:#15781b} .v{color:#0b5cad}
-@media (prefers-color-scheme:dark){body{background:#14171a;color:#e3e6e9} .m{color:#6fd077} .v{color:#79b8ff}}
-"""
+LEGEND = (
+    "Each row is a position of the sequence: its token and value, what the board head and the move head are to predict "
+    "there, and the masks that are set. Grey arrow: the move played; green: the best one."
+)
 
 
 def page(views: Sequence[SampleView], title: str) -> str:
     """A page that needs nothing from outside: a picture of each board, and a table of the tokens beside it."""
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        "<meta name=viewport content='width=device-width,initial-scale=1'>",
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>",
-        "<p>Each row is a position of the sequence: its token and value, what the board head and the move head are to "
-        "predict there, and the masks that are set. Grey arrow: the move played; green: the best one.</p>",
-    ]
-    for view in views:
-        parts.append(f"<h2>{escape(view.title)}: {view.length} tokens</h2>")
-        for board in view.boards:
-            parts.append("<div class=board><div class=picture>")
-            if board.board is not None:
-                drawn = picture(board.board, board.played, board.best)
-                parts.append(drawn if drawn is not None else f"<pre>{escape(text_board(board.board))}</pre>")
-            parts.append("</div>")
-            parts.append(_token_table(board.tokens))
-            parts.append("</div>")
-    return "".join(parts) + "</html>\n"
-
-
-def _token_table(tokens: Iterable[TokenView]) -> str:
-    names = ("", "token", "value", "board target", "move target", "masks")
-    rows = "".join(
-        f"<tr><td class=n>{view.position}<td>{escape(view.token)}<td class=v>{escape(view.value or '')}"
-        f"<td>{escape(view.board_target or '')}<td class=m>{escape(view.move_target or '')}"
-        f"<td>{escape(', '.join(view.masks))}"
-        for view in tokens
+    return html.page(
+        "pictures.html.j2",
+        style="pictures.css",
+        inline_styles=True,
+        title=title,
+        legend=LEGEND,
+        columns=("", "token", "value", "board target", "move target", "masks"),
+        sections=[(f"{view.title}: {view.length} tokens", [_figure(board) for board in view.boards]) for view in views],
     )
-    return f"<table><tr>{''.join(f'<th>{name}' for name in names)}{rows}</table>"
+
+
+def _figure(board: BoardView) -> dict[str, Any]:
+    drawn = None if board.board is None else picture(board.board, board.played, board.best)
+    return {
+        "picture": None if drawn is None else Markup(drawn),
+        "text": "" if board.board is None else text_board(board.board),
+        "rows": [
+            (
+                str(view.position),
+                view.token,
+                view.value or "",
+                view.board_target or "",
+                view.move_target or "",
+                ", ".join(view.masks),
+            )
+            for view in board.tokens
+        ],
+    }

@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from spanloom.errors import DatasetError
+from spanloom.families.chess import defaults
 from spanloom.families.chess.draws import pass_of, uniforms
 from spanloom.families.chess.epochs import Counts, Files, Place, dealt
 from spanloom.families.chess.errors import ChessError
@@ -214,8 +215,8 @@ class ChessIterableDataset(_Shards):
     def __init__(
         self,
         parquet_dir: Path | str,
-        max_seq_len: int = 2048,
-        skip_board_prob: float = 0.2,
+        max_seq_len: int = defaults.MAX_SEQ_LEN,
+        skip_board_prob: float = defaults.SKIP_BOARD_PROB,
         shuffle_files: bool = True,
         shuffle_games: bool = True,
         *,
@@ -225,7 +226,7 @@ class ChessIterableDataset(_Shards):
         world_size: int = 1,
         start_on_board: bool = False,
         literal_d_targets: bool = False,
-        on_error: OnError = "skip",
+        on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
         super().__init__(
@@ -270,15 +271,15 @@ class FinetuneIterableDataset(_Shards):
         self,
         pretrain_parquet_dir: Path | str | None = None,
         variation_parquet_dir: Path | str | None = None,
-        max_seq_len: int = 1024,
-        variation_ratio: float = 0.2,
-        max_variations: int = 3,
-        max_depth: int = 5,
+        max_seq_len: int = defaults.FINETUNE_MAX_SEQ_LEN,
+        variation_ratio: float = defaults.VARIATION_RATIO,
+        max_variations: int = defaults.MAX_VARIATIONS,
+        max_depth: int = defaults.MAX_DEPTH,
         shuffle_files: bool = True,
         shuffle_games: bool = True,
-        skip_board_prob: float = 0.2,
-        tau_base: float = 0.3,
-        tau_alpha: float = 1.0,
+        skip_board_prob: float = defaults.SKIP_BOARD_PROB,
+        tau_base: float = defaults.TAU_BASE,
+        tau_alpha: float = defaults.TAU_ALPHA,
         *,
         seed: int = 0,
         epoch: int = 0,
@@ -287,7 +288,7 @@ class FinetuneIterableDataset(_Shards):
         start_on_board: bool = False,
         literal_d_targets: bool = False,
         cot_values: bool = False,
-        on_error: OnError = "skip",
+        on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
         _require(0 <= variation_ratio <= 1, f"variation_ratio is {variation_ratio!r}: give a number from 0 to 1")

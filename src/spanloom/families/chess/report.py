@@ -4,7 +4,6 @@ In: a folder of Parquet files or a root of prepared games. Out: values that JSON
 """
 
 from collections import Counter
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,13 @@ from spanloom.families.chess.fen import parse_fen
 from spanloom.families.chess.folders import open_games
 from spanloom.families.chess.source import GameTable
 from spanloom.families.chess.vocabulary import BOARD_LENGTH, MOVES, PLY_LENGTH, WHITE_TO_MOVE
+from spanloom.findings import Report
+from spanloom.report import html
 
 VALUE_EDGES = np.linspace(-1, 1, 21)
 LENGTH_EDGES = (0, 20, 40, 60, 80, 100, 150, 200, 300)
 OPENING_PLIES = 4
+EYEBROW = "Spanloom report · chess"
 _FIRST_BOARD = parse_fen("rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1")
 _SHOWN = 12
 
@@ -44,7 +46,7 @@ def game_facts(place: Path, split: str | None = None) -> dict[str, Any]:
         for number in range(len(files.names)):
             _count(files, number, totals, lengths, values, openings, ends, left_out)
     if manifest.is_prepared(place):
-        content = manifest.read(place)["content"]
+        content = manifest.read(place, pending=True)["content"]
         left_out.update(content["totals"]["games"]["rejected"])
         totals["null_rows"] = content["totals"]["games"]["null_rows"]
     edges = [*LENGTH_EDGES, None]
@@ -72,7 +74,8 @@ def _splits(place: Path) -> list[str]:
         split
         for split in ("train", "valid")
         if any(
-            split in shard["splits"] and shard["kind"] == "games" for shard in manifest.read(place)["content"]["shards"]
+            split in shard["splits"] and shard["kind"] == "games"
+            for shard in manifest.read(place, pending=True)["content"]["shards"]
         )
     ]
 
@@ -119,50 +122,41 @@ def _count(
             ends["white ahead" if for_white > 0.5 else "black ahead" if for_white < -0.5 else "level"] += 1
 
 
-_STYLE = """
-body{font:14px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:60rem;padding:0 1rem;color:#1b1f24;background:#fff}
-h2{font-size:1.05rem;margin:1.8rem 0 .4rem} table{border-collapse:collapse;width:100%}
-td{padding:.1rem .8rem .1rem 0} td.n{text-align:right;width:7rem;font-variant-numeric:tabular-nums}
-td.b{width:55%} meter{width:100%} @media (prefers-color-scheme:dark){body{background:#14171a;color:#e3e6e9}}
-"""
+def page(facts: dict[str, Any], title: str, report: Report | None = None) -> str:
+    """The facts as a page that needs nothing from outside, and what validation found where it has been asked."""
+    names = ("games", "plies", "tokens", "without_value", "without_best_move", "null_rows")
+    lengths = [(_range(line["from"], line["below"]), line["games"]) for line in facts["lengths"]]
+    values = [(f"{line['from']:+.1f} … {line['to']:+.1f}", line["plies"]) for line in facts["values"]]
+    return html.page(
+        "tables.html.j2",
+        style="report.css",
+        title=title,
+        eyebrow=EYEBROW,
+        report=None if report is None else report.as_dict(),
+        figures=[(name.replace("_", " "), facts.get(name, 0)) for name in names],
+        tables=[
+            ("Games by plies", lengths),
+            ("Plies by win − loss", values),
+            ("How games stand at their last value", list(facts["ends"].items())),
+            ("Openings", [(line["moves"], line["games"]) for line in facts["openings"]]),
+            ("Games left out", list(facts["left_out"].items())),
+        ],
+    )
 
 
-def page(facts: dict[str, Any], title: str) -> str:
-    """The facts as a page that needs nothing from outside."""
-    totals = [
-        (name.replace("_", " "), facts.get(name, 0))
-        for name in ("games", "plies", "tokens", "without_value", "without_best_move", "null_rows")
-    ]
-    tables = [
-        ("Games by plies", [(_range(line["from"], line["below"]), line["games"]) for line in facts["lengths"]]),
-        (
-            "Plies by win − loss",
-            [(f"{line['from']:+.1f} … {line['to']:+.1f}", line["plies"]) for line in facts["values"]],
-        ),
-        ("How games stand at their last value", list(facts["ends"].items())),
-        ("Openings", [(line["moves"], line["games"]) for line in facts["openings"]]),
-        ("Games left out", list(facts["left_out"].items())),
-    ]
-    parts = [
-        "<!doctype html><html lang=en><meta charset=utf-8>",
-        "<meta name=viewport content='width=device-width,initial-scale=1'>",
-        "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1><table>",
-        *(f"<tr><td>{name}<td class=n>{number:,}<td class=b>" for name, number in totals),
-        "</table>",
-    ]
-    for heading, lines in tables:
-        parts.append(f"<h2>{heading}</h2>")
-        most = max((number for _, number in lines), default=0)
-        if not most:
-            parts.append("<p>None.</p>")
-            continue
-        rows = (
-            f"<tr><td>{escape(str(name))}<td class=n>{number:,}<td class=b><meter max={most} value={number}></meter>"
-            for name, number in lines
-        )
-        parts.append(f"<table>{''.join(rows)}</table>")
-    return "".join(parts) + "</html>\n"
+def findings_page(root: Path, report: Report, called: str) -> str:
+    """What validation found in prepared games as a page; with the facts where it found nothing."""
+    if report.clean:
+        return page(game_facts(root), f"Games of {called}", report)
+    return html.page(
+        "tables.html.j2",
+        style="report.css",
+        title=f"Games of {called}",
+        eyebrow=EYEBROW,
+        report=report.as_dict(),
+        figures=[],
+        tables=[],
+    )
 
 
 def _range(low: int, high: int | None) -> str:

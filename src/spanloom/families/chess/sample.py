@@ -14,8 +14,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from spanloom.families.chess import defaults
 from spanloom.families.chess.pgn import Row, write_rows
 from spanloom.families.chess.python_chess import require_python_chess, uci_of
+from spanloom.storage.publishing import Upload, publish_files
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
 
 FAMOUS = {
     "opera_1858": (
@@ -49,7 +53,14 @@ _WORTH = {1: 1.0, 2: 3.0, 3: 3.1, 4: 5.0, 5: 9.0, 6: 0.0}
 _PLIES = 80
 
 
-def write_sample(out: Path, *, games: int = 60, thinking: int = 60, seed: int = 0, files: int = 4) -> dict[str, int]:
+def write_sample(
+    out: Path,
+    *,
+    games: int = defaults.SAMPLE_GAMES,
+    thinking: int = defaults.SAMPLE_THINKING_ROWS,
+    seed: int = 0,
+    files: int = 4,
+) -> dict[str, int]:
     """Writes `out/games/*.parquet` and `out/thinking/*.parquet`. Returns how many of each, and their rows."""
     played = list(sample_games(games, seed))
     rows = list(sample_thinking(thinking, seed))
@@ -59,6 +70,17 @@ def write_sample(out: Path, *, games: int = 60, thinking: int = 60, seed: int = 
         if some := rows[number::files]:
             write_rows(some, out / "thinking" / f"thinking_{number:05d}.parquet", THINKING_SCHEMA)
     return {"games": len(played), "plies": sum(map(len, played)), "thinking_rows": len(rows)}
+
+
+def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | None = None) -> dict[str, int]:
+    """`write_sample` to a place."""
+    with scratch_for("chess-sample", [out], scratch) as here:
+        made = here.path(out)
+        done = write_sample(made, games=games, thinking=thinking, seed=seed)
+        if is_uri(out):
+            files = sorted(made.rglob("*.parquet"))
+            publish_files([Upload(path=file, uri=parse_uri(out) / file.relative_to(made).as_posix()) for file in files])
+    return done
 
 
 def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:

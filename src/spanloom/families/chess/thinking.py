@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from spanloom.families.chess import defaults
 from spanloom.families.chess.draws import uniforms
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.fen import Boards, parse_fen
@@ -94,10 +95,10 @@ class ThinkingRow:
 class ThinkingRules:
     """How many variations, how deep, and how far from the order of their visits (docs/families/chess.md)."""
 
-    max_variations: int = 3
-    max_depth: int = 5
-    tau_base: float = 0.3
-    tau_alpha: float = 1.0
+    max_variations: int = defaults.MAX_VARIATIONS
+    max_depth: int = defaults.MAX_DEPTH
+    tau_base: float = defaults.TAU_BASE
+    tau_alpha: float = defaults.TAU_ALPHA
 
 
 @dataclass(frozen=True, kw_only=True)

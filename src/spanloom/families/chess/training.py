@@ -29,6 +29,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from spanloom.families.chess import defaults
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
 from spanloom.families.chess.vocabulary import BOARD_SIZE, IGNORE, MOVE_COUNT, PAD, VOCABULARY_SIZE
@@ -163,7 +164,7 @@ def train_example(
     steps: int,
     batch_size: int,
     max_seq_len: int,
-    variation_ratio: float = 0.2,
+    variation_ratio: float = defaults.VARIATION_RATIO,
     seed: int = 0,
 ) -> list[dict[str, float]]:
     """Trains a small model on games, thinking rows or both, epoch after epoch. Returns the losses of each step.

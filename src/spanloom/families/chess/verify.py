@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spanloom.dataset.manifest import ListedFile, files_of
 from spanloom.errors import SpanloomError
-from spanloom.families.chess import manifest
+from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.draws import KEY_BYTES, key_of
 from spanloom.families.chess.prepared import (
     ARRAYS,
@@ -59,8 +60,6 @@ from spanloom.provenance import sha256_json
 from spanloom.split import SPLITS, id_digests, is_valid
 from spanloom.storage import sha256_file
 
-DEFAULT_TOLERANCE = 0.01
-"""By how much win + draw + loss may miss 1, and each lie outside 0 … 1: engines round to per mille."""
 _AT_ONCE = 4
 _CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
 _SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
@@ -71,9 +70,9 @@ def validate_place(
     *,
     games: Path | None = None,
     thinking: Path | None = None,
-    deep: int | None = 16,
-    legal: bool = False,
-    tolerance: float = DEFAULT_TOLERANCE,
+    deep: int | None = defaults.DEEP,
+    legal: bool = defaults.LEGAL,
+    tolerance: float = defaults.TOLERANCE,
 ) -> Report:
     """The findings in prepared games, held against `games` and `thinking`, or in a folder of Parquet files.
 
@@ -102,8 +101,8 @@ def validate_source(
     *,
     games: Path | None = None,
     thinking: Path | None = None,
-    legal: bool = False,
-    tolerance: float = DEFAULT_TOLERANCE,
+    legal: bool = defaults.LEGAL,
+    tolerance: float = defaults.TOLERANCE,
 ) -> Report:
     """The findings in folders of Parquet files. A file that cannot be read is a finding too.
 
@@ -160,9 +159,9 @@ def validate_root(
     *,
     games: Path | None = None,
     thinking: Path | None = None,
-    deep: int | None = 16,
-    legal: bool = False,
-    tolerance: float = DEFAULT_TOLERANCE,
+    deep: int | None = defaults.DEEP,
+    legal: bool = defaults.LEGAL,
+    tolerance: float = defaults.TOLERANCE,
 ) -> Report:
     """The findings in prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
 
@@ -186,7 +185,7 @@ def validate_root(
 
 
 def _check_inventory(report: Report, root: Path, content: dict[str, Any]) -> None:
-    listed = {file["path"]: file for file in manifest.listed_files(content)}
+    listed = {file.path: file for file in files_of(content)}
     report.ran("inventory", len(listed))
     with ThreadPoolExecutor(_AT_ONCE) as threads:  # hashing holds no GIL
         report.add(found for found in threads.map(lambda file: _file_fault(root, file), listed.values()) if found)
@@ -197,14 +196,14 @@ def _check_inventory(report: Report, root: Path, content: dict[str, Any]) -> Non
                 report.add([Finding(check="inventory", message="the manifest does not list this file", file=name)])
 
 
-def _file_fault(root: Path, file: dict[str, Any]) -> Finding | None:
-    path, name = root / file["path"], file["path"]
+def _file_fault(root: Path, file: ListedFile) -> Finding | None:
+    path, name = root / file.path, file.path
     if not path.is_file():
         return Finding(check="inventory", message="the file is missing", file=name)
-    if (size := path.stat().st_size) != file["bytes"]:
-        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file['bytes']}", file=name)
-    if (found := sha256_file(path)) != file["sha256"]:
-        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file['sha256']}", file=name)
+    if (size := path.stat().st_size) != file.bytes:
+        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file.bytes}", file=name)
+    if (found := sha256_file(path)) != file.sha256:
+        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file.sha256}", file=name)
     return None
 
 
