@@ -11,9 +11,16 @@ import pytest
 
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
+from support.cases import REPOSITORY, beside
+from support.requirements import BESIDE, SAMPLE, absent
 
-REPOSITORY = Path(__file__).parents[1]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if BESIDE & set(getattr(item, "fixturenames", ())):
+            item.add_marker("beside")
 
 
 @pytest.fixture(scope="session")
@@ -30,16 +37,9 @@ def encoding(asset: Path) -> openai_harmony.HarmonyEncoding:
 
 @pytest.fixture(scope="session")
 def real_sample() -> Path:
-    """500 real SYNTH conversations with the arrays they must become; not part of the repository.
-
-    $SPANLOOM_SAMPLE names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
-    """
-    path = Path(os.environ.get("SPANLOOM_SAMPLE") or REPOSITORY.parent / "shared/data/synth_kd_sample")
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the real sample is required here, but {path} is not there")
-        pytest.skip(f"the real sample is not on this machine ({path}); name it in SPANLOOM_SAMPLE")
-    return path
+    """500 real SYNTH conversations with the arrays they must become; not part of the repository."""
+    path = beside("SPANLOOM_SAMPLE", "data/synth_kd_sample")
+    return path if path.is_dir() else absent(SAMPLE, f"{path} is not there")
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,17 @@
 """A pool's failures say what to do; what its processes share has no name that would outlive them."""
 
 import multiprocessing
+import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from spanloom.workers import Counters, process_pool
+from spanloom.workers import Counters, passing, process_pool
 from support import sources, worker_counts
 
 SCRIPT = """
@@ -71,3 +74,34 @@ def test_counts_of_several_processes_add_up() -> None:
     assert (counters.read(0).rows, counters.read(0).tokens, counters.read(0).rejects) == (4000, 8000, 1)
     assert counters.read(1) == counters.read(2)
     assert counters.read(1).rows == 0
+
+
+class Interrupted:
+    """A loader whose workers start while Ctrl-C comes, in another thread than the main one."""
+
+    whole = ended = False
+
+    def __iter__(self) -> "Interrupted":
+        os.kill(os.getpid(), signal.SIGINT)
+        self.whole = True
+        return self
+
+    def __next__(self) -> int:
+        raise StopIteration
+
+    def _shutdown_workers(self) -> None:
+        self.ended = True
+
+
+def test_ctrl_c_while_a_pass_begins_comes_when_it_has_begun() -> None:
+    """Signals go to whichever thread has no mask; Python then raises KeyboardInterrupt in the main thread."""
+    loader, over = Interrupted(), threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        passing(loader)
+    over.set()
+    other.join()
+    assert loader.whole
+    assert loader.ended
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

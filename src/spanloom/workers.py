@@ -246,19 +246,41 @@ def passing(loader: Iterable[T]) -> Generator[T, None, None]:
     """
     if getattr(loader, "num_workers", 0):
         resource_tracker.ensure_running()  # begun by the first worker, it would let SIGINT through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit it
-    try:
-        batches = iter(loader)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    begun = _ended(batches)
-    # Exit functions run last in, first out: this must come before multiprocessing's, and before torch's, which turns
-    # the ending of workers off. Both are registered by imports that may come after this module's.
-    atexit.unregister(_close_passes)
-    atexit.register(_close_passes)
-    _open_passes.add(begun)
-    next(begun)
+    with _interrupts_held():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # workers inherit it
+        try:
+            batches = iter(loader)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        begun = _ended(batches)
+        # Exit functions run last in, first out: this must come before multiprocessing's, and before torch's, which
+        # turns the ending of workers off. Both are registered by imports that may come after this module's.
+        atexit.unregister(_close_passes)
+        atexit.register(_close_passes)
+        _open_passes.add(begun)
+        next(begun)
     return begun
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Holds back Ctrl-C, and raises it at the end.
+
+    A mask of this thread is not enough: another thread, such as one of torch's, then takes the signal, and Python
+    raises KeyboardInterrupt in the main thread all the same. Only the main thread may set a handler, and Python raises
+    nothing in others.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _ended(batches: Iterator[Any]) -> Generator[Any, None, None]:

@@ -11,7 +11,6 @@ once.
 import argparse
 import http.client
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from spanloom.families.traces.export import FORMATS, ExportOptions, export_lines
 from spanloom.families.traces.ingest import ingest_file
 from spanloom.families.traces.sample import sample_traces
 from spanloom.families.traces.store import Store, default_url, open_store
+from support.cases import beside
 
 EXPORT_BAR = 3.0
 """Times the yardstick, at most; the original takes 5.44 to 7.07."""
@@ -59,6 +59,7 @@ import sys, time
 from pathlib import Path
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.store import default_url, open_store
+from support.cases import beside
 root = Path(sys.argv[1])
 store = open_store(default_url(root))
 request = BuildRequest.model_validate_json(sys.argv[2])
@@ -271,8 +272,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    cases = Path(os.environ.get("SPANLOOM_TRACES_CASES") or Path(__file__).parents[3] / "shared/families/traces")
-    real = cases / "real/dev-reasoning-v2.jsonl"
+    real = beside("SPANLOOM_TRACES_REAL", "families/traces/real") / "dev-reasoning-v2.jsonl"
     found: Path | None = real if real.is_file() else None
     results: dict[str, Any] = {"input": "real traces, repeated" if found else "traces of our own making"}
     with tempfile.TemporaryDirectory(prefix="spanloom-bench-") as temporary:

@@ -1,6 +1,5 @@
 """A driver for the tests of this folder, and scenarios set up once."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from chaos import supervisor
 from chaos.driver import Driver
 from chaos.enumeration import Prepared, prepare
 from chaos.scenarios import scenarios
+from support.requirements import SUPERVISION, absent
 from support.stores.gcs import CloudStorage
 
 
@@ -17,8 +17,7 @@ from support.stores.gcs import CloudStorage
 def driver(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Iterator[Driver]:
     """Runs commands under supervision; the folder is whatever the last test left."""
     if why := supervisor.supported():
-        absent = pytest.fail if os.environ.get("SPANLOOM_REQUIRE_CHAOS") == "1" else pytest.skip
-        absent(f"changes of files cannot be supervised here: {why}")
+        absent(SUPERVISION, why)
     folder = tmp_path_factory.mktemp("chaos")
     with Driver(folder / "base", log=folder / "log.txt", asset=asset) as driver:
         yield driver

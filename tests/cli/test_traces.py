@@ -194,7 +194,6 @@ def test_control_strings(run: Any, tmp_path: Path) -> None:
     assert json.loads(escaped.out)["prompts"].count("<end_of_turn>") == 2
 
 
-@pytest.mark.skipif(not TOKENIZER.is_file(), reason="the trace cases are not on this machine")
 def test_tokens_in_exports(run: Any, dataset: str, tmp_path: Path) -> None:
     done = run("export", KEY, "--format", "tunix_sft", "--tokenizer", TOKENIZER, "--out", "x.jsonl", "--json")
     assert done.code == 0, done.err
@@ -217,7 +216,6 @@ def test_tokens_in_exports(run: Any, dataset: str, tmp_path: Path) -> None:
     assert all(len(row["input_ids"]) == 20 and any(row["loss_mask"]) for row in short)
 
 
-@pytest.mark.skipif(not TOKENIZER.is_file(), reason="the trace cases are not on this machine")
 def test_tokenize(run: Any, dataset: str) -> None:
     done = run("tokenize", KEY, "--tokenizer", TOKENIZER, "--out", "tokens", "--allow-unknown-sha", "--json", "-q")
     assert done.code == 0, done.err
@@ -286,7 +284,6 @@ def test_messages_name_the_argument(run: Any, filled: list[str], tmp_path: Path)
     assert "remedy: give the path" in run("ingest", "none.jsonl", "--source-name", "s").err
 
 
-@pytest.mark.skipif(not TOKENIZER.is_file(), reason="the trace cases are not on this machine")
 def test_counts_are_of_written_rows_alone(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_text(json.dumps(trace("a<end_of_turn>b" * 30)) + "\n" + json.dumps(trace("q")) + "\n")

@@ -1,7 +1,6 @@
-"""Docker, and the images of this very commit. Without them these tests skip loudly; SPANLOOM_REQUIRE_DOCKER=1 fails."""
+"""Docker, and the images of this very commit."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 
 from conftest import REPOSITORY
 from support import sources
+from support.requirements import DOCKER, absent
 
 BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
 STEPS = re.findall(r'{ step = "([a-z-]+)"', BAKE)
@@ -26,12 +26,6 @@ def image(step: str) -> str:
 
 def docker(*arguments: object, check: bool = True) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(["docker", *map(str, arguments)], capture_output=True, text=True, check=check)
-
-
-def _absent(what: str) -> None:
-    if os.environ.get("SPANLOOM_REQUIRE_DOCKER") == "1":
-        pytest.fail(f"Docker and the images are required here, but {what}")
-    pytest.skip(f"{what}: start Docker and run `make images`")
 
 
 def checkout_sha() -> str:
@@ -49,16 +43,16 @@ def images() -> dict[str, dict[str, Any]]:
     try:
         docker("info")
     except (OSError, subprocess.CalledProcessError):
-        _absent("no Docker answers")
+        absent(DOCKER, "no Docker answers")
     found = {}
     for step in [*STEPS, "train", "traces-api"]:
         inspected = docker("image", "inspect", image(step), check=False)
         if inspected.returncode:
-            _absent(f"there is no image {image(step)}")
+            absent(DOCKER, f"there is no image {image(step)}")
         (found[step],) = json.loads(inspected.stdout)
         made_of = found[step]["Config"]["Labels"]["org.opencontainers.image.revision"]
         if made_of != checkout_sha():
-            _absent(f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
+            absent(DOCKER, f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
     return found
 
 
@@ -67,7 +61,7 @@ def buildx() -> str:
     """The `docker` program, where it has buildx; neither an engine nor images are needed to read bake's file."""
     program = shutil.which("docker")
     if program is None or docker("buildx", "version", check=False).returncode:
-        _absent("there is no docker with buildx")
+        absent(DOCKER, "there is no docker with buildx")
     return str(program)
 
 

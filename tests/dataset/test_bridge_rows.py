@@ -24,6 +24,7 @@ from spanloom.dataset.bridge_rows import RowCounts, RowPacker
 from spanloom.dataset.layout import open_arrays
 from spanloom.errors import DatasetError
 from support.chat_datasets import packed as packed_chat
+from support.requirements import BRIDGE, absent
 
 EOD = 9
 REPOSITORY = Path(__file__).parents[2]
@@ -134,15 +135,10 @@ def test_every_trained_label_is_trained_once_and_no_other(
 
 @pytest.fixture(scope="session")
 def bridge() -> Path:
-    """A checkout of NVIDIA-NeMo/Megatron-Bridge; not part of the repository, and not to be installed on this Python.
-
-    $SPANLOOM_MEGATRON_BRIDGE names it; SPANLOOM_REQUIRE_BRIDGE=1 turns its absence from a skip into a failure.
-    """
+    """A checkout of NVIDIA-NeMo/Megatron-Bridge; not part of the repository, and not to be installed on this Python."""
     path = Path(os.environ.get("SPANLOOM_MEGATRON_BRIDGE") or REPOSITORY.parent / "Megatron-Bridge")
     if not (path / "src/megatron/bridge").is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_BRIDGE") == "1":
-            pytest.fail(f"Megatron-Bridge's sources are required here, but {path} is not there")
-        pytest.skip(f"Megatron-Bridge's sources are not here ({path}); name a checkout in SPANLOOM_MEGATRON_BRIDGE")
+        absent(BRIDGE, f"{path} is not there")
     return path.resolve()
 
 

@@ -1,13 +1,7 @@
-"""Both pages in a real browser: stepping, searching, labels, and content that wants to be code and stays text.
-
-Needs Debian's chromium and chromium-driver, or any Chromium with its driver on the PATH; SPANLOOM_REQUIRE_CHROMIUM=1
-turns their absence from a skip into a failure.
-"""
+"""Both pages in a real browser: stepping, searching, labels, and content that wants to be code and stays text."""
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,14 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from conftest import Cli
-
-Browser = webdriver.Chrome
+from support.chromium import Browser, chromium
 
 VISIBLE_TEXT_CONTRAST = """
 const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -51,22 +43,7 @@ return [looked, poor];
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not chromium or not driver:
-        if os.environ.get("SPANLOOM_REQUIRE_CHROMIUM") == "1":
-            pytest.fail("the browser tests are required here, but chromium or chromedriver is not on the PATH")
-        pytest.skip("chromium or chromedriver is not on the PATH (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-        "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as started:
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
         yield started
 
 

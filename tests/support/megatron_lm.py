@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
+from support.cases import REPOSITORY
+from support.requirements import NEXT_PYTHON, absent
 
-REPOSITORY = Path(__file__).parents[2]
 CORE = {"0.16.1": "0.16", "0.19.0": "0.19"}
 """Version of Megatron-LM → of the megatron-core that it runs with."""
 
@@ -44,18 +44,12 @@ class MegatronLM:
         }
 
 
-def absent(what: str) -> None:
-    if os.environ.get("SPANLOOM_REQUIRE_MEGATRON_LM") == "1":
-        pytest.fail(f"required here: {what}")
-    pytest.skip(what)
-
-
 def launcher(megatron_lm: Path, which: str) -> MegatronLM:
     if version("megatron-core").startswith(CORE[which]):
         return MegatronLM(megatron_lm / which, Path(sys.executable))
     python = Path(os.environ.get("SPANLOOM_NEXT_PYTHON") or REPOSITORY / ".venv-next/bin/python")
     if which != "0.19.0" or not python.is_file():
-        absent(f"Megatron-LM {which} needs megatron-core {CORE[which]}: `make setup-next`, or SPANLOOM_NEXT_PYTHON")
+        absent(NEXT_PYTHON, f"Megatron-LM {which} needs megatron-core {CORE[which]}")
     return MegatronLM(megatron_lm / which, python)
 
 

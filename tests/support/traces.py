@@ -1,7 +1,6 @@
 """Traces for tests: the recorded cases, stores filled with their rows, and traces that Hypothesis makes."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,9 @@ from hypothesis import strategies as st
 from spanloom.families.traces import timestamps
 from spanloom.families.traces.store import NewTrace, Store
 from spanloom.families.traces.trace import Trace
+from support.cases import cases_of
 
-REPOSITORY = Path(__file__).parents[2]
-CASES = Path(os.environ.get("SPANLOOM_TRACES_CASES") or REPOSITORY.parent / "shared/families/traces")
+CASES = cases_of("traces")
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30) | st.sampled_from(
     [

@@ -1,23 +1,19 @@
 """Megatron-LM's launching code, for the tests that run it."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from support.megatron_lm import CORE, REPOSITORY, MegatronLM, absent, launcher
+from support.cases import beside
+from support.megatron_lm import CORE, MegatronLM, launcher
+from support.requirements import MEGATRON_LM, absent
 
 
 @pytest.fixture(scope="session")
 def megatron_lm() -> Path:
-    """The folder with the launching code of Megatron-LM, `0.16.1/` and `0.19.0/`, and `cpu_shim.py`.
-
-    $SPANLOOM_MEGATRON_LM names it; SPANLOOM_REQUIRE_MEGATRON_LM=1 turns its absence from a skip into a failure.
-    """
-    folder = Path(os.environ.get("SPANLOOM_MEGATRON_LM") or REPOSITORY.parent / "shared/megatron-lm")
-    if not (folder / "cpu_shim.py").is_file():
-        absent(f"Megatron-LM's launching code is not on this machine ({folder}); name it in SPANLOOM_MEGATRON_LM")
-    return folder
+    """The folder with the launching code of Megatron-LM, `0.16.1/` and `0.19.0/`, and `cpu_shim.py`."""
+    folder = beside("SPANLOOM_MEGATRON_LM", "megatron-lm")
+    return folder if (folder / "cpu_shim.py").is_file() else absent(MEGATRON_LM, f"{folder} has no cpu_shim.py")
 
 
 @pytest.fixture(scope="session", params=list(CORE))

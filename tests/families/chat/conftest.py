@@ -1,28 +1,18 @@
 """The rules of packed chat worked out on small cases, by hand or by the loader they come from."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
-CASES = REPOSITORY.parent / "shared/families/chat"
+from support.cases import cases_of
 
 
 @pytest.fixture(scope="session")
 def chat_cases() -> Path:
-    """The folder with `packing_cases.jsonl` and `generator_cases.jsonl`; not part of the repository.
-
-    $SPANLOOM_CHAT_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
-    """
-    path = Path(os.environ.get("SPANLOOM_CHAT_CASES") or CASES)
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the chat cases are required here, but {path} is not there")
-        pytest.skip(f"the chat cases are not on this machine ({path}); name their folder in SPANLOOM_CHAT_CASES")
-    return path
+    """The folder with `packing_cases.jsonl` and `generator_cases.jsonl`."""
+    return cases_of("chat")
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,7 @@ from spanloom.families.chat.packing import pack
 from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from support.chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
+from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
 
 RECORDS = token_records(1200)
 B = 24
@@ -208,11 +209,8 @@ class TestShards:
         of workers that are `late`: still importing when the first one's batch is here."""
         pq.write_table(pa.table({"text": text_records(20_000)}), tmp_path / "transcripts.parquet", row_group_size=500)
         write_tokenizer(tmp_path / "letters.json")
-        (tmp_path / "leave.py").write_text(
-            "import multiprocessing, time\n"
+        leave = (
             "from pathlib import Path\n"
-            f"if {late} and multiprocessing.current_process().name not in ('MainProcess', 'SpawnProcess-1'):\n"
-            "    time.sleep(2)\n"
             "from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader\n"
             "from spanloom.families.chat.tokenizer import load_tokenizer\n"
             "if __name__ == '__main__':\n"
@@ -221,12 +219,16 @@ class TestShards:
             "    given = PackedChatDataset(\n"
             "        here / 'transcripts.parquet', tokenizer=tokenizer, block_size=16, post_training=True\n"
             "    )\n"
+            f"{KEEP_HELD if late else ''}"
             f"    batches = iter(PackedChatLoader(given, batch_size=2, workers={workers}))\n"
             "    print(next(batches)['input_ids'].shape)\n"
+            f"{RELEASE_AT_EXIT if late else ''}"
         )
-        command = [sys.executable, "-W", "ignore:This DataLoader will create", tmp_path / "leave.py"]
-        left = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (left.returncode, left.stdout, left.stderr) == (0, "torch.Size([2, 16])\n", "")
+        (tmp_path / "leave.py").write_text(holding(leave, free=("SpawnProcess-1",)) if late else leave)
+        command = [sys.executable, "-W", "ignore:This DataLoader will create", "leave.py"]
+        left = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert [line for line in left.stdout.splitlines() if line != HELD] == ["torch.Size([2, 16])"]
+        assert (left.returncode, left.stderr) == (0, "")
 
     def test_more_shards_than_records(self) -> None:
         few = RECORDS[:3]

@@ -1,28 +1,18 @@
 """The rules of the chess family worked out on small cases, most of them by running the original."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
-CASES = REPOSITORY.parent / "shared/families/chess"
+from support.cases import cases_of
 
 
 @pytest.fixture(scope="session")
 def chess_cases() -> Path:
-    """The folder with `games.jsonl`, `variations.jsonl` and what is expected of them; not part of the repository.
-
-    $SPANLOOM_CHESS_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
-    """
-    path = Path(os.environ.get("SPANLOOM_CHESS_CASES") or CASES)
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the chess cases are required here, but {path} is not there")
-        pytest.skip(f"the chess cases are not on this machine ({path}); name their folder in SPANLOOM_CHESS_CASES")
-    return path
+    """The folder with `games.jsonl`, `variations.jsonl` and what is expected of them."""
+    return cases_of("chess")
 
 
 @pytest.fixture(scope="session")

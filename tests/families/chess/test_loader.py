@@ -1,5 +1,6 @@
 """The datasets: deterministic, sharded, mixed, resumed; the same from Parquet and prepared."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -8,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from spanloom.families.chess.loader import (
 from spanloom.families.chess.tensors import sample
 from spanloom.families.chess.vocabulary import IGNORE
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
+from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
 
 Sample = dict[str, torch.Tensor]
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best", "variation_epoch")
@@ -389,49 +390,49 @@ def test_a_loader_goes_on_though_its_workers_read_ahead(games: Path, thinking: P
     assert whole.counts.left_out["bad fen"] == 1
 
 
-LEAVE = """
-import multiprocessing, sys, time
+LEAVE = f"""
+import sys
 from pathlib import Path
-if multiprocessing.current_process().name not in ("MainProcess", "SpawnProcess-1"):
-    time.sleep(2)
 from spanloom.families.chess.loader import ChessIterableDataset, ChessLoader
 if __name__ == "__main__":
+{KEEP_HELD}
     batches = iter(ChessLoader(ChessIterableDataset(Path(sys.argv[1]), 64), batch_size=1, workers=4))
     print(next(batches)["input_ids"].shape[0])
+{RELEASE_AT_EXIT}
 """
 
 
 def test_leaving_while_workers_are_still_importing_prints_nothing(games: Path, tmp_path: Path) -> None:
-    (tmp_path / "leave.py").write_text(LEAVE)
-    command = [sys.executable, "-W", "ignore:This DataLoader will create", tmp_path / "leave.py", games]
-    left = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (left.returncode, left.stdout, left.stderr) == (0, "1\n", "")
+    (tmp_path / "leave.py").write_text(holding(LEAVE, free=("SpawnProcess-1",)))
+    command = [sys.executable, "-W", "ignore:This DataLoader will create", "leave.py", games]
+    left = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert [line for line in left.stdout.splitlines() if line != HELD] == ["1"]
+    assert (left.returncode, left.stderr) == (0, "")
 
 
 INTERRUPTED = """
-import multiprocessing, sys, time
+import sys
 from pathlib import Path
-if multiprocessing.current_process().name != "MainProcess":
-    time.sleep(3)
 from spanloom.families.chess.loader import ChessIterableDataset, ChessLoader
 if __name__ == "__main__":
-    print("begins", flush=True)
     list(ChessLoader(ChessIterableDataset(Path(sys.argv[1]), 64), batch_size=1, workers=2))
 """
 
 
 def test_ctrl_c_while_workers_are_still_importing_says_so_once(games: Path, tmp_path: Path) -> None:
     """It goes to the whole group, as from a terminal."""
-    (tmp_path / "loop.py").write_text(INTERRUPTED)
-    command = [sys.executable, tmp_path / "loop.py", games]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
-        assert running.stdout is not None
-        assert running.stdout.readline() == "begins\n"
-        time.sleep(1.5)
-        os.killpg(running.pid, signal.SIGINT)
-        _, said = running.communicate(timeout=60)
+    (tmp_path / "loop.py").write_text(holding(INTERRUPTED))
+    with (tmp_path / "gate").open("w") as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        command = [sys.executable, "loop.py", games]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
+        ) as running:
+            assert running.stdout is not None
+            assert [running.stdout.readline() for _ in range(2)] == [f"{HELD}\n"] * 2
+            os.killpg(running.pid, signal.SIGINT)
+            fcntl.flock(gate, fcntl.LOCK_UN)
+            _, said = running.communicate()
     assert running.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1, said
     assert said.endswith("KeyboardInterrupt\n"), said

@@ -22,7 +22,6 @@ from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import ASSET_FILE_VARIABLE
 
 REPOSITORY = Path(__file__).parents[3]
-SAMPLE = Path(os.environ.get("SPANLOOM_SAMPLE") or REPOSITORY.parent / "shared/data/synth_kd_sample")
 ASSET = Path(os.environ.get(ASSET_FILE_VARIABLE) or REPOSITORY / "data/tokenizer/o200k_base.tiktoken")
 
 COLUMNS = ("query", "synthetic_reasoning", "synthetic_answer", "synth_id")
@@ -658,10 +657,9 @@ def test_a_second_conversion_into_the_same_place_is_a_conflict(tmp_path: Path) -
 # --- Real rows -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not SAMPLE.is_dir(), reason=f"the real sample is not at {SAMPLE}: set SPANLOOM_SAMPLE")
-def test_real_conversations_come_back_token_for_token(tmp_path: Path, encoding) -> None:
+def test_real_conversations_come_back_token_for_token(tmp_path: Path, encoding, real_sample: Path) -> None:
     """Takes published conversations apart into raw rows; converted again, they render to the same tokens."""
-    source = open_source(SAMPLE / "synth_harmony")
+    source = open_source(real_sample / "synth_harmony")
     originals = [row for shard in source.shards for row in pq.read_table(shard.path).to_pylist()]
     raw = []
     for row in originals:

@@ -1,7 +1,6 @@
 """The rules of the tool-call family worked out on small cases."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,23 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from spanloom.cli import main
-
-REPOSITORY = Path(__file__).parents[3]
-CASES = REPOSITORY.parent / "shared/families/toolcalls"
+from support.cases import cases_of
 
 
 @pytest.fixture(scope="session")
 def toolcall_cases() -> Path:
-    """The folder with `fixtures/`, `schema/` and `registries/`; not part of the repository.
-
-    $SPANLOOM_TOOLCALLS_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
-    """
-    path = Path(os.environ.get("SPANLOOM_TOOLCALLS_CASES") or CASES)
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the tool-call cases are required here, but {path} is not there")
-        pytest.skip(f"the tool-call cases are not on this machine ({path}); name them in SPANLOOM_TOOLCALLS_CASES")
-    return path
+    """The folder with `fixtures/`, `schema/` and `registries/`."""
+    return cases_of("toolcalls")
 
 
 @pytest.fixture(scope="session")

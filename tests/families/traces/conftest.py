@@ -1,7 +1,6 @@
 """The rules of the trace family worked out on recorded cases, and a store of each kind."""
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,9 @@ from typing import Any
 import pytest
 
 from spanloom.families.traces.store import Store, default_url, open_store
+from support.cases import beside
 from support.postgres import MissingPostgresError, PostgresServer, postgres_server
+from support.requirements import POSTGRES, REAL_TRACES, absent
 from support.traces import CASES, rows_of, store_rows
 
 KINDS = ("sqlite", "postgresql")
@@ -17,15 +18,15 @@ KINDS = ("sqlite", "postgresql")
 
 @pytest.fixture(scope="session")
 def trace_cases() -> Path:
-    """The folder with `fixtures/` and `real/`; not part of the repository.
-
-    $SPANLOOM_TRACES_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
-    """
-    if not CASES.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the trace cases are required here, but {CASES} is not there")
-        pytest.skip(f"the trace cases are not on this machine ({CASES}); name their folder in SPANLOOM_TRACES_CASES")
+    """The folder with `fixtures/`."""
     return CASES
+
+
+@pytest.fixture(scope="session")
+def real_traces() -> Path:
+    """Traces and manifests that others published; not part of the repository."""
+    path = beside("SPANLOOM_TRACES_REAL", "families/traces/real")
+    return path if path.is_dir() else absent(REAL_TRACES, f"{path} is not there")
 
 
 @pytest.fixture(scope="session")
@@ -42,14 +43,12 @@ def decisions(trace_cases: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server; SPANLOOM_REQUIRE_POSTGRES=1 turns its absence from a skip into a failure."""
+    """A PostgreSQL server of our own."""
     try:
         with postgres_server() as server:
             yield server
     except MissingPostgresError as missing:
-        if os.environ.get("SPANLOOM_REQUIRE_POSTGRES") == "1":
-            pytest.fail(str(missing))
-        pytest.skip(f"{missing}; on Debian: apt-get install postgresql")
+        absent(POSTGRES, str(missing))
 
 
 NewStore = Callable[[], str]

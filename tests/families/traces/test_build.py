@@ -67,8 +67,8 @@ def request(**changed: Any) -> BuildRequest:
     return BuildRequest.model_validate({"dataset_name": "d", "dataset_version": "v1", **changed})
 
 
-def test_a_manifest_of_the_service_is_the_same_bytes_again(trace_cases: Path) -> None:
-    for path in sorted((trace_cases / "real").glob("*.manifest.json")):
+def test_a_manifest_of_the_service_is_the_same_bytes_again(real_traces: Path) -> None:
+    for path in sorted(real_traces.glob("*.manifest.json")):
         data = path.read_bytes()
         try:
             manifest = parse_manifest(data, str(path))

@@ -74,8 +74,8 @@ def test_recorded_ids(store: Store, trace_cases: Path) -> None:
             assert done.trace_ids[-len(ids) :] == ids, name
 
 
-def test_real_files_are_taken_whole(store: Store, trace_cases: Path) -> None:
-    for path in sorted((trace_cases / "real").glob("*.jsonl")):
+def test_real_files_are_taken_whole(store: Store, real_traces: Path) -> None:
+    for path in sorted(real_traces.glob("*.jsonl")):
         lines = [json.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
         if any("final_answer" not in line for line in lines):
             continue  # questions for an evaluation are no traces

@@ -1,15 +1,9 @@
-"""The service's pages in a real browser: from the datasets to a trace with its steps; content stays text.
+"""The service's pages in a real browser: from the datasets to a trace with its steps; content stays text."""
 
-Needs Chromium and its driver on the PATH; SPANLOOM_REQUIRE_CHROMIUM=1 turns their absence from a skip into a failure.
-"""
-
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
@@ -17,29 +11,15 @@ from spanloom.families.traces.ingest import add_traces
 from spanloom.families.traces.serve import traces_application
 from spanloom.families.traces.store import default_url, open_store
 from spanloom.families.traces.trace import Trace
+from support.chromium import Browser, chromium
 from support.http_service import Service, served
 
 HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>"
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if not chromium or not driver:
-        if os.environ.get("SPANLOOM_REQUIRE_CHROMIUM") == "1":
-            pytest.fail("the browser tests are required here, but chromium or chromedriver is not on the PATH")
-        pytest.skip("chromium or chromedriver is not on the PATH (Debian: chromium, chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (
-        "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-dev-shm-usage",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-    ):  # fmt: skip
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as started:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as started:
         yield started
 
 
@@ -55,7 +35,7 @@ def service(tmp_path: Path) -> Iterator[Service]:
     store.close()
 
 
-def test_from_the_datasets_to_a_trace(browser: webdriver.Chrome, service: Service) -> None:
+def test_from_the_datasets_to_a_trace(browser: Browser, service: Service) -> None:
     browser.get(f"http://127.0.0.1:{service.port}/")
     assert browser.title == "Reasoning traces"
     browser.find_element(By.LINK_TEXT, "ü-1").click()

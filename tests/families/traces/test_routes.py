@@ -69,7 +69,8 @@ def service(root: Path, case_rows: list[dict[str, Any]], trace_cases: Path) -> I
             build_dataset(store, root, BuildRequest.model_validate(case["request"]))
     _delete(store, case_rows)
     (root / "datasets/dev-reasoning-v2").mkdir()
-    shutil.copy(trace_cases / "real/dev-reasoning-v2.manifest.json", root / "datasets/dev-reasoning-v2/manifest.json")
+    broken = {**read_json(trace_cases / "fixtures/validate/manifest_all.json"), "selection_strategy": "static"}
+    (root / "datasets/dev-reasoning-v2/manifest.json").write_text(json.dumps({**broken, "build_id": "no UUID"}))
     shutil.copytree(trace_cases / "fixtures/ingest", root / "ingest")
     with served(traces_application(store, root)) as running:
         yield running

@@ -1,0 +1,83 @@
+"""What some tests need that neither the repository nor `make setup` brings.
+
+In: a requirement that is missing. Out: the test is skipped, with one line that says what is missing and how to have it,
+which pytest prints once at its end. `SPANLOOM_REQUIRE_NAME=1` turns that skip into a failure.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import NoReturn
+
+import pytest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """Something that may be missing: its name in `SPANLOOM_REQUIRE_NAME`, what it is, how to have it."""
+
+    name: str
+    what: str
+    remedy: str
+
+
+SAMPLE = Requirement(
+    name="SAMPLE",
+    what="500 real SYNTH conversations with their expected arrays, not part of the repository",
+    remedy="name their folder in SPANLOOM_SAMPLE",
+)
+REAL_TRACES = Requirement(
+    name="SAMPLE",
+    what="published reasoning traces, not part of the repository",
+    remedy="name their folder in SPANLOOM_TRACES_REAL",
+)
+MEGATRON_LM = Requirement(
+    name="MEGATRON_LM",
+    what="Megatron-LM's launching code, not part of the repository",
+    remedy="name a folder with 0.16.1/, 0.19.0/ and cpu_shim.py in SPANLOOM_MEGATRON_LM",
+)
+NEXT_PYTHON = Requirement(
+    name="MEGATRON_LM",
+    what="a Python with the newest megatron-core",
+    remedy="run `make setup-next`, or name one in SPANLOOM_NEXT_PYTHON",
+)
+BRIDGE = Requirement(
+    name="BRIDGE",
+    what="Megatron-Bridge's sources, not part of the repository",
+    remedy="name a checkout in SPANLOOM_MEGATRON_BRIDGE",
+)
+DOCKER = Requirement(
+    name="DOCKER",
+    what="Docker and the images of this commit",
+    remedy="start Docker and run `make images`",
+)
+HELM = Requirement(
+    name="HELM",
+    what="helm",
+    remedy="install it, or name it in SPANLOOM_HELM",
+)
+POSTGRES = Requirement(
+    name="POSTGRES",
+    what="the programs of a PostgreSQL server",
+    remedy="install PostgreSQL (Debian: postgresql)",
+)
+CHROMIUM = Requirement(
+    name="CHROMIUM",
+    what="chromium and chromedriver on the PATH",
+    remedy="install them (Debian: chromium, chromium-driver)",
+)
+SUPERVISION = Requirement(
+    name="CHAOS",
+    what="Linux on x86-64 with seccomp user notification, which supervises the system calls of commands",
+    remedy="run these tests there",
+)
+
+BESIDE = frozenset({"real_sample", "real_traces", "megatron_lm"})
+"""Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""
+
+
+def absent(requirement: Requirement, why: str = "") -> NoReturn:
+    """Ends the test that needs what is missing; `why` says more in a failure."""
+    message = f"missing: {requirement.what}; remedy: {requirement.remedy}"
+    if os.environ.get(f"SPANLOOM_REQUIRE_{requirement.name}") == "1":
+        pytest.fail(f"required here, but {message}{why and f' ({why})'}", pytrace=False)
+    pytest.skip(message)
