@@ -59,7 +59,6 @@ import sys, time
 from pathlib import Path
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.store import default_url, open_store
-from support.cases import beside
 root = Path(sys.argv[1])
 store = open_store(default_url(root))
 request = BuildRequest.model_validate_json(sys.argv[2])

@@ -6,6 +6,7 @@ from support.helm_chart import helm_binary
 from support.requirements import HELM, absent
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="session")
 def helm() -> str:
+    """The program, for tests that render the chart."""
     return helm_binary() or absent(HELM)

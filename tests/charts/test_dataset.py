@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from support.each import each
 from support.helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 TRAIN_SETS = [name for name in VALUE_SETS if name.startswith("train-")]
 FETCH_SETS = [name for name in VALUE_SETS if name.startswith("fetch-")]
@@ -17,7 +20,7 @@ def volume(pod: Manifest, name: str) -> Manifest:
     return found
 
 
-@pytest.mark.parametrize("name", TRAIN_SETS)
+@each("name", TRAIN_SETS)
 def test_nothing_writes_to_the_dataset_through_the_train_job(name: str) -> None:
     (pod,) = pods(render_set(name))
     dataset = volume(pod, "dataset")
@@ -32,7 +35,7 @@ def test_nothing_writes_to_the_dataset_through_the_train_job(name: str) -> None:
     assert not [mount for mount in mounts if mount["mountPath"].startswith(f"{place}/")]
 
 
-@pytest.mark.parametrize("name", TRAIN_SETS)
+@each("name", TRAIN_SETS)
 def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: str) -> None:
     documents = render_set(name)
     (job,) = of_kind(documents, "TrainJob")
@@ -46,7 +49,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
     assert flags["--output"] == mounts["output"]
 
 
-@pytest.mark.parametrize("name", TRAIN_SETS)
+@each("name", TRAIN_SETS)
 def test_the_training_entry_takes_the_flags_of_the_train_job(name: str) -> None:
     (job,) = of_kind(render_set(name), "TrainJob")
     parse = "import sys; from spanloom.training.reference.__main__ import parse; print(parse(sys.argv[1:]).root)"
@@ -74,7 +77,7 @@ def test_training_mounts_the_claim_that_fetch_fills_at_the_same_path() -> None:
     assert "--root=/data/synth_kd_v1" in train["spec"]["containers"][0]["args"]
 
 
-@pytest.mark.parametrize("name", FETCH_SETS)
+@each("name", FETCH_SETS)
 def test_fetch_may_write_to_the_claim(name: str) -> None:
     (pod,) = pods(render_set(name))
     assert "readOnly" not in volume(pod, "dataset")["persistentVolumeClaim"]

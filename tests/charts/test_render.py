@@ -8,7 +8,10 @@ import pytest
 import yaml
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
+from support.each import each
 from support.helm_chart import CHART, KUBERNETES_VERSIONS, VALUE_SETS, helm, of_kind, pods, render, render_set
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 KINDS = {
     "default-values.yaml": ["PersistentVolumeClaim", "ServiceAccount"],
@@ -27,20 +30,20 @@ def test_every_value_set_is_known_here() -> None:
     assert sorted(KINDS) == VALUE_SETS
 
 
-@pytest.mark.parametrize("name", VALUE_SETS)
+@each("name", VALUE_SETS)
 def test_lint_strict_finds_nothing(name: str) -> None:
     result = helm("lint", "--strict", str(CHART), "--values", str(CHART / "ci" / name))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "[WARNING]" not in result.stdout
 
 
-@pytest.mark.parametrize("name", VALUE_SETS)
+@each("name", VALUE_SETS)
 def test_a_value_set_renders_its_kinds_and_no_other(name: str) -> None:
     assert sorted(document["kind"] for document in render_set(name)) == KINDS[name]
 
 
-@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
-@pytest.mark.parametrize("name", VALUE_SETS)
+@each("version", KUBERNETES_VERSIONS)
+@each("name", VALUE_SETS)
 def test_manifests_and_their_pods_fit_the_schemas_of_kubernetes(name: str, version: str) -> None:
     documents = render_set(name, version=version)
     checked = [document for document in documents if document["kind"] != "TrainJob"] + pods(documents)
@@ -48,7 +51,7 @@ def test_manifests_and_their_pods_fit_the_schemas_of_kubernetes(name: str, versi
         assert kubernetes_validate.validate(document, version, strict=True).startswith(version.rsplit(".", 1)[0])
 
 
-@pytest.mark.parametrize("name", [name for name, kinds in KINDS.items() if "TrainJob" in kinds])
+@each("name", [name for name, kinds in KINDS.items() if "TrainJob" in kinds])
 def test_trainer_understands_every_field_of_the_train_job(name: str) -> None:
     (job,) = of_kind(render_set(name), "TrainJob")
     parsed = TrainerV1alpha1TrainJob.from_dict(job)
@@ -65,7 +68,7 @@ def test_trainers_models_would_show_an_unknown_field() -> None:
     assert "podTemplateOverrides" not in parsed.to_dict()["spec"]
 
 
-@pytest.mark.parametrize("release", ["kd", "7days", "a.b", "x" * 53, "spanloom", "my-spanloom-2"])
+@each("release", ["kd", "7days", "a.b", "x" * 53, "spanloom", "my-spanloom-2"])
 def test_names_are_what_trainer_and_its_pods_can_bear(release: str) -> None:
     documents = render_set("train-pvc-values.yaml", release=release)
     (job,) = of_kind(documents, "TrainJob")

@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 import yaml
 
+from support.each import each
 from support.helm_chart import CHART, VALUE_SETS, template
 
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -66,7 +67,8 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.usefixtures("helm")
+@each("case", REFUSED)
 def test_the_schema_refuses(case: str) -> None:
     values, named = REFUSED[case]
     result = template("--set", values)
@@ -75,7 +77,7 @@ def test_the_schema_refuses(case: str) -> None:
     assert named in result.stderr
 
 
-@pytest.mark.parametrize("name", VALUE_SETS)
+@each("name", VALUE_SETS)
 def test_a_validator_other_than_helms_agrees(name: str) -> None:
     """helm has changed its validator between versions: both must take what we take."""
     schema = json.loads((CHART / "values.schema.json").read_text())

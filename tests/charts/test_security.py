@@ -2,12 +2,15 @@
 
 import pytest
 
+from support.each import each
 from support.helm_chart import VALUE_SETS, of_kind, pods, render_set
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 STARTING_SETS = [name for name in VALUE_SETS if name != "default-values.yaml"]
 
 
-@pytest.mark.parametrize("name", STARTING_SETS)
+@each("name", STARTING_SETS)
 def test_no_pod_runs_as_root_or_gains_anything(name: str) -> None:
     started = pods(render_set(name))
     assert started
@@ -28,7 +31,7 @@ def test_no_pod_runs_as_root_or_gains_anything(name: str) -> None:
             }
 
 
-@pytest.mark.parametrize("name", STARTING_SETS)
+@each("name", STARTING_SETS)
 def test_pods_mount_only_kinds_of_volume_that_restricted_allows(name: str) -> None:
     for pod in pods(render_set(name)):
         for volume in pod["spec"]["volumes"]:
@@ -36,7 +39,7 @@ def test_pods_mount_only_kinds_of_volume_that_restricted_allows(name: str) -> No
             assert kind in {"persistentVolumeClaim", "csi", "emptyDir"}
 
 
-@pytest.mark.parametrize("name", STARTING_SETS)
+@each("name", STARTING_SETS)
 def test_a_read_only_root_leaves_places_to_write(name: str) -> None:
     for pod in pods(render_set(name)):
         scratch = {volume["name"] for volume in pod["spec"]["volumes"] if "emptyDir" in volume}
@@ -46,7 +49,7 @@ def test_a_read_only_root_leaves_places_to_write(name: str) -> None:
             assert {"/tmp", "/scratch"} <= places
 
 
-@pytest.mark.parametrize("name", STARTING_SETS)
+@each("name", STARTING_SETS)
 def test_pods_use_the_account_and_get_no_token_for_the_kubernetes_api(name: str) -> None:
     documents = render_set(name)
     accounts = of_kind(documents, "ServiceAccount")

@@ -1,6 +1,10 @@
 """The service of traces in the chart: secrets by name alone, probes, one writer of a file at a time."""
 
+import pytest
+
 from support.helm_chart import of_kind, render_set, template
+
+pytestmark = pytest.mark.usefixtures("helm")
 
 SQLITE, POSTGRES = "traces-sqlite-values.yaml", "traces-postgres-values.yaml"
 

@@ -8,6 +8,7 @@ import pytest
 
 from containers.conftest import BASE, NARROW, STEPS, checkout_sha, docker, image
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+from support.each import each
 
 Images = dict[str, dict[str, Any]]
 ALL = [*STEPS, "train", "traces-api"]
@@ -18,7 +19,7 @@ def inside(step: str, *command: str) -> str:
     return docker("run", *NARROW, image(step), *command).stdout.strip()
 
 
-@pytest.mark.parametrize("step", ALL)
+@each("step", ALL)
 def test_an_image_says_its_name_and_which_commit_it_is_of(step: str, images: Images) -> None:
     environment = dict(variable.split("=", 1) for variable in images[step]["Config"]["Env"])
     assert environment["SPANLOOM_GIT_SHA"] == checkout_sha()
@@ -27,21 +28,21 @@ def test_an_image_says_its_name_and_which_commit_it_is_of(step: str, images: Ima
     assert checkout_sha() in inside(step, "spanloom", "--version")
 
 
-@pytest.mark.parametrize("step", ALL)
+@each("step", ALL)
 def test_an_image_runs_as_a_numeric_user_that_is_not_root(step: str, images: Images) -> None:
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", images[step]["Config"]["User"])
     assert inside(step, "id", "-u") == "65532"
     assert docker("run", *NARROW, image(step), "touch", "/opt/venv/x", check=False).returncode != 0
 
 
-@pytest.mark.parametrize("step", ALL)
+@each("step", ALL)
 def test_no_compiler_no_pip_no_cache_in_an_image(step: str, images: Images) -> None:
     base = docker("run", "--rm", "--entrypoint", "sh", BASE, "-c", "command -v gcc cc make || true").stdout
     assert inside(step, "sh", "-c", "command -v gcc cc make || true") == base.strip()
     assert inside(step, "sh", "-c", "ls -d /opt/venv/bin/pip* /root/.cache/pip /src 2>/dev/null || true") == ""
 
 
-@pytest.mark.parametrize("step", ALL)
+@each("step", ALL)
 def test_no_secret_in_a_layer_or_the_configuration(step: str, images: Images) -> None:
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image(step)).stdout
     told = history + json.dumps(images[step]["Config"])
@@ -49,16 +50,14 @@ def test_no_secret_in_a_layer_or_the_configuration(step: str, images: Images) ->
     assert "run/pip.conf" not in inside(step, "sh", "-c", "ls /run/pip.conf 2>/dev/null || true")
 
 
-@pytest.mark.parametrize("step", [step for step in STEPS if step != "validate-alignment"])
+@each("step", [step for step in STEPS if step != "validate-alignment"])
 def test_a_data_image_is_at_most_450_mb_above_its_base(step: str, images: Images) -> None:
     (base,) = json.loads(docker("image", "inspect", BASE).stdout)
     assert images[step]["Size"] - base["Size"] <= 450e6
     assert docker("run", *NARROW, image(step), "python", "-c", "import torch", check=False).returncode != 0
 
 
-@pytest.mark.parametrize(
-    "step", ["verify-tokenizer", "render-shard", "validate-alignment", "generate-chat", "pack-chat"]
-)
+@each("step", ["verify-tokenizer", "render-shard", "validate-alignment", "generate-chat", "pack-chat"])
 def test_images_that_tokenise_carry_the_verified_asset(step: str, images: Images) -> None:
     assert inside(step, "sha256sum", "/opt/tokenizer/o200k_base.tiktoken").startswith(ASSET_SHA256)
 

@@ -24,6 +24,7 @@ from spanloom.dataset.bridge_rows import RowCounts, RowPacker
 from spanloom.dataset.layout import open_arrays
 from spanloom.errors import DatasetError
 from support.chat_datasets import packed as packed_chat
+from support.each import each
 from support.requirements import BRIDGE, absent
 
 EOD = 9
@@ -204,10 +205,11 @@ def test_bridge_reads_conversations_as_they_are_trained_on_disk(
         assert counts["documents"] - counts["dropped_documents"] == counts["parts"]
 
 
-@pytest.mark.parametrize("options", [{}, {"pad_tail": True}, {"post_training": False}])
+@each("options", [{}, {"pad_tail": True}, {"post_training": False}])
 def test_bridge_reads_packed_chat_as_it_is_trained_on_disk(
-    bridge: Path, tmp_path: Path, cli: Cli, options: dict[str, Any]
+    bridge: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli, options: dict[str, Any]
 ) -> None:
+    tmp_path = tmp_path_factory.mktemp("packed")
     root = packed_chat(tmp_path, **options).root
     done = cli("export", root, "--to", "megatron-bridge", "--out", tmp_path / "out", "-q")
     assert done.returncode == 0, done.stderr

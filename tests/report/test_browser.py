@@ -15,6 +15,7 @@ from selenium.webdriver.common.keys import Keys
 
 from conftest import Cli
 from support.chromium import Browser, chromium
+from support.each import each
 
 VISIBLE_TEXT_CONTRAST = """
 const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
@@ -215,8 +216,8 @@ def test_the_report_of_hostile_content_is_text_and_says_why_a_row_was_refused(br
     assert json.loads((hostile / "report.json").read_bytes())["rejects"]["total"] == 1
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("page", ["inspect", "report"])
+@each("dark", [False, True])
+@each("page", ["inspect", "report"])
 def test_text_has_contrast_in_light_and_dark(
     browser: Browser, demo: Path, demo_page: Path, page: str, dark: bool
 ) -> None:
@@ -228,8 +229,8 @@ def test_text_has_contrast_in_light_and_dark(
     assert poor == []
 
 
-@pytest.mark.parametrize("width", [360, 768, 1400])
-@pytest.mark.parametrize("page", ["inspect", "labels", "report"])
+@each("width", [360, 768, 1400])
+@each("page", ["inspect", "labels", "report"])
 def test_no_page_is_wider_than_its_screen(browser: Browser, demo: Path, demo_page: Path, page: str, width: int) -> None:
     opened(browser, demo / "report.html" if page == "report" else demo_page, width=width)
     if page == "labels":

@@ -17,6 +17,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.statistics import collect
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.stats import stats_lines
+from support.each import each
 
 SPANS = ("context", "analysis", "final")
 Document = dict[str, Any]
@@ -73,7 +74,7 @@ def check(line: dict[str, Any], group: list[Document]) -> None:
         assert exact <= line[name] <= exact * (1 + 1 / 64) + 1
 
 
-@pytest.fixture(scope="module", params=["demo", "real"])
+@pytest.fixture(scope="module", params=["demo", pytest.param("real", marks=pytest.mark.beside)])
 def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
     if request.param == "demo":
         return Path(request.getfixturevalue("demo"))
@@ -84,7 +85,7 @@ def root(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return root
 
 
-@pytest.mark.parametrize("by", ["", "split", "split,shard", "language", "exercise", "split,language", "shard,exercise"])
+@each("by", ["", "split", "split,shard", "language", "exercise", "split,language", "shard,exercise"])
 def test_stats(root: Path, by: str) -> None:
     found = documents(root)
     names = tuple(name for name in by.split(",") if name)

@@ -20,14 +20,16 @@ from spanloom.families.traces.keys import dataset_key, is_key, manifest_file
 from spanloom.families.traces.manifest import dataset_keys, manifest_bytes, parse_manifest, read_manifest
 from spanloom.families.traces.selection import matches, newest, same_json, sampled
 from spanloom.families.traces.store import Store, default_url, open_store
+from support.each import each
 from support.traces import CASES, JSON, read_json, store_rows
 
 BUILDS = CASES / "fixtures/builds.json"
-RECORDED = {case["case"]: case for case in read_json(BUILDS)} if BUILDS.is_file() else {}
+RECORDED = {case["case"]: case for case in read_json(BUILDS)}
 
 
-@pytest.mark.parametrize("name", sorted(RECORDED) or ["the trace cases"])
+@each("name", sorted(RECORDED))
 def test_recorded_builds(filled: Store, tmp_path: Path, decisions: dict[str, Any], name: str) -> None:
+    tmp_path = tmp_path / name
     case, decision = RECORDED[name], decisions.get(name, {})
     if decision.get("expect_status", case["status"]) != 201:
         with pytest.raises((ValidationError, RequestError, EmptyDatasetError)) as refused:

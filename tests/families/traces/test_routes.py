@@ -13,11 +13,12 @@ import pytest
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.serve import traces_application
 from spanloom.families.traces.store import Store, default_url, open_store
+from support.each import each
 from support.http_service import Answer, Service, served
 from support.traces import CASES, read_json, store_rows
 
 HTTP = CASES / "fixtures/http_cases.json"
-RECORDED = {case["case"]: case for case in read_json(HTTP)} if HTTP.is_file() else {}
+RECORDED = {case["case"]: case for case in read_json(HTTP)}
 PAGES = [
     name for name, case in RECORDED.items() if isinstance(case.get("response"), dict) and "data" in case["response"]
 ]
@@ -49,6 +50,10 @@ GENERATED: dict[str, Callable[[], Any]] = {
     "1001 traces": lambda: [BASE] * 1001,
     "1000 traces": lambda: [BASE] * 1000,
 }
+
+
+ONE_STORE = pytest.mark.parametrize("root", ["sqlite"], indirect=True, scope="module")
+"""For what is decided before a store is asked, or from its answer alone: one kind of store is enough."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"], scope="module")
@@ -98,11 +103,10 @@ def _ask(service: Service, case: dict[str, Any]) -> Answer:
     return service.ask(case["method"], case["url"], body, case.get("headers"))
 
 
-@pytest.mark.parametrize("name", sorted(RECORDED) or ["the trace cases"])
+@each("name", [name for name in sorted(RECORDED) if name not in PAGES])
 def test_recorded_requests(service: Service, root: Path, decisions: dict[str, Any], name: str) -> None:
+    """A page of the list depends on what was posted before: test_recorded_pages_of_the_list has those."""
     case, decision = RECORDED[name], decisions.get(name, {})
-    if name in PAGES:
-        pytest.skip("the page depends on what was posted before: test_recorded_pages_of_the_list has it")
     before = sorted((root / "datasets").iterdir())
     answer = _ask(service, case)
     assert answer.status == decision.get("expect_status", case["status"]), answer.body[:500]
@@ -135,7 +139,7 @@ def _without(found: Any, recorded: Any) -> Any:
     return "<varies>" if recorded == "<varies>" else found
 
 
-@pytest.mark.parametrize("name", PAGES or ["the trace cases"])
+@each("name", PAGES)
 def test_recorded_pages_of_the_list(service: Service, case_rows: list[dict[str, Any]], name: str) -> None:
     """Those of its traces that are not deleted, at the place where they stand here: others were posted meanwhile."""
     kept = {row["id"] for row in case_rows if row["case"] not in DELETED}
@@ -157,8 +161,7 @@ def test_pages_of_the_list(service: Service) -> None:
     assert service.ask("GET", "/api/traces?offset=-1").json() == {"detail": "offset must be non-negative"}
 
 
-@pytest.mark.parametrize("name", [case for case in RECORDED if case.startswith("h0")][:1] or ["the trace cases"])
-def test_recorded_exports(service: Service, trace_cases: Path, name: str) -> None:
+def test_recorded_exports(service: Service, trace_cases: Path) -> None:
     for case in read_json(trace_cases / "fixtures/exports/index.json"):
         url = f"/api/datasets/{case['dataset_key']}/export.jsonl?format={case['format']}"
         answer = service.ask("GET", f"{url}&protect_metadata=false")
@@ -217,6 +220,7 @@ def test_recorded_ingests(service: Service, root: Path, trace_cases: Path, decis
             assert answer.json()["detail"] == case["response"]["detail"].replace("<dir>", str(folder))
 
 
+@ONE_STORE
 def test_ingest_stays_in_its_folder(service: Service, root: Path, trace_cases: Path) -> None:
     outside = trace_cases / "fixtures/ingest/good.jsonl"
     (root / "ingest/link.jsonl").unlink(missing_ok=True)
@@ -233,6 +237,7 @@ def test_ingest_stays_in_its_folder(service: Service, root: Path, trace_cases: P
     assert service.ask("POST", "/api/datasets/ingest", {"path": "good.jsonl", "source_name": "\ud800"}).status == 422
 
 
+@ONE_STORE
 def test_a_link_is_ingested_under_its_own_name(service: Service, root: Path) -> None:
     (root / "ingest/sub").mkdir(exist_ok=True)
     (root / "ingest/sub/newest.jsonl").unlink(missing_ok=True)
@@ -269,6 +274,7 @@ def test_a_batch_is_all_or_nothing(service: Service) -> None:
     assert len(service.ask("GET", "/api/traces?limit=100").json()["data"]) == before
 
 
+@ONE_STORE
 def test_the_limit_counts_bytes_that_come(service: Service) -> None:
     for body in (b" " * 1_048_577, iter([b" " * 500_000] * 3)):
         answer = service.ask("POST", "/api/traces", body)
@@ -281,7 +287,8 @@ def test_the_limit_counts_bytes_that_come(service: Service) -> None:
     assert service.ask("POST", "/api/datasets/build", b" " * 2_000_000).status == 413
 
 
-@pytest.mark.parametrize(
+@ONE_STORE
+@each(
     "body",
     [
         b"\xff\xfe",
@@ -307,7 +314,8 @@ def test_bodies_that_are_wrong_are_the_clients_fault(service: Service, body: byt
         assert 400 <= answer.status < 500, (url, answer.status, answer.body)
 
 
-@pytest.mark.parametrize(
+@ONE_STORE
+@each(
     "key", ["..", ".", "%2e%2e", "..%2f..%2fx", "a%00b", "a%0ab", "%ff", "k" * 300, "%F0%9F%98%80", "a%5Cb", "nope-v1"]
 )
 def test_keys_that_are_none_are_unknown(service: Service, root: Path, key: str) -> None:
@@ -317,6 +325,7 @@ def test_keys_that_are_none_are_unknown(service: Service, root: Path, key: str) 
     assert sorted(root.rglob("*")) == before
 
 
+@ONE_STORE
 def test_control_strings_are_refused_or_broken(service: Service, case_rows: list[dict[str, Any]]) -> None:
     made = service.ask("POST", "/api/traces", {**BASE, "prompt": "a<end_of_turn>b"}).json()["id"]
     body = {"trace_ids": [made], "control_tokens": "reject"}
@@ -348,6 +357,7 @@ def test_service_routes(service: Service) -> None:
     assert service.ask("GET", "/healthz", headers={"x-request-id": "no blanks"}).headers["x-request-id"] != "no blanks"
 
 
+@ONE_STORE
 def test_pages_show_text_and_run_none(service: Service, case_rows: list[dict[str, Any]]) -> None:
     top = service.ask("GET", "/")
     assert top.status == 200
@@ -364,6 +374,7 @@ def test_pages_show_text_and_run_none(service: Service, case_rows: list[dict[str
     assert service.ask("GET", f"/traces/{made['id']}").status == 404
 
 
+@ONE_STORE
 def test_archives_that_are_broken_are_the_clients_fault(service: Service, root: Path) -> None:
     whole = gzip.compress(b"".join(json.dumps({**BASE, "prompt": str(n)}).encode() + b"\n" for n in range(500)))
     broken = {
@@ -388,6 +399,7 @@ def test_archives_that_are_broken_are_the_clients_fault(service: Service, root: 
         service.ask("DELETE", f"/api/traces/{one}")
 
 
+@ONE_STORE
 def test_a_file_that_cannot_be_read_is_the_clients_fault(service: Service, root: Path) -> None:
     # Of this one of Linux's files every read is an EIO: a file of a disk that fails.
     store = open_store((root / "url").read_text())
@@ -398,6 +410,7 @@ def test_a_file_that_cannot_be_read_is_the_clients_fault(service: Service, root:
     assert "the file cannot be read" in answer.json()["detail"]
 
 
+@ONE_STORE
 def test_wrong_manifests_on_disk(service: Service, root: Path) -> None:
     good = json.loads((root / "datasets/one-v1/manifest.json").read_bytes())
     wrong = {
@@ -460,6 +473,7 @@ def test_a_trace_that_is_stored_again_changes_the_tag(service: Service, root: Pa
     shutil.rmtree(root / "datasets/again-v1")
 
 
+@ONE_STORE
 def test_a_browser_gets_errors_as_pages(service: Service) -> None:
     browser = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     for url, status, told in (
@@ -475,6 +489,7 @@ def test_a_browser_gets_errors_as_pages(service: Service) -> None:
         assert service.ask("GET", url).headers["content-type"] == "application/json"
 
 
+@ONE_STORE
 def test_the_start_page_leads_to_all_traces(service: Service) -> None:
     made = service.ask("POST", "/api/traces/batch", [{**BASE, "prompt": f"prompt {n}\nmore"} for n in range(150)])
     total = 0
