@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if BESIDE & set(getattr(item, "fixturenames", ())):
             item.add_marker("beside")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped, a line for each reason."""
+    reasons = Counter(str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:5}  {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(scope="session")

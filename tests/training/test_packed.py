@@ -19,6 +19,7 @@ from spanloom.errors import DatasetError
 from spanloom.training.epoch_order import samples_at
 from spanloom.training.packed import EpochSampler, PackedDataset, block_diagonal, collate_packed, document_ids, varlen
 from support import plan_reference
+from support.each import each
 from support.packed_datasets import write_packed
 from support.tiny_gpt import TinyGPT, alone
 from support.token_datasets import VOCAB_SIZE, random_shards, write_dataset, write_manifest
@@ -80,12 +81,14 @@ def test_which_documents_go_together_is_as_packing_them_one_by_one(root: Path, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("length", "seed", "strategy"), [
+@each("options", [
     (256, 0, "best-fit"), (512, 3, "sequential"), (1024, 1, "best-fit"), (4096, 2, "best-fit"), (4096, 0, "sequential"),
 ])  # fmt: skip
 def test_the_real_sample_has_no_difference(
-    real_sample: Path, tmp_path: Path, length: int, seed: int, strategy: str
+    real_sample: Path, tmp_path_factory: pytest.TempPathFactory, options: tuple[int, int, str]
 ) -> None:
+    length, seed, strategy = options
+    tmp_path = tmp_path_factory.mktemp("plan")
     root = tmp_path / "root"
     shutil.copytree(real_sample / "expected", root)
     o200k = {"name": "o200k_harmony", "sha256": "44" * 32, "vocab_size": 201_088, "eod": 199_999}

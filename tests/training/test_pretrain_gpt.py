@@ -22,6 +22,7 @@ from spanloom.training import pretrain_gpt
 from spanloom.training.loss import SpanWeights
 from spanloom.training.megatron_step import SpanStep
 from spanloom.training.shard import read_content
+from support.each import each
 from support.megatron_lm import CPU, REPOSITORY, MegatronLM, figures, launcher
 from support.token_datasets import VOCAB_SIZE, random_document, write_dataset, write_manifest
 
@@ -98,7 +99,7 @@ def run(
     return done.stdout
 
 
-@pytest.mark.parametrize("layout", list(LAYOUTS))
+@each("layout", LAYOUTS)
 def test_both_versions_log_the_same_figures(
     both_versions: list[MegatronLM], data_flags: list[str], layout: str
 ) -> None:
@@ -106,11 +107,11 @@ def test_both_versions_log_the_same_figures(
     first, second = (figures(run(version, processes, *data_flags, *flags.split())) for version in both_versions)
     assert first == second
     assert len(first) == 4, "two steps, and valid twice"
-    for each in first:
-        value = {name: float(shown) for name, shown in each.items()}
+    for step in first:
+        value = {name: float(shown) for name, shown in step.items()}
         tokens = value["analysis tokens"] + value["final tokens"]
         assert value["lm loss"] > 0
-        if each is first[1]:
+        if step is first[1]:
             continue  # Megatron logs its first step apart and again within the first interval: means of two steps
         assert value["weighted loss"] == pytest.approx(0.5 * value["analysis loss"] + 2 * value["final loss"], rel=1e-5)
         assert value["analysis weight"] == pytest.approx(0.5 * tokens / value["analysis tokens"], rel=1e-5)
@@ -137,13 +138,13 @@ def test_a_step_is_the_gradient_of_the_definition_and_evaluation_is_exact(
     out = tmp_path / "check.json"
     run(version_of_megatron_lm, processes, *data_flags, *sgd.split(), check=out)
     checked = json.loads(out.read_text())
-    assert [each["kind"] for each in checked] == ["train", "train", "valid", "valid"]
-    for each in checked:
-        assert {name: each["logged"][name] for name in each["right"]} == pytest.approx(each["right"], rel=1e-5)
-        if each["kind"] == "train":
-            assert each["gradient"] < 1e-5
-            assert each["change"] < 1e-6
-    assert any(each["lacking"] for each in checked if each["kind"] == "valid"), "a micro-batch that lacks a span"
+    assert [step["kind"] for step in checked] == ["train", "train", "valid", "valid"]
+    for step in checked:
+        assert {name: step["logged"][name] for name in step["right"]} == pytest.approx(step["right"], rel=1e-5)
+        if step["kind"] == "train":
+            assert step["gradient"] < 1e-5
+            assert step["change"] < 1e-6
+    assert any(step["lacking"] for step in checked if step["kind"] == "valid"), "a micro-batch that lacks a span"
 
 
 def planned(root: Path, out: Path, length: int, long: Literal["window", "drop"] = "window") -> Plan:

@@ -340,6 +340,7 @@ def test_control_strings_are_refused_or_broken(service: Service, case_rows: list
     service.ask("DELETE", f"/api/traces/{made}")
 
 
+@ONE_STORE
 def test_service_routes(service: Service) -> None:
     assert service.ask("GET", "/healthz").json() == {"status": "ok"}
     assert service.ask("GET", "/readyz").json() == {"status": "ready"}
@@ -441,6 +442,7 @@ def test_wrong_manifests_on_disk(service: Service, root: Path) -> None:
             shutil.rmtree(folder)
 
 
+@ONE_STORE
 def test_head_and_tags(service: Service) -> None:
     export = "/api/datasets/one-v1/export.jsonl"
     got = service.ask("GET", export)
