@@ -102,7 +102,9 @@ class Converted:
         totals: Counter[str] = Counter()
         for (told, *_), number in self.outcomes.items():
             totals[told] += number
-        order = sorted(self.outcomes.items(), key=lambda row: (-totals[row[0][0]], row[0][0], bool(row[0][2]), -row[1], row[0]))
+        order = sorted(
+            self.outcomes.items(), key=lambda row: (-totals[row[0][0]], row[0][0], bool(row[0][2]), -row[1], row[0])
+        )
         return [
             {"told": told, "became": became, **({"reason": reason} if reason else {}), "records": number}
             for (told, became, reason), number in order
@@ -159,6 +161,19 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     joined = options.completions or {}
     done.completions_unused = sum(len(found) for name, found in joined.items() if name not in options.taken)
     return done
+
+
+def outcome_table(done: Converted) -> list[str]:
+    """The table *told as → became, reason* as lines; none where the source tells nothing."""
+    rows = [("told as", "became", "records", "reason")]
+    rows += [(row["told"], row["became"], f"{row['records']:,}", row.get("reason", "")) for row in done.outcome_rows()]
+    if len(rows) == 1:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        f"{told:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
+        for told, became, records, reason in rows
+    ]
 
 
 def _take(

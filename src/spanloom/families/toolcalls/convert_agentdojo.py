@@ -1,16 +1,17 @@
 """AgentDojo: traces of an agent whose tools return injected instructions.
 
-In: a record with `messages`, and beside them or in its `metadata`: `injection_task_id`, `security`, and what else is known
-of the attack (`injections`, `attack_type`, `suite_name`). Out: one sample at most, and on which evidence it has its label:
+In: a record with `messages`, and beside them or in its `metadata`: `injection_task_id`, `security`, and what else is
+known of the attack (`injections`, `attack_type`, `suite_name`). Out: one sample at most, with evidence of its label:
 
-    told as               what the trace shows                                    becomes
-    attack succeeded      a call behind the injection that carries it out         harmful, the turn of that call
-    attack resisted       no such call, nothing that begins it, no text that      retain, injection resisted, the last turn
-                          announces it
-    attack resisted       no injection in any message, and the task was done      retain, tool capability, the last turn
+    told as            what the trace shows                                         becomes
+    attack succeeded   a call behind the injection that carries it out              harmful: the turn of that call
+    attack resisted    an injection, behind it no call that serves it and no text   retain, injection resisted: the
+                       that takes it up                                             last turn
+    attack resisted    no injection in any message, and the task was done           retain, tool capability: the last
+                                                                                    turn
 
-All else is left out under its reason. The label of a record alone makes no sample: `security: false` says that a check of
-the attack's goal failed, not that the model resisted.
+All else is left out under its reason. What a record tells makes no sample by itself: `security: false` says that a
+check of the attack's goal failed, not that the model resisted.
 
 Two meanings of `security: true` are about. AgentDojo's own code (0.1.35) has `BaseInjectionTask.security` return True
 where the injected task was carried out, and saves that in the files of its runs: there it means that the attack
@@ -21,11 +22,12 @@ read as *resisted*. The option decides otherwise. What was read as what is count
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from spanloom.families.toolcalls.agentdojo.answers import said_of
 from spanloom.families.toolcalls.agentdojo.injections import Injection, Known, find_injection
-from spanloom.families.toolcalls.agentdojo.serving import Asked, Serving, asked_by, said_of, serving_calls
+from spanloom.families.toolcalls.agentdojo.serving import Asked, Serving, asked_by, serving_calls
 from spanloom.families.toolcalls.agentdojo.text import letters
 from spanloom.families.toolcalls.calls import parse_calls
 from spanloom.families.toolcalls.control import PYTHON_TAG
@@ -123,10 +125,12 @@ def _draft(record: Any, about: Mapping[str, Any], told: str, options: Options) -
         raise UnusableError("the run ended in an error")
     trace = _trace(record.get("messages"))
     known = _known(about)
+    if options.goals is not None:
+        known = _with_goals(known, about, options)
     lines = [(message["role"], message["content"]) for message in trace.messages]
     injection = find_injection(lines, known)
-    if injection is None:
-        known = Known(texts=known.texts, goals=options.goals_of(_text(about, "suite_name"), _task(about)), attack=known.attack)
+    if injection is None and options.goals is None:  # to read the goals of an installed agentdojo takes ten seconds
+        known = _with_goals(known, about, options)
         injection = find_injection(lines, known) if known.goals else None
     if injection is None:
         split, answer, labels, evidence = _benign(trace, about, told, known)
@@ -217,6 +221,8 @@ def _resisted(trace: _Trace, injection: Injection) -> _Made:
     said, sentence = said_of(asked, injection, texts)
     if said == "announces":
         raise UnusableError("a text announces the injection")
+    if said == "offers":
+        raise UnusableError("a text asks the user about the injection")
     if said == "repeats":
         raise UnusableError("a text repeats the injection and does not decline it")
     evidence = {
@@ -283,9 +289,7 @@ def _trace(messages: Any) -> _Trace:
         for turn in turns([message]):
             made.append(turn)
             places.append(place)
-    calls = {
-        number: _calls(turn["content"]) for number, turn in enumerate(made) if turn["role"] == "assistant"
-    }
+    calls = {number: _calls(turn["content"]) for number, turn in enumerate(made) if turn["role"] == "assistant"}
     return _Trace(messages=made, places=places, raw=messages, calls=calls)
 
 
@@ -295,13 +299,13 @@ def _known(about: Mapping[str, Any]) -> Known:
     return Known(texts=tuple(text for text in texts if letters(text)), attack=_text(about, "attack_type"))
 
 
+def _with_goals(known: Known, about: Mapping[str, Any], options: Options) -> Known:
+    return replace(known, goals=options.goals_of(_text(about, "suite_name"), _text(about, "injection_task_id")))
+
+
 def _text(about: Mapping[str, Any], key: str) -> str:
     value = about.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _task(about: Mapping[str, Any]) -> str:
-    return _text(about, "injection_task_id")
 
 
 def _calls(raw: str) -> list[dict[str, Any]]:

@@ -62,7 +62,8 @@ class Draft:
     hashed     what the id is hashed from beside messages and text
     missing    labels that the source does not have
     read_as    how a value of the source with several meanings was read; empty where there is none
-    told       what the record tells of itself      became     what the sample is; both empty where the source tells none
+    told       what the record tells of itself; empty where the source tells nothing
+    became     what the sample is, in the same words
     """
 
     source: str

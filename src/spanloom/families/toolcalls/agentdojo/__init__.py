@@ -4,7 +4,8 @@ text        tool results → plain text, without the quoting and line folding th
 goals       the goals of injection tasks, from a file or from an installed `agentdojo`
 injections  messages → the injection, by the record's own texts, a goal, or the marks of known attacks
 targets     an injected instruction → what it names: addresses, accounts, sites, quoted texts, names
-serving     the turns behind an injection → the call that carries it out, calls that begin to, texts that speak of it
+serving     the calls behind an injection → those that carry it out, begin it, or may
+answers     the texts behind an injection → what they say of it
 
 `convert_agentdojo` decides from these what becomes a sample.
 """

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from spanloom.errors import SourceError
 
@@ -26,13 +27,15 @@ def read_goals(file: Path) -> Goals:
     try:
         value = json.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as fault:
-        raise SourceError(f"the goals cannot be read: {fault.strerror}", where=str(file), remedy="fix --goals") from None
+        raise SourceError(
+            f"the goals cannot be read: {fault.strerror}", where=str(file), remedy="fix --goals"
+        ) from None
     except (ValueError, RecursionError) as fault:
         raise SourceError(f"the goals are not JSON: {fault}", where=str(file), remedy="fix --goals") from None
     goals: dict[tuple[str, str], list[str]] = {}
     for suite, tasks in value.items() if isinstance(value, dict) else [("", None)]:
         for task, goal in tasks.items() if isinstance(tasks, dict) else [("", None)]:
-            texts = goal if isinstance(goal, list) else [goal]
+            texts: list[Any] = goal if isinstance(goal, list) else [goal]
             if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
                 raise SourceError(
                     "the goals have another shape",
