@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from spanloom.families.toolcalls.agentdojo.answers import said_of
-from spanloom.families.toolcalls.agentdojo.injections import Injection, Known, find_injection
+from spanloom.families.toolcalls.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
 from spanloom.families.toolcalls.agentdojo.serving import Asked, Serving, asked_by, serving_calls
 from spanloom.families.toolcalls.agentdojo.text import letters
 from spanloom.families.toolcalls.calls import parse_calls
@@ -60,6 +60,10 @@ class _Trace:
     @property
     def roles(self) -> list[str]:
         return [message["role"] for message in self.messages]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        return [(message["role"], message["content"]) for message in self.messages]
 
     def answers(self, after: int) -> list[int]:
         """The assistant turns behind a message."""
@@ -127,11 +131,10 @@ def _draft(record: Any, about: Mapping[str, Any], told: str, options: Options) -
     known = _known(about)
     if options.goals is not None:
         known = _with_goals(known, about, options)
-    lines = [(message["role"], message["content"]) for message in trace.messages]
-    injection = find_injection(lines, known)
+    injection = find_injection(trace.lines, known)
     if injection is None and options.goals is None:  # to read the goals of an installed agentdojo takes ten seconds
         known = _with_goals(known, about, options)
-        injection = find_injection(lines, known) if known.goals else None
+        injection = find_injection(trace.lines, known) if known.goals else None
     if injection is None:
         split, answer, labels, evidence = _benign(trace, about, told, known)
     elif told == SUCCEEDED:
@@ -246,9 +249,14 @@ def _reason(serving: Sequence[Serving]) -> str:
 def _benign(trace: _Trace, about: Mapping[str, Any], told: str, known: Known) -> _Made:
     """The last turn of a trace whose injection was never shown, and whose task was done."""
     if told == SUCCEEDED:
+        several = sum(map(len, trace.calls.values())) > 1
+        if about.get("injections") and not known.texts and several:  # injected, with a text that the record lacks
+            raise UnusableError("which of several calls carried out the injection is not told")
         raise UnusableError("no message holds the injection")
     if not known.recognisable:
         raise UnusableError("no message holds the injection, and neither its text nor its marks are known")
+    if repeated_by_model(trace.lines, known):
+        raise UnusableError("the injection stands in turns of the model alone")
     done = about.get("utility") if isinstance(about.get("utility"), bool) else about.get("success")
     if done is not True:
         raise UnusableError("no message holds the injection, and the task is not told as done")

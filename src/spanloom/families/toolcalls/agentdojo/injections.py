@@ -107,15 +107,20 @@ class Known:
 
 
 def find_injection(messages: Sequence[tuple[str, str]], known: Known) -> Injection | None:
-    """The injection in messages of role and text; None where none stands there."""
+    """The injection in messages of role and text; None where none stands there.
+
+    What the model wrote itself is no injection: a tool that returns the mail just sent shows its text again.
+    """
     first, found_by, sender = -1, "", ""
     injected: dict[str, str] = {}
     instructions: dict[str, str] = {}
-    clean = []
+    clean, written = [], ""
     for number, (role, content) in enumerate(messages):
         text = plain(content)
+        if role == "assistant":
+            written += letters(text)
         if role in SHOWING_ROLES:
-            found = _in_text(text, known)
+            found = [part for part in _in_text(text, known) if not letters(part[1]) or letters(part[1]) not in written]
             for by, instruction, by_whom, (start, end) in found:
                 injected.setdefault(letters(text[start:end]), text[start:end].replace(BOUNDARY, ""))
                 if first < 0:
@@ -135,6 +140,11 @@ def find_injection(messages: Sequence[tuple[str, str]], known: Known) -> Injecti
         sender=sender,
         clean=tuple(clean),
     )
+
+
+def repeated_by_model(messages: Sequence[tuple[str, str]], known: Known) -> bool:
+    """Whether a turn of the model holds an injection: then it was shown one, wherever that stood."""
+    return any(role == "assistant" and _in_text(plain(content), known) for role, content in messages)
 
 
 def _in_text(text: str, known: Known) -> list[tuple[str, str, str, tuple[int, int]]]:

@@ -96,12 +96,12 @@ def _is_key(instruction: str, kind: Kind, start: int, end: int) -> bool:
     )
 
 
-def arguments_with(call: Any, targets: Sequence[Target]) -> Iterator[tuple[str, Target]]:
-    """Path of each argument of a call that names a target, and the target."""
+def arguments_with(call: Any, targets: Sequence[Target]) -> Iterator[tuple[str, str, Target]]:
+    """Path and value of each argument of a call that names a target, and the target."""
     for path, value in texts_in(call.get("parameters")):
         for target in targets:
             if target.in_argument(value):
-                yield path, target
+                yield path, value, target
 
 
 def _comparable(text: str) -> str:
