@@ -66,6 +66,10 @@ SUFFIXES = (*_LINES, ".json", ".parquet", ".csv")
 
 DUPLICATE = "duplicate"
 LEFT_OUT = "left out"
+NOT_TOLD = "not told"
+TELLING = ("agentdojo",)
+"""Sources whose records tell what they are: all of theirs are in `Converted.outcomes`."""
+
 NOT_READ = "the record cannot be read"
 TOO_DEEP = "the record is nested too deep"
 
@@ -135,8 +139,8 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
 
         def leave_out(where: str, reason: str, told: str = "", **more: Any) -> None:
             done.left_out[reason] += 1
-            if told:
-                done.outcomes[told, LEFT_OUT, reason] += 1
+            if source in TELLING:
+                done.outcomes[told or NOT_TOLD, LEFT_OUT, reason] += 1
             _write(rejects, {"where": where, "reason": reason, **more})
 
         for file in files:

@@ -30,8 +30,8 @@ _PATTERNS: Sequence[tuple[Kind, re.Pattern[str]]] = (
     ("quote", re.compile(r'"([^"]{1,300})"|“([^”]{1,300})”|‘([^’]{1,300})’|`([^`]{1,300})`')),
     ("word", re.compile(r"\b[\w-]+\.(?:txt|docx?|pdf|xlsx?|csv|pptx?|md|json|ya?ml|png|jpe?g|zip|py|sh)\b")),
     ("word", re.compile(r"\b[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+\b")),
-    ("word", re.compile(r"\bID[:=]? #?(\w*\d\w*)\b", re.IGNORECASE)),
-    ("name", re.compile(r"\b[A-Z][\w-]+(?: (?:of |the |de |la )?[A-Z][\w-]+)+\b")),
+    ("word", re.compile(r"\b(?:ID|account|number)[:=]? #?(\w*\d\w*)\b", re.IGNORECASE)),
+    ("name", re.compile(r"(?<!^)(?<![.!?:] )\b[A-Z][\w-]+(?: (?:of )?[A-Z][\w-]+)+\b")),  # no first word: a verb is one
 )
 """What is looked for in an instruction, in this order; a later one takes nothing of an earlier one's."""
 
