@@ -14,6 +14,7 @@ line ends and quotes, a mark by the words of a known attack.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spanloom.families.toolcalls.agentdojo.text import BOUNDARY, letters, plain, spans_of, without
 
@@ -74,6 +75,15 @@ _FRAME = (
 """What AgentDojo's attacks put around the goal."""
 
 
+class _Part(NamedTuple):
+    """A piece of a text that was injected: how it was found, what it asks for, in whose name, and where it stands."""
+
+    found_by: str
+    instruction: str
+    sender: str
+    span: tuple[int, int]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Injection:
     """message       the number of the first message that shows it
@@ -120,15 +130,16 @@ def find_injection(messages: Sequence[tuple[str, str]], known: Known) -> Injecti
         if role == "assistant":
             written += letters(text)
         if role in SHOWING_ROLES:
-            found = [part for part in _in_text(text, known) if not letters(part[1]) or letters(part[1]) not in written]
-            for by, instruction, by_whom, (start, end) in found:
-                injected.setdefault(letters(text[start:end]), text[start:end].replace(BOUNDARY, ""))
+            parts = [part for part in _in_text(text, known) if (letters(part.instruction) or "-") not in written]
+            for part in parts:
                 if first < 0:
-                    first, found_by = number, by
-                sender = sender or by_whom
-                if letters(instruction):
-                    instructions.setdefault(letters(instruction), instruction)
-            text = without(text, [span for *_, span in found])
+                    first, found_by = number, part.found_by
+                sender = sender or part.sender
+                piece = text[slice(*part.span)].replace(BOUNDARY, "")
+                injected.setdefault(letters(piece), piece)
+                if letters(part.instruction):
+                    instructions.setdefault(letters(part.instruction), part.instruction)
+            text = without(text, [part.span for part in parts])
         clean.append(text.replace(BOUNDARY, ""))
     if first < 0:
         return None
@@ -147,25 +158,26 @@ def repeated_by_model(messages: Sequence[tuple[str, str]], known: Known) -> bool
     return any(role == "assistant" and _in_text(plain(content), known) for role, content in messages)
 
 
-def _in_text(text: str, known: Known) -> list[tuple[str, str, str, tuple[int, int]]]:
-    """How each injected part was found, its instruction, its sender and its place. Parts do not overlap."""
-    found: list[tuple[str, str, str, tuple[int, int]]] = []
+def _in_text(text: str, known: Known) -> list[_Part]:
+    """All that was injected into a text. Parts do not overlap: what is found first counts."""
+    parts: list[_Part] = []
 
-    def add(by: str, instruction: str, sender: str, span: tuple[int, int]) -> None:
-        if all(span[1] <= start or end <= span[0] for *_, (start, end) in found):
-            found.append((by, instruction, sender, span))
+    def add(part: _Part) -> None:
+        start, end = part.span
+        if all(end <= other.span[0] or other.span[1] <= start for other in parts):
+            parts.append(part)
 
     for told in known.texts:
         for span in spans_of(text, told):
-            add("the record's injections", *_unframed(plain(told)), span)
+            add(_Part("the record's injections", *_unframed(plain(told)), span))
     for name, mark in [*MARKS, *([("direct", _DIRECT)] if known.attack == "direct" else [])]:
         for match in mark.finditer(text):
-            sender = _sender(match)
-            add(f"marks: {name}", _without_frame(match["instruction"]), sender, match.span())
+            instruction = _goal_of(_without_frame(match["instruction"]), known)
+            add(_Part(f"marks: {name}", instruction, _sender(match), match.span()))
     for goal in known.goals:
         for span in spans_of(text, goal):
-            add("a goal", plain(goal), "", span)
-    return found
+            add(_Part("a goal", plain(goal), "", span))
+    return parts
 
 
 def _unframed(text: str) -> tuple[str, str]:
