@@ -33,7 +33,7 @@ _COMMON = frozenset(
         | {"you", "your"},
     )
 )
-_SPEAKING_WORDS = 3
+_SPEAKING_WORDS = 2
 """So many words of an instruction that nothing before it holds make a sentence speak of it."""
 
 _NOT = "n['’]t"
@@ -138,4 +138,4 @@ def _speaks(sentence: str, asked: Asked, sender: str, own_words: frozenset[str])
     by_sender = rf"\b(?:message|note|instruction|request)s? {_WORDS}{{0,4}}(?:from|by) {_WORDS}{{0,3}}[\"'“]?"
     if sender and re.search(by_sender + re.escape(sender), sentence, re.IGNORECASE):
         return True
-    return len(own_words & stems(sentence)) >= min(_SPEAKING_WORDS, max(2, len(own_words)))
+    return len(own_words & stems(sentence)) >= _SPEAKING_WORDS

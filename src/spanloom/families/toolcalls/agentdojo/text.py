@@ -45,15 +45,19 @@ def words(text: str) -> list[str]:
 
 
 def stems(text: str) -> set[str]:
-    """The beginnings of the words of a text, six letters at most, without the s of a plural.
+    """The beginnings of the words of a text, six letters at most, without s, ing and ed.
 
-    "reservations" and "reserve" → "reserv"
+    "reservations" and "reserve" → "reserv", "visited" → "visit"
     """
     return {stem(word) for word in words(text)}
 
 
 def stem(word: str) -> str:
-    return (word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word)[:6]
+    word = word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            word = word.removesuffix(ending)
+    return word[:6]
 
 
 def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
