@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,15 @@ def test_goals_of_an_installed_package(tmp_path: Path, monkeypatch: pytest.Monke
         assert installed_goals() == ({("banking", "injection_task_0"): ["Wire 5.", "Wire 5 now."]}, "0.0.1")
     finally:
         installed_goals.cache_clear()
-        for name in ("agentdojo", "agentdojo.task_suite", "agentdojo.task_suite.load_suites"):
-            monkeypatch.delitem(importlib.sys.modules, name, raising=False)  # type: ignore[attr-defined]
+        for name in [name for name in sys.modules if name.split(".")[0] == "agentdojo"]:
+            del sys.modules[name]
+
+
+def test_a_folder_of_that_name_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agentdojo").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    installed_goals.cache_clear()
+    assert installed_goals() == ({}, "")
 
 
 def test_goals_find_an_injection_without_known_marks(tmp_path: Path, run: Run) -> None:

@@ -7,7 +7,6 @@ and whose marks are unknown. They are not part of this package: it works by the 
 
 import importlib
 import importlib.metadata
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -52,7 +51,9 @@ def installed_goals() -> tuple[Goals, str]:
 
     The import takes about ten seconds. Raises SourceError where the package is there and cannot be read.
     """
-    if importlib.util.find_spec("agentdojo") is None:
+    try:
+        version = importlib.metadata.version("agentdojo")  # a folder of data of that name is no package
+    except importlib.metadata.PackageNotFoundError:
         return {}, ""
     goals: dict[tuple[str, str], list[str]] = {}
     try:
@@ -63,7 +64,7 @@ def installed_goals() -> tuple[Goals, str]:
                     texts = goals.setdefault((suite, task), [])
                     if injection.GOAL not in texts:
                         texts.append(injection.GOAL)
-        return goals, importlib.metadata.version("agentdojo")
+        return goals, version
     except (ImportError, AttributeError, KeyError) as fault:
         raise SourceError(
             f"the goals of the installed agentdojo cannot be read: {fault}", remedy="give them with --goals FILE"
