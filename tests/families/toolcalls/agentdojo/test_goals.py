@@ -10,6 +10,8 @@ import pytest
 from families.toolcalls.conftest import Run, lines
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls.agentdojo.goals import installed_goals, read_goals
+from spanloom.families.toolcalls.drafts import Options
+from spanloom.families.toolcalls.steps import convert_toolcalls
 from support.toolcall_samples import write_samples
 
 TRACE = {
@@ -91,3 +93,14 @@ def test_goals_find_an_injection_without_known_marks(tmp_path: Path, run: Run) -
     (sample,) = lines(tmp_path / "with/harmful/agentdojo_failures.jsonl")
     assert sample["metadata"]["evidence"]["injection"]["found_by"] == "a goal"
     assert run("convert", "--from", "xstest", "--input", place, "--goals", goals, "--out", tmp_path / "x").code == 2
+
+
+def test_the_step_takes_goals_too(tmp_path: Path) -> None:
+    place = write_samples(tmp_path / "in.jsonl", [TRACE])
+    goals = tmp_path / "goals.json"
+    goals.write_text(json.dumps({"banking": {"injection_task_0": "wire 5 to 'FR7630006'"}}))
+    result = convert_toolcalls.run(
+        source="agentdojo", place=str(place), out=str(tmp_path / "out"), options=Options(), goals=str(goals)
+    )
+    assert result["written"] == {"harmful": 1, "retain": 0}
+    assert result["outcomes"] == [{"told": "attack succeeded", "became": "harmful", "records": 1}]
