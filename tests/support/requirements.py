@@ -30,6 +30,11 @@ REAL_TRACES = Requirement(
     what="published reasoning traces, not part of the repository",
     remedy="name their folder in SPANLOOM_TRACES_REAL",
 )
+AGENTDOJO = Requirement(
+    name="SAMPLE",
+    what="published traces of AgentDojo, not part of the repository",
+    remedy="name their folder in SPANLOOM_TOOLCALLS_AGENTDOJO",
+)
 MEGATRON_LM = Requirement(
     name="MEGATRON_LM",
     what="Megatron-LM's launching code, not part of the repository",
@@ -71,7 +76,7 @@ SUPERVISION = Requirement(
     remedy="run these tests there",
 )
 
-BESIDE = frozenset({"real_sample", "real_traces", "megatron_lm"})
+BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "real_sample", "real_traces"})
 """Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""
 
 

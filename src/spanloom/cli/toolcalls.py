@@ -274,12 +274,21 @@ def convert(
             "its published traces that the attack succeeded, elsewhere that it was resisted.",
         ),
     ] = "by-shape",
+    goals: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
+            "Default: those of an installed agentdojo, else the marks of its attacks alone.",
+        ),
+    ] = None,
 ) -> None:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
-    Everything that is written passes `validate --strict`; what could not is in rejects/ with its place and reason.
+    Everything that is written passes `validate --strict`; what could not is in rejects/ with its place and reason. For
+    AgentDojo a table of what was told as what, and what became of it, is printed to stderr.
     """
-    from spanloom.families.toolcalls.convert import INPUTS
+    from spanloom.families.toolcalls.agentdojo.goals import read_goals
+    from spanloom.families.toolcalls.convert import INPUTS, outcome_table
     from spanloom.families.toolcalls.convert import convert as convert_source
     from spanloom.families.toolcalls.drafts import Options
 
@@ -287,8 +296,19 @@ def convert(
         if source not in INPUTS:
             raise typer.BadParameter(f"{source} has no usual place: give --input")
         place = Path(INPUTS[source])
-    options = Options(system=_text_or_file(system), turns=turns, tools=tools, security_means=security_means)
-    print_json(convert_source(source, place, out, options, completions).as_dict())
+    if goals is not None and source != "agentdojo":
+        raise typer.BadParameter("--goals is for --from agentdojo")
+    options = Options(
+        system=_text_or_file(system),
+        turns=turns,
+        tools=tools,
+        security_means=security_means,
+        goals=None if goals is None else read_goals(goals),
+    )
+    done = convert_source(source, place, out, options, completions)
+    print_json(done.as_dict())
+    for line in outcome_table(done):
+        say(line, file=sys.stderr)
 
 
 def _text_or_file(given: str | None) -> str | None:

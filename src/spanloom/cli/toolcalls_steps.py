@@ -22,6 +22,10 @@ def step_convert_toolcalls(
     ] = None,
     system: Annotated[str | None, typer.Option(help="System message of records without one.")] = None,
     turns: TurnsOption = "last",
+    goals: Annotated[
+        str | None,
+        typer.Option(metavar="PLACE", help="JSON file of goals of AgentDojo's injection tasks, see toolcalls convert."),
+    ] = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
 ) -> None:
@@ -35,6 +39,7 @@ def step_convert_toolcalls(
         out=out,
         options=Options(system=system, turns=turns),
         completions=completions,
+        goals=goals,
         report=report,
         scratch=scratch,
     )

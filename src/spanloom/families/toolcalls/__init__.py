@@ -15,6 +15,7 @@ validation      all samples of a run, and against each other
 report          the report: text, JSON, page
 
 convert         public sources → samples: convert_b4, convert_agentdojo, convert_tau2, convert_ultrachat, convert_xstest
+agentdojo/      where an injection stands in a trace, what it asks for, which calls and texts serve it
 drafts, turns   what a converter makes of a record; messages of others → ours
 ids             ids from contents
 merge           many files → one, without duplicates

@@ -65,6 +65,11 @@ _LINES = (".jsonl", ".ndjson", *(f".jsonl{ending}" for ending in COMPRESSED))
 SUFFIXES = (*_LINES, ".json", ".parquet", ".csv")
 
 DUPLICATE = "duplicate"
+LEFT_OUT = "left out"
+NOT_TOLD = "not told"
+TELLING = ("agentdojo",)
+"""Sources whose records tell what they are: all of theirs are in `Converted.outcomes`."""
+
 NOT_READ = "the record cannot be read"
 TOO_DEEP = "the record is nested too deep"
 
@@ -72,7 +77,8 @@ TOO_DEEP = "the record is nested too deep"
 @dataclass(kw_only=True)
 class Converted:
     """Records read, samples written by split, records and samples left out by reason, labels that the source lacks,
-    how values with several meanings were read, and completions that no record asked for."""
+    how values with several meanings were read, completions that no record asked for, and for sources that tell what a
+    record is: as what it was told, what it became, the reason where it was left out → records."""
 
     records: int = 0
     written: Counter[str] = field(default_factory=Counter)
@@ -81,6 +87,7 @@ class Converted:
     read_as: Counter[str] = field(default_factory=Counter)
     systems_given: int = 0
     completions_unused: int = 0
+    outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -91,7 +98,21 @@ class Converted:
             "systems_given": self.systems_given,
             **({"read_as": dict(sorted(self.read_as.items()))} if self.read_as else {}),
             **({"completions_unused": self.completions_unused} if self.completions_unused else {}),
+            **({"outcomes": self.outcome_rows()} if self.outcomes else {}),
         }
+
+    def outcome_rows(self) -> list[dict[str, Any]]:
+        """The table *told as → became, reason*, the most records first within what they were told as."""
+        totals: Counter[str] = Counter()
+        for (told, *_), number in self.outcomes.items():
+            totals[told] += number
+        order = sorted(
+            self.outcomes.items(), key=lambda row: (-totals[row[0][0]], row[0][0], bool(row[0][2]), -row[1], row[0])
+        )
+        return [
+            {"told": told, "became": became, **({"reason": reason} if reason else {}), "records": number}
+            for (told, became, reason), number in order
+        ]
 
 
 def convert(source: Source, place: Path, out: Path, options: Options, completions: Path | None = None) -> Converted:
@@ -116,8 +137,10 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
         }
         rejects = stack.enter_context(written_atomically(out / "rejects" / f"{source}.ndjson"))
 
-        def leave_out(where: str, reason: str, **more: Any) -> None:
+        def leave_out(where: str, reason: str, told: str = "", **more: Any) -> None:
             done.left_out[reason] += 1
+            if source in TELLING:
+                done.outcomes[told or NOT_TOLD, LEFT_OUT, reason] += 1
             _write(rejects, {"where": where, "reason": reason, **more})
 
         for file in files:
@@ -128,7 +151,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
                 try:
                     made = list(CONVERTERS[source](record, options))
                 except UnusableError as fault:
-                    leave_out(where, str(fault))
+                    leave_out(where, str(fault), fault.told)
                     continue
                 except RecursionError:
                     leave_out(where, TOO_DEEP)
@@ -142,6 +165,19 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     joined = options.completions or {}
     done.completions_unused = sum(len(found) for name, found in joined.items() if name not in options.taken)
     return done
+
+
+def outcome_table(done: Converted) -> list[str]:
+    """The table *told as → became, reason* as lines; none where the source tells nothing."""
+    rows = [("told as", "became", "records", "reason")]
+    rows += [(row["told"], row["became"], f"{row['records']:,}", row.get("reason", "")) for row in done.outcome_rows()]
+    if len(rows) == 1:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        f"{told:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
+        for told, became, records, reason in rows
+    ]
 
 
 def _take(
@@ -161,19 +197,21 @@ def _take(
     except (ValueError, RecursionError):  # NaN, or half of a surrogate pair
         readable = False
     if not readable:
-        leave_out(where, "J1")
+        leave_out(where, "J1", draft.told)
         return
     sample["id"], known = ids.take(draft.id_source, draft.split, content)
     if known:
-        leave_out(where, DUPLICATE, id=sample["id"])
+        leave_out(where, DUPLICATE, draft.told, id=sample["id"])
         return
     errors = [found for found in check_sample(sample, rules).findings if found.severity == "ERROR"]
     if errors:
         first = errors[0]
-        leave_out(where, first.code, path=first.path, codes=sorted({found.code for found in errors}))
+        leave_out(where, first.code, draft.told, path=first.path, codes=sorted({found.code for found in errors}))
         return
     _write(streams[draft.split], sample)
     done.written[draft.split] += 1
+    if draft.told:
+        done.outcomes[draft.told, draft.became, ""] += 1
     done.systems_given += given
     done.labels_missing.update(draft.missing)
     if draft.read_as:
@@ -191,6 +229,7 @@ def _sample(draft: Draft, options: Options) -> tuple[dict[str, Any], bool]:
         "assistant_raw": draft.assistant_raw,
         "tools": draft.tools,
         "labels": {"split": draft.split, **draft.labels},
+        **({"training": dict(draft.training)} if draft.training else {}),
         "metadata": metadata,
     }
     return sample, given

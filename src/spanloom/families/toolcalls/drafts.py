@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from spanloom.families.toolcalls.agentdojo.goals import Goals, installed_goals
 from spanloom.families.toolcalls.turns import Turn
 
 
@@ -26,6 +27,7 @@ class Options:
     turns          of a dialogue the last assistant turn, or each
     tools          the registry that samples name, where the source does not decide it
     security_means what `security: true` says in AgentDojo's traces; "by-shape": see `convert_agentdojo`
+    goals          what AgentDojo's injection tasks ask for, by suite and task; None: those of an installed `agentdojo`
     completions    id → those of that prompt; `taken`: ids that a record asked for
     """
 
@@ -33,6 +35,7 @@ class Options:
     turns: Literal["last", "all"] = "last"
     tools: str = "b4_standard_v1"
     security_means: Literal["by-shape", "resisted", "attack-succeeded"] = "by-shape"
+    goals: Goals | None = None
     completions: Mapping[str, Sequence[Completion]] | None = None
     taken: set[str] = field(default_factory=set, compare=False)
 
@@ -43,6 +46,13 @@ class Options:
         self.taken.add(name)
         return (self.completions or {}).get(name, ())
 
+    def goals_of(self, suite: str, task: str) -> Sequence[str]:
+        """The goals of an injection task, of all suites where the suite is not told."""
+        goals = installed_goals()[0] if self.goals is None else self.goals
+        if suite:
+            return goals.get((suite, task), ())
+        return [goal for (_, name), each in goals.items() if name == task for goal in each]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
@@ -52,6 +62,8 @@ class Draft:
     hashed     what the id is hashed from beside messages and text
     missing    labels that the source does not have
     read_as    how a value of the source with several meanings was read; empty where there is none
+    told       what the record tells of itself; empty where the source tells nothing
+    became     what the sample is, in the same words
     """
 
     source: str
@@ -61,7 +73,10 @@ class Draft:
     assistant_raw: str
     tools: str | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     hashed: Mapping[str, Any] = field(default_factory=dict)
     missing: Sequence[str] = ()
     read_as: str = ""
+    told: str = ""
+    became: str = ""

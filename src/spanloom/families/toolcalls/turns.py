@@ -18,7 +18,14 @@ Turn = dict[str, str]
 
 
 class UnusableError(Exception):
-    """A record that no sample can be made from; its text is the reason, a few words that are counted."""
+    """A record that no sample can be made from; its text is the reason, a few words that are counted.
+
+    told: what the record tells of itself, where the source tells anything.
+    """
+
+    def __init__(self, reason: str, *, told: str = "") -> None:
+        super().__init__(reason)
+        self.told = told
 
 
 def plain_text(content: Any) -> str:

@@ -1,13 +1,15 @@
 """Step convert-toolcalls: one public source → files of samples, at places.
 
-In: a file or folder of the source, completions where it needs them. Out: `OUT/harmful/NAME.jsonl`,
-`OUT/retain/NAME.jsonl`, `OUT/rejects/SOURCE.ndjson`, and the numbers. A source that is not given makes nothing, so that
-a pipeline can have a task for each.
+In: a file or folder of the source, completions where it needs them, goals of AgentDojo's injection tasks. Out:
+`OUT/harmful/NAME.jsonl`, `OUT/retain/NAME.jsonl`, `OUT/rejects/SOURCE.ndjson`, and the numbers. A source that is not
+given makes nothing, so that a pipeline can have a task for each.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spanloom.families.toolcalls.agentdojo.goals import read_goals
 from spanloom.families.toolcalls.convert import SUFFIXES, Converted, Source, convert
 from spanloom.families.toolcalls.drafts import Options
 from spanloom.provenance import readable_json
@@ -25,15 +27,18 @@ def run(
     out: str,
     options: Options,
     completions: str | None = None,
+    goals: str | None = None,
     report: str | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. Files are created, never overwritten, where `out` is remote."""
-    with scratch_for("convert-toolcalls", [source, place, out, completions, report], scratch) as here:
+    with scratch_for("convert-toolcalls", [source, place, out, completions, goals, report], scratch) as here:
         if place is None:
             done = Converted()
         else:
             made = here.path(out)
+            if goals is not None:
+                options = replace(options, goals=read_goals(here.file(goals)))
             joined = None if completions is None else here.file(completions)
             done = convert(source, staged_records(here, place, SUFFIXES), made, options, joined)
             if is_uri(out):
