@@ -18,6 +18,8 @@ BENCH_OUT ?= build/bench
 PYTEST_ARGS ?= -n auto
 # For example: make chaos CHAOS_ARGS="--only export --faults kill"
 CHAOS_ARGS ?=
+# For example: make mutants MUTANTS_ARGS=--list
+MUTANTS_ARGS ?=
 BENCH_ARGS ?=
 LEARNING_ARGS ?= --sequence-length 256 --global-batch-size 4
 # Images: where they are named to live, what pip may need while they are built (a pip.conf, kept by no layer).
@@ -101,6 +103,10 @@ chaos: setup ## Fail and kill every file-system change of every command (hours; 
 	PYTHONPATH=src:tests $(BIN)/python -m corruption
 	SPANLOOM_STATEFUL=nightly $(BIN)/python -m pytest tests/chaos/test_stateful.py
 	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/test_chat_texts_kept.py
+
+.PHONY: mutants
+mutants: setup ## Forty faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
+	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 lint: setup ## ruff, the import rules, the Dockerfile
 	$(BIN)/ruff check .

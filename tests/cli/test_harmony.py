@@ -1,6 +1,11 @@
 """The commands of SYNTH KD: every default stands in one place, which commands and library read."""
 
+from dataclasses import fields
+from pathlib import Path
+
+from conftest import Cli
 from spanloom.families.harmony import defaults as family
+from spanloom.families.harmony.caps import Caps
 from spanloom.families.harmony.convert import Conversion
 from spanloom.families.harmony.history import CutRules, parsed_train
 from spanloom.families.harmony.options import BuildOptions
@@ -64,3 +69,43 @@ def test_a_conversion_in_python_has_the_defaults_of_the_command() -> None:
     )
     assert (made.start_date, made.knowledge_cutoff) == (family.START_DATE, family.KNOWLEDGE_CUTOFF)
     assert (made.shards, made.assignment) == (family.SHARDS, family.ASSIGNMENT)
+
+
+def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> None:
+    """Each with another value than its default; the source is not there, so that the build ends where it begins."""
+    source, out, asset = tmp_path / "source", tmp_path / "out", tmp_path / "o200k_base.tiktoken"
+    options = BuildOptions(
+        source=source,
+        source_as_given=str(source),
+        out=out,
+        tokenizer=asset,
+        shards=5,
+        rules=CutRules(history="keep", train=("final",), turns="last"),
+        valid_fraction=0.25,
+        caps=Caps(max_rows=7, max_rows_per_shard=6, max_tokens=900),
+        max_rejects="0.5%",
+        on_duplicate="keep",
+        renderer="harmony",
+        audit_fraction=0.125,
+        workers=3,
+        deep=11,
+        resume=False,
+        overwrite=True,
+        keep_work=True,
+        allow_unknown_sha=True,
+        check_disk=False,
+    )
+    unchanged = [
+        each.name for each in fields(options) if getattr(options, each.name) == getattr(BuildOptions(), each.name)
+    ]
+    assert unchanged == [], "an option that is not tried here"
+    done = cli(
+        *("build", "--verbose", "--source", source, "--out", out, "--tokenizer", asset, "--shards", 5),
+        *("--history", "keep", "--train", "final", "--turns", "last", "--valid-fraction", 0.25),
+        *("--max-rows", 7, "--max-rows-per-shard", 6, "--max-tokens", 900, "--max-rejects", "0.5%"),
+        *("--on-duplicate", "keep", "--renderer", "harmony", "--audit-fraction", 0.125, "--workers", 3, "--deep", 11),
+        *("--no-resume", "--overwrite", "--keep-work", "--allow-unknown-sha", "--no-disk-check"),
+    )
+    assert done.returncode == 1, done.stderr
+    assert repr(options) in done.stderr.replace("\n", "")
+    assert not out.exists()

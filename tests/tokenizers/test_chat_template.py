@@ -140,6 +140,22 @@ def test_what_never_ends_is_stopped_by_a_limit(name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "{% for a in messages %}{% endfor %}",
+        "{% for a in messages if a %}x{% endfor %}",
+        "{% macro f(n) %}{% endmacro %}{% for a in messages %}{{ f(a) }}{% endfor %}",
+    ],
+)
+def test_every_round_of_a_loop_counts(text: str) -> None:
+    """Not the time that they take: a template that is stopped by the number of its rounds is stopped everywhere."""
+    messages = [{"role": "user", "content": "x"}] * 50
+    ChatTemplate(text, limits=Limits(steps=150)).render(messages)
+    with pytest.raises(ChatTemplateError, match="more than 49 rounds"):
+        ChatTemplate(text, limits=Limits(steps=49)).render(messages)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         "{{ ''.__class__.__mro__ }}",
         "{{ messages.__class__ }}",
         "{{ messages.append(1) }}",

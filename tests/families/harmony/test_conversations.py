@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.families.harmony.conversations import parse_conversation, row_id
+from spanloom.families.harmony.profile import HARMONY_CHAT
 from spanloom.families.harmony.rejects import Reason, RowRefusedError
 
-CONTEXT, ANALYSIS, FINAL = 0, 1, 2
+CONTEXT, ANALYSIS, FINAL, COMMENTARY = range(4)
 ANSWER = {"role": "assistant", "channel": "final", "content": "So."}
 
 
@@ -138,6 +139,14 @@ def test_each_message_has_the_span_of_its_role_and_channel(
     assert conversation.labels.tolist() == labels
     assert conversation.labels.dtype == "uint8"
     assert conversation.messages == [message(*of) for of in messages]
+
+
+def test_commentary_has_a_span_of_its_own_in_conversations_of_any_kind() -> None:
+    call = {**message("assistant", "commentary"), "recipient": "functions.look", "content_type": "<|constrain|>json"}
+    result = {**message("tool", "commentary"), "name": "functions.look", "recipient": "assistant"}
+    spoken = [message("user"), message("assistant", "analysis"), call, result, message("assistant", "final")]
+    conversation = parse_conversation(document(*spoken), profile=HARMONY_CHAT)
+    assert conversation.labels.tolist() == [CONTEXT, ANALYSIS, COMMENTARY, CONTEXT, FINAL]
 
 
 @given(

@@ -16,6 +16,7 @@ from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_to
 from spanloom.families.traces.tokens import TokenFormat, TokenizedTrace, tokenized
 from spanloom.families.traces.trace import Trace
 from support.traces import CASES, payloads, read_json
+from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
 MASKS = CASES / "fixtures/masks"
 TOKENIZERS = ("tokenizer_bytelevel.json", "tokenizer_gemmalike.json")
@@ -56,6 +57,34 @@ def test_recorded_masks(
             "mask_sha256": hashlib.sha256(bytes(mask)).hexdigest(),
         }
         assert said == {key: case[key] for key in said}, (case["case"], case["tokenizer"])
+
+
+HEAD = "<start_of_turn>user\nWhy?<end_of_turn>\n<start_of_turn>model\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "form", "spans"),
+    [
+        (["so", "then"], "tunix_sft", [HEAD, "Reasoning:\n1. so\n2. then\n", "Answer: 42<end_of_turn>"]),
+        ([], "tunix_sft", [HEAD, "", "Answer: 42<end_of_turn>"]),
+        (
+            ["so"],
+            "training_example",
+            ["Why?\n\nPlease show your reasoning steps.", "Reasoning:\n1. so\n", "Answer: 42"],
+        ),
+    ],
+)
+def test_with_a_token_for_each_character_spans_are_as_long_as_their_texts(
+    steps: list[str], form: TokenFormat, spans: list[str], tmp_path: Path
+) -> None:
+    characters = Tokenizer(models.WordLevel({"?": 0, "<eos>": 1}, unk_token="?"))
+    characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    characters.save(str(tmp_path / "tokenizer.json"))
+    texts = render.TraceTexts(prompt="Why?", steps=steps, final_answer="42")
+    (found,) = tokenized([texts], form, load_tokenizer(tmp_path / "tokenizer.json"))
+    expected = [span for span, text in enumerate(spans) for _ in text]
+    assert found.span_id.tolist() == expected
+    assert found.loss_mask.tolist() == [int(span > 0) for span in expected]
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)

@@ -1,0 +1,71 @@
+"""assemble-split looks for repeated ids over all batches of all shards, and says where they stand."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spanloom.errors import DuplicateIdError
+from spanloom.families.harmony.profile import SYNTH_KD
+from spanloom.families.harmony.rendered_parts import IDS_JSON, PartWriter
+from spanloom.families.harmony.steps.assemble_split import assemble_split
+from spanloom.supervision import TokenDocuments
+
+Batches = list[list[str]]
+"""The ids of a shard, as they lie in its row groups."""
+
+
+def write_ids(folder: Path, shard: int, batches: Batches) -> Path:
+    """The ids artifact of a shard, as render-shard leaves it."""
+    ids = folder / f"ids_{shard}"
+    row = 0
+    with PartWriter(folder / f"rendered_{shard}", ids, 0, SYNTH_KD) as writer:
+        for names in batches:
+            count = len(names)
+            documents = TokenDocuments(
+                tokens=np.ones(count, dtype=np.int32),
+                loss_mask=np.zeros(count, dtype=np.uint8),
+                span_id=np.zeros(count, dtype=np.uint8),
+                lengths=np.ones(count, dtype=np.int32),
+            )
+            columns = {"synth_id": names, "language": ["en"] * count, "exercise": [None] * count}
+            writer.write(np.arange(row, row + count, dtype=np.int64), columns, documents)
+            row += count
+        files = writer.commit({})["ids_files"]
+    parts = [{"part": 0, "rows": row, "files": files}]
+    said = {"artifact": "ids_v1", "family": "synth_kd", "shard": shard, "rows_read": row, "rows": row, "parts": parts}
+    (ids / IDS_JSON).write_text(json.dumps(said))
+    return ids
+
+
+NAMES = st.sampled_from([f"id-{number}" for number in range(12)])
+SHARDS = st.lists(st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=3), min_size=1, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHARDS)
+def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_counted(shards: list[Batches]) -> None:
+    rows = [
+        (f"shard {shard:02d}, row {row}", name)
+        for shard, batches in enumerate(shards)
+        for row, name in enumerate(name for names in batches for name in names)
+    ]
+    places: dict[str, str] = {}
+    repeated = [(places[name], place, name) for place, name in rows if places.setdefault(name, place) != place]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ids = [write_ids(folder, shard, batches) for shard, batches in enumerate(shards)]
+        kept = assemble_split(ids=ids, split=folder / "split", on_duplicate="keep")
+        assert kept["repeated_rows"] == len(repeated) == len(rows) - len({name for _, name in rows})
+        if not repeated:
+            assert assemble_split(ids=ids, split=folder / "again")["repeated_rows"] == 0
+            return
+        before, place, again = repeated[0]
+        with pytest.raises(
+            DuplicateIdError, match=f"^synth_id '{again}' stands twice\n  where: {before} and {place}\n"
+        ):
+            assemble_split(ids=ids, split=folder / "again")

@@ -1,0 +1,366 @@
+"""Forty faults that a careless change could make, each of which the tests must find.
+
+In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
+texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One change of one module.
+
+    module  dotted, `spanloom.…`
+    old     text that stands in the module exactly once
+    new     what takes its place; it must still be a module that can be imported
+    why     what is wrong with it
+    tests   node ids of pytest, from the repository's root, of which one must fail; together they take seconds
+    raises  names of exceptions that count beside assertions and Spanloom's own errors
+    """
+
+    name: str
+    module: str
+    old: str
+    new: str
+    why: str
+    tests: tuple[str, ...]
+    raises: tuple[str, ...] = ()
+
+
+FAULTS: tuple[Fault, ...] = (
+    # --- The small modules at the bottom ---
+    Fault(
+        name="shift-to-the-right",
+        module="spanloom.supervision",
+        old="shifted[:-1] = values[1:]",
+        new="shifted[1:] = values[:-1]",
+        why="supervision would describe the token before, not the label",
+        tests=("tests/test_supervision.py",),
+    ),
+    Fault(
+        name="split-threshold-itself",
+        module="spanloom.split",
+        old="digests < np.uint64(threshold)",
+        new="digests <= np.uint64(threshold)",
+        why="the digest that equals the threshold would be valid, not train",
+        tests=("tests/test_split.py",),
+    ),
+    Fault(
+        name="visible-right-to-left-override",
+        module="spanloom.text",
+        old=r"\u202a-\u202e\u2066",
+        new=r"\u202a-\u202d\u2066",
+        why="U+202E would reach a terminal and turn the order of what follows",
+        tests=("tests/test_text.py",),
+    ),
+    Fault(
+        name="exit-code-of-lost-output",
+        module="spanloom.errors",
+        old="exit_code = EXIT_OUTPUT",
+        new="exit_code = EXIT_FAILURE",
+        why="work that is done and only could not be printed would look like work that failed",
+        tests=("tests/cli/test_streams.py::test_the_exit_code_tells_that_it_is_the_output",),
+    ),
+    Fault(
+        name="code-hash-of-other-families",
+        module="spanloom.provenance",
+        old="parts[1] != family",
+        new="parts[1] == family",
+        why="a resumed build would keep parts that older code of its own family made",
+        tests=("tests/test_provenance.py",),
+    ),
+    Fault(
+        name="executor-output-file",
+        module="spanloom.kubeflow",
+        old='outputs.get("outputFile")',
+        new='outputs.get("output_file")',
+        why="no executor output would be written, and Kubeflow would lose the artifacts",
+        tests=("tests/test_kubeflow.py::test_a_step_tells_kubeflow_what_it_made",),
+        raises=("KeyError",),
+    ),
+    Fault(
+        name="worker-without-its-reason",
+        module="spanloom.workers",
+        old="os._exit(_UNGUARDED)",
+        new="os._exit(0)",
+        why="a script without a main guard would be told that a worker ran out of memory",
+        tests=("tests/test_workers.py::test_a_script_without_a_guard_gets_one_clear_line",),
+    ),
+    # --- Records, tokenizers, Megatron's format ---
+    Fault(
+        name="json-repeated-key",
+        module="spanloom.records.strict_json",
+        old="if 2 * _strings(value) == (",
+        new="if 2 * _strings(value) <= (",
+        why="of a repeated key the last value would silently count",
+        tests=("tests/records/test_strict_json.py",),
+    ),
+    Fault(
+        name="json-lines-long-integer",
+        module="spanloom.records.json_lines",
+        old='b"0" * 19',
+        new='b"0" * 20',
+        why="an integer of 19 digits below the smallest of 64 bits would become a float",
+        tests=("tests/records/test_json_lines.py",),
+    ),
+    Fault(
+        name="parquet-page-checksums",
+        module="spanloom.records.parquet",
+        old="page_checksum_verification=True",
+        new="page_checksum_verification=False",
+        why="a damaged page would be read as if it were right",
+        tests=("tests/records/test_parquet.py",),
+    ),
+    Fault(
+        name="template-rounds",
+        module="spanloom.tokenizers.template_sandbox",
+        old="meter.step()\n        meter.make(characters)",
+        new="meter.make(characters)",
+        why="the rounds of a template's loops would not be counted: it runs until its time is up",
+        tests=("tests/tokenizers/test_chat_template.py::test_every_round_of_a_loop_counts",),
+    ),
+    Fault(
+        name="index-pointers",
+        module="spanloom.megatron.indexed",
+        old="yield ends - sizes",
+        new="yield ends",
+        why="each byte pointer would be that of the next sequence",
+        tests=("tests/megatron/test_indexed.py::test_an_index_byte_by_byte",),
+    ),
+    # --- Storage ---
+    Fault(
+        name="object-create-only",
+        module="spanloom.storage.s3",
+        old='{} if replace else {"IfNoneMatch": "*"}',
+        new='{"IfNoneMatch": "*"} if replace else {}',
+        why="an object that another build wrote would be overwritten",
+        tests=("tests/storage/test_objects.py::test_the_precondition_itself_keeps_what_stands",),
+    ),
+    Fault(
+        name="retry-of-500",
+        module="spanloom.storage.s3",
+        old="status >= 500 and status != 501",
+        new="status > 500 and status != 501",
+        why="a 500 would stop a transfer that is to be tried again",
+        tests=("tests/storage/test_lying_downloads.py::test_a_lie_about_the_bytes[s3-500]",),
+    ),
+    Fault(
+        name="staged-by-the-objects-own-word",
+        module="spanloom.storage.staging",
+        old="download.sha256 or found.metadata.get(SHA256_KEY)",
+        new="found.metadata.get(SHA256_KEY) or download.sha256",
+        why="a file would be held against what its object says of itself, not against the manifest",
+        tests=("tests/storage/test_objects.py::test_a_size_or_a_hash_that_is_not_the_expected_one_leaves_no_file",),
+    ),
+    # --- Datasets ---
+    Fault(
+        name="lock-that-is-shared",
+        module="spanloom.dataset.root",
+        old="fcntl.LOCK_EX | fcntl.LOCK_NB",
+        new="fcntl.LOCK_SH | fcntl.LOCK_NB",
+        why="two builds could work in one root at the same time",
+        tests=("tests/dataset/test_root.py",),
+    ),
+    Fault(
+        name="inventory-longest",
+        module="spanloom.dataset.inventory",
+        old="longest=max(count.longest for count in counts)",
+        new="longest=sum(count.longest for count in counts)",
+        why="the longest document of a split would be as long as those of all shards together",
+        tests=("tests/dataset/test_inventory.py",),
+    ),
+    Fault(
+        name="row-numbers-begin-again",
+        module="spanloom.dataset.rows",
+        old="np.arange(self._written + self._buffered, self._written + self._buffered + about.num_rows)",
+        new="np.arange(self._buffered, self._buffered + about.num_rows)",
+        why="row numbers would not go on behind the first group of 65,536 rows",
+        tests=("tests/dataset/test_rows.py",),
+    ),
+    Fault(
+        name="packing-bound",
+        module="spanloom.dataset.bin_packing",
+        old='- sizes[units] + length, side="right")',
+        new='- sizes[units] + length + 1, side="right")',
+        why="sequences could hold one position more than their length",
+        tests=("tests/dataset/test_bin_packing.py",),
+    ),
+    Fault(
+        name="export-ignored-label",
+        module="spanloom.dataset.export",
+        old="np.where(loss_mask > 0, tokens, np.int32(IGNORED))",
+        new="np.where(loss_mask > 0, tokens, np.int32(0))",
+        why="trainers would learn token 0 wherever nothing is to be learned",
+        tests=("tests/dataset/test_export.py::test_datasets_loads_what_lies_on_disk",),
+    ),
+    # --- Above datasets ---
+    Fault(
+        name="promoted-with-findings",
+        module="spanloom.steps.validate_alignment",
+        old="if pending and report.clean:",
+        new="if pending:",
+        why="a dataset that did not validate would get its manifest",
+        tests=("tests/families/chat/test_dataset.py::test_only_a_clean_validation_promotes",),
+    ),
+    Fault(
+        name="wire-of-the-plain-mask",
+        module="spanloom.training.megatron_dataset",
+        old='self._read("span", np.float32, length)',
+        new='self._read("lossmask", np.float32, length)',
+        why="every trained label would travel as span 1",
+        tests=("tests/training/test_megatron_dataset.py::test_the_wire_carries_the_span_in_the_mask",),
+    ),
+    Fault(
+        name="counts-of-the-last-micro-batch",
+        module="spanloom.training.batch",
+        old="counts = own if counts is None else counts + own",
+        new="counts = own",
+        why="means would be those of the last micro-batch, not of the step",
+        tests=("tests/training/test_loss.py::test_a_step_is_read_before_its_first_micro_batch_is_given_out",),
+    ),
+    Fault(
+        name="oldest-checkpoint",
+        module="spanloom.training.checkpoint",
+        old="in reversed(_finished(output)):",
+        new="in _finished(output):",
+        why="a run would go on from its oldest checkpoint",
+        tests=("tests/training/test_checkpoint.py::test_the_newest_whole_checkpoint_is_taken_and_nothing_is_said",),
+    ),
+    Fault(
+        name="pages-without-escapes",
+        module="spanloom.report.html",
+        old="autoescape=True",
+        new="autoescape=False",
+        why="markup in a document would run in the browser",
+        tests=("tests/report/test_html.py",),
+    ),
+    Fault(
+        name="any-token-will-do",
+        module="spanloom.service.access",
+        old='self._wanted) or scheme.lower() != b"bearer"',
+        new='self._wanted) and scheme.lower() != b"bearer"',
+        why="any bearer token would be taken",
+        tests=("tests/service/test_application.py::test_a_token_is_asked_of_all_but_probes",),
+        raises=("KeyError",),
+    ),
+    Fault(
+        name="body-in-pieces",
+        module="spanloom.service.limits",
+        old='read += len(message.get("body", b""))',
+        new='read = len(message.get("body", b""))',
+        why="a body that comes in pieces could be of any size",
+        tests=("tests/service/test_limits.py",),
+    ),
+    Fault(
+        name="option-not-passed-on",
+        module="spanloom.cli.harmony",
+        old="on_duplicate=on_duplicate,\n            renderer=renderer,",
+        new="renderer=renderer,",
+        why="`build --on-duplicate keep` would stop at the first copy",
+        tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
+    ),
+    # --- Harmony ---
+    Fault(
+        name="history-shows-old-reasoning",
+        module="spanloom.families.harmony.history",
+        old="hidden_before = finals[-1]",
+        new="hidden_before = finals[0]",
+        why="documents would show reasoning that servers have dropped",
+        tests=("tests/families/harmony/test_history.py::test_what_each_document_shows_and_trains",),
+    ),
+    Fault(
+        name="commentary-as-final",
+        module="spanloom.families.harmony.profile",
+        old='"final": SPAN_FINAL, "commentary": SPAN_COMMENTARY}',
+        new='"final": SPAN_FINAL, "commentary": SPAN_FINAL}',
+        why="tool calls would be weighed as answers",
+        tests=("tests/families/harmony/test_conversations.py",),
+    ),
+    Fault(
+        name="eod-is-trained",
+        module="spanloom.families.harmony.render_official",
+        old="spans += (span, _CONTEXT)",
+        new="spans += (span, span[-1:])",
+        why="the end of a document would carry loss",
+        tests=("tests/families/harmony/test_render_official.py::test_a_conversation_token_by_token",),
+    ),
+    Fault(
+        name="duplicates-beyond-the-first-shard",
+        module="spanloom.families.harmony.steps.assemble_split",
+        old="first += found.rows.size",
+        new="first = found.rows.size",
+        why="an id that stands in a later shard a second time would not be noticed",
+        tests=("tests/families/harmony/steps/test_assemble_split.py",),
+    ),
+    Fault(
+        name="part-key-without-the-shard",
+        module="spanloom.families.harmony.render_part",
+        old='{"index": self.shard.index, "sha256": self.shard.sha256}',
+        new='{"index": self.shard.index}',
+        why="a resumed build would keep parts of a shard that was replaced meanwhile",
+        tests=("tests/families/harmony/test_render_part.py",),
+    ),
+    # --- Packed chat ---
+    Fault(
+        name="injected-user-counts-as-whole",
+        module="spanloom.families.chat.masks",
+        old="== injected[row] - 1)",
+        new="== injected[row])",
+        why="an answer to a user span that was cut would carry loss",
+        tests=("tests/families/chat/test_packing.py::test_packing_equals_the_rules_read_token_by_token",),
+    ),
+    Fault(
+        name="loader-gives-a-block-twice",
+        module="spanloom.families.chat.loader",
+        old='place["blocks"] + number + 1',
+        new='place["blocks"] + number',
+        why="a run that goes on would get the block before its place again",
+        tests=("tests/families/chat/test_loader.py::TestResume",),
+    ),
+    # --- Traces ---
+    Fault(
+        name="true-is-one",
+        module="spanloom.families.traces.selection",
+        old="if isinstance(one, bool) or isinstance(other, bool):",
+        new="if isinstance(one, bool) and isinstance(other, bool):",
+        why="a filter for 1 would pass traces that say true",
+        tests=("tests/families/traces/test_build.py::test_null_matches_absent_keys_and_objects_compare_deep",),
+    ),
+    Fault(
+        name="answer-weighed-as-reasoning",
+        module="spanloom.families.traces.tokens",
+        old="start + len(render.reasoning(texts))",
+        new="start + len(render.response(texts))",
+        why="the answer would have the span of the reasoning",
+        tests=(
+            "tests/families/traces/test_tokens.py::test_with_a_token_for_each_character_spans_are_as_long_as_their_texts",
+        ),
+    ),
+    # --- Tool calls ---
+    Fault(
+        name="rule-of-retained-security",
+        module="spanloom.families.toolcalls.rules",
+        old="security is False and safe is not True)",
+        new="security is False and safe is True)",
+        why="a retained sample whose attack succeeded would have no finding L5",
+        tests=("tests/families/toolcalls/test_docs.py::test_each_example_has_its_finding",),
+    ),
+    # --- Chess ---
+    Fault(
+        name="castling-to-the-wrong-rook",
+        module="spanloom.families.chess.moves",
+        old='("e8c8", E8, "e8a8")',
+        new='("e8c8", E8, "e8h8")',
+        why="long castling of black would be the token of short castling",
+        tests=("tests/families/chess/test_moves.py",),
+    ),
+    Fault(
+        name="games-dealt-by-file",
+        module="spanloom.families.chess.epochs",
+        old="games[(shard - before) % shards :: shards]",
+        new="games[shard::shards]",
+        why="with fewer files than shards some shards would get more games than others",
+        tests=("tests/families/chess/test_epochs.py",),
+    ),
+)

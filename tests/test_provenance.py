@@ -1,0 +1,45 @@
+"""The hash of the code, by which a resumed build knows whether parts that stand are those that it would make."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spanloom
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, to be changed."""
+    copy = tmp_path_factory.mktemp("copy") / "spanloom"
+    return Path(shutil.copytree(Path(spanloom.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def code_hash(package: Path, family: str) -> str:
+    """The hash over the copy: it is taken once a process."""
+    code = f"from spanloom import provenance; print(provenance.__file__, provenance.code_sha256({family!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    place, digest = done.stdout.split()
+    assert Path(place).parent == package
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("folder", "counts"),
+    [("families/harmony", True), (".", True), ("families", True), ("dataset", True), ("families/chess", False)],
+)
+def test_the_code_of_a_family_and_all_that_is_shared_count_and_other_families_do_not(
+    package: Path, folder: str, counts: bool
+) -> None:
+    before = code_hash(package, "harmony")
+    changed = sorted((package / folder).glob("*.py"))[0]
+    text = changed.read_text("utf-8")
+    changed.write_text(f"{text}# changed\n", "utf-8")
+    after = code_hash(package, "harmony")
+    changed.write_text(text, "utf-8")
+    assert (after != before) is counts
+    assert code_hash(package, "harmony") == before
