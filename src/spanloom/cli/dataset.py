@@ -42,18 +42,6 @@ if TYPE_CHECKING:
     from spanloom.findings import Report
 
 
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and the git SHA, and exit.")] = False,
-) -> None:
-    if version:
-        from spanloom import __version__
-        from spanloom.provenance import git_sha
-
-        say(f"spanloom {__version__} ({git_sha()})")
-        raise typer.Exit
-
-
 @app.command(rich_help_panel=LOOK)
 def validate(
     root: RootArgument,
