@@ -79,6 +79,12 @@ def validate(
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
+    sources = source or []
+    if deep and not sources:
+        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
+    progress = make_progress(quiet, verbose)
+    progress.say(f"checking {root} …")
+
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
     from spanloom.dataset.places import local_root
@@ -89,10 +95,6 @@ def validate(
     from spanloom.report.views import write_report
     from spanloom.storage.scratch import scratch_for
 
-    sources = source or []
-    if deep and not sources:
-        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
-    progress = make_progress(quiet, verbose)
     if kind := data_folder(root):
         _refuse("without a tokenizer", {"--tokenizer": tokenizer})
         report = _validate_folder(kind, root, sources, deep, report_file, html, scratch)
@@ -223,7 +225,6 @@ def inspect(
     from spanloom.dataset.inspect import Selection, pick_documents
     from spanloom.dataset.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
-    from spanloom.report.documents_page import documents_page
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
 
@@ -276,6 +277,8 @@ def inspect(
     if html is None:
         print_documents(Console(highlight=False), documents, shown)
     else:
+        from spanloom.report.documents_page import documents_page
+
         there = content.totals.sequences
         write_atomically(html, documents_page(root.resolve().name, documents, sequences=there, shown=shown).encode())
         say(str(html))
