@@ -79,12 +79,6 @@ def validate(
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
-    sources = source or []
-    if deep and not sources:
-        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
-    progress = make_progress(quiet, verbose)
-    progress.say(f"checking {root} …")
-
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
     from spanloom.dataset.places import local_root
@@ -95,6 +89,10 @@ def validate(
     from spanloom.report.views import write_report
     from spanloom.storage.scratch import scratch_for
 
+    sources = source or []
+    if deep and not sources:
+        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
+    progress = make_progress(quiet, verbose)
     if kind := data_folder(root):
         _refuse("without a tokenizer", {"--tokenizer": tokenizer})
         report = _validate_folder(kind, root, sources, deep, report_file, html, scratch)
@@ -114,6 +112,7 @@ def validate(
         if sources:
             scratch_source = places.enter_context(scratch_for("source", sources, scratch))
             source_folder = family.stage_source(scratch_source, sources[0])
+        progress.say("loading Megatron's reader …")
         load_reader()
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(

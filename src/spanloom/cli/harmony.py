@@ -19,6 +19,7 @@ from spanloom.cli.options import (
     WorkersOption,
 )
 from spanloom.families.harmony import defaults
+from spanloom.text import visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.history import CutRules
@@ -160,7 +161,7 @@ def build(
     from spanloom.megatron.validator import validating_process
 
     progress = make_progress(quiet, verbose)
-    progress.say(f"checking {source} …")
+    progress.say(f"checking {visible_line(source)} …")
     with validating_process() as validator:  # before this process imports what it needs itself
         from spanloom.families import dataset_family
         from spanloom.families.harmony.build import build as run
