@@ -16,6 +16,13 @@ The packages, in the order in which imports may run:
     storage/     files on this machine, gs://, s3://
 """
 
-from importlib.metadata import version
+__version__: str
 
-__version__ = version("spanloom")
+
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when it is asked for: importlib.metadata takes longer to import than the interpreter."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("spanloom")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

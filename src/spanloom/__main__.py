@@ -6,7 +6,9 @@ import sys
 def main() -> None:
     """Runs the command; see `spanloom.cli`."""
     try:
-        from spanloom import cli
+        from spanloom import cli, no_pandas
+
+        no_pandas.leave_out_pandas()
 
         cli.main()
     except KeyboardInterrupt:

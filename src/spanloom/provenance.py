@@ -3,7 +3,6 @@
 In: values, the installed package, the environment. Out: strings and dictionaries for a manifest.
 """
 
-import getpass
 import hashlib
 import json
 import os
@@ -13,8 +12,6 @@ import socket
 import subprocess
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +45,10 @@ def git_sha() -> str:
     """
     if said := os.environ.get(GIT_SHA_VARIABLE):
         return said
-    baked = files("spanloom").joinpath("_git_sha.txt")
+    package = Path(__file__).parent
+    baked = package / "_git_sha.txt"
     if baked.is_file():
         return baked.read_text().strip()
-    package = Path(__file__).parent
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -101,6 +98,8 @@ def code_sha256(family: str) -> str:
 
 def library_versions(*more: str) -> dict[str, str | None]:
     """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     found: dict[str, str | None] = {"python": platform.python_version()}
     for name in (
         "spanloom",
@@ -122,6 +121,8 @@ def library_versions(*more: str) -> dict[str, str | None]:
 
 def built_by() -> str:
     """`user@host`; in a pod the host is its name."""
+    import getpass
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a numeric user of a container has no name

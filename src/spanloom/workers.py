@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from spanloom.errors import WorkerError
+from spanloom.no_pandas import leave_out_pandas
 
 T = TypeVar("T")
 
@@ -216,6 +217,7 @@ counters_here: Counters | None = None
 def _start_worker(counters: Counters | None, ahead: Callable[[], object] | None) -> None:
     global counters_here
     counters_here = counters
+    leave_out_pandas()
     # Ctrl-C goes to the whole process group; the parent alone decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import alone, bars, encoders, memory, packing, peers, speed, tables
+from bench import alone, bars, encoders, memory, packing, peers, speed, start, tables
 from bench.corpus import conversations_source, tiny_source
 from bench.processes import METHOD
 from spanloom.families.harmony.tokenizer import load_encoding
@@ -25,7 +25,7 @@ TIMES = 4
 BUILT = 12
 """The build is given so many times the big size, and a third of that: less would be lost in the noise of a start."""
 EQUAL_ROWS = 400
-PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "memory", "packing")
+PARTS = ("encoders", "points", "speed", "peers", "stages", "small", "start", "memory", "packing")
 ON_CORPUS = {"encoders", "speed", "peers", "stages"}
 
 TEACH = """
@@ -42,6 +42,8 @@ what is measured
   peers    The record route, Megatron's preprocess_data and Hugging Face's chat template, at N/4 and N rows.
   stages   What a worker does, stage by stage; each step alone; writing against a plain tofile and fsync into --work.
   small    The whole build of the demo's rows; and of the real sample's, where SPANLOOM_SAMPLE names it.
+  start    Commands that do next to nothing, and the build of the demo's rows: by the clock, CPU time with all
+           processes, the first line on stderr. With --baseline, held against another checkout run by run.
   memory   `spanloom build --workers 2` over very many rows of 15 tokens, at two sizes: bytes that one more row costs.
   packing  Packed chat: blocks of a long stream against a plain loop over its tokens and a copy of them; transcripts to
            tokens against the bare tokenizer; peak memory for a stream and for one ten times as long.
@@ -134,6 +136,10 @@ def _measure(given: argparse.Namespace, results: Results, work: Path, say: Say) 
                 found["trials"] += alone.measure_small(work, asset, _repeats(found, given.runs), say)
                 if given.sample:
                     results["real"] = alone.measure_real(given.sample, work, asset, range(given.runs), say)
+            case "start":
+                found = results.setdefault(part, {"trials": []})
+                found["trials"] += start.measure(work, asset, given.baseline, _repeats(found, given.runs), say)
+                found["summary"] = start.summary(found["trials"])
             case "memory":
                 counts = (given.memory_rows, TIMES * given.memory_rows)
                 sizes = memory.measure([(tiny_source(work, rows), rows) for rows in counts], work, asset, say)
@@ -192,6 +198,12 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         default=os.environ.get("SPANLOOM_SAMPLE"),
         help="folder of the real sample (default: $SPANLOOM_SAMPLE; without it that line is left out)",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="DIR",
+        help="start: another checkout (`git worktree add DIR COMMIT`), which each command is held against",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results here, trial by trial, or add them")
     parser.add_argument("--quick", action="store_true", help="try it out: small corpora, one run; numbers mean little")

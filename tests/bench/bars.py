@@ -36,6 +36,8 @@ def bars(results: Results) -> Iterator[Bar]:
         yield _files("plain route and build give equal files", results["speed"]["equal_files"], 48)
     if "small" in results:
         yield _at_most("whole small build", [t["seconds"] for t in results["small"]["trials"]], 6, "s")
+    if "start" in results:
+        yield from _start(results["start"]["summary"])
     if "stages" in results:
         yield from _stages(results["stages"]["summary"], plain_rate(results))
     if "memory" in results:
@@ -50,6 +52,16 @@ def bars(results: Results) -> Iterator[Bar]:
         differ, stride = results["points"]["different"][OURS], results["points"]["stride"]
         of = "all" if stride == 1 else f"one in {stride}"
         yield (f"code points ({of}) on which the encoder differs", "0", f"{differ:,}", _verdict([differ == 0]))
+
+
+def _start(summary: list[dict[str, Any]]) -> Iterator[Bar]:
+    lines = {line["command"]: line for line in summary}
+    for commands, most in ((("--help", "--version"), 0.3), (("inspect", "stats", "manifest show"), 1.0)):
+        for command in commands:
+            yield _at_most(f"spanloom {command}", lines[command]["seconds"], most, "s")
+    yield _at_most("first line of a build", [lines["build"]["first_line"]], 0.5, "s")
+    if lines["build"]["ratios"]:
+        yield _at_most("small build, of the baseline", lines["build"]["ratios"], 0.65, "×")
 
 
 def _speed(trials: list[Trial]) -> Iterator[Bar]:

@@ -23,7 +23,7 @@ from spanloom.families.harmony.conversations import LabelledConversation, parse_
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
 from spanloom.families.harmony.history import CutRules, rules_for
 from spanloom.families.harmony.profile import SYNTH_KD
-from spanloom.families.harmony.render import load_renderer, loading_ahead
+from spanloom.families.harmony.render import ROWS_WORTH_LOADING, load_renderer, loading_ahead
 from spanloom.families.harmony.render_audit import Auditor, audit_stride
 from spanloom.families.harmony.render_fast import FastRenderer
 from spanloom.families.harmony.render_part import render_rows
@@ -186,9 +186,9 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
 
 
 def worker_startup(tokenizer: Path) -> Iterator[Line]:
-    """From asking for a process to its first rendered row; it loads ahead, as a build's workers do."""
+    """From asking for a process to its first rendered row; it loads ahead, as those of a build of many rows do."""
     began = time.perf_counter()
-    with process_pool(1, ahead=loading_ahead("fast", tokenizer)) as pool:
+    with process_pool(1, ahead=loading_ahead("fast", tokenizer, ROWS_WORTH_LOADING)) as pool:
         tokens = pool.submit(_first_row, tokenizer).result()
         yield {"stage": "worker start-up", "seconds": time.perf_counter() - began, "tokens": tokens}
 

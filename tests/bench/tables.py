@@ -60,6 +60,8 @@ def all_tables(results: Results) -> Iterator[Sheet]:
         yield writing(results["stages"]["summary"])
     if "small" in results:
         yield small(results)
+    if "start" in results:
+        yield start(results["start"])
     if "memory" in results:
         yield memory(results["memory"])
     if "packing" in results:
@@ -252,6 +254,25 @@ def small(results: Results) -> Sheet:
             )
         )
     return Sheet(key="small", title=f"Small builds, medians of {len(trials)}", columns=("what", "time", ""), rows=rows)
+
+
+def start(found: dict[str, Any]) -> Sheet:
+    return Sheet(
+        key="start",
+        title=f"Start, medians of {len({trial['repeat'] for trial in found['trials']})} runs",
+        columns=("command", "seconds", "CPU s", "first line after", "of the baseline", "CPU"),
+        rows=[
+            (
+                line["command"],
+                f"{median(line['seconds']):.2f}",
+                f"{line['cpu']:.2f}",
+                "–" if line["first_line"] is None else f"{line['first_line']:.2f} s",
+                _times(median(line["ratios"]) if line["ratios"] else None),
+                _times(line["cpu_ratio"]),
+            )
+            for line in found["summary"]
+        ],
+    )
 
 
 def memory(found: dict[str, Any]) -> Sheet:

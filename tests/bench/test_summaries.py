@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import alone, bars, chess_games, encoders, packing, page, tables
+from bench import alone, bars, chess_games, encoders, packing, page, start, tables
 from bench.pieces import derive_merges
 from bench.speed import PLAIN, Trial, marginal, summary
 
@@ -216,3 +216,26 @@ def test_chess_is_held_against_the_loop_of_its_own_round_by_both_clocks() -> Non
     ((what, wanted, measured, met),) = bars.bars({"chess": {"summary": [loop, prepared]}})
     assert (what, wanted) == ("chess: prepared games, of its loop", "≥ 30×")
     assert (measured, met) == ("45.00× (40.00–50.00)", "yes"), "the clock that flatters less"
+
+
+def test_a_start_is_held_against_the_baseline_of_the_same_repeat() -> None:
+    def started(repeat: int, checkout: str, seconds: float, command: str = "build") -> dict[str, Any]:
+        times = {"seconds": seconds, "cpu": 2 * seconds, "first_line": seconds / 10}
+        return {"repeat": repeat, "command": command, "checkout": checkout, **times}
+
+    trials = [
+        *(started(0, start.BASELINE, 8.0), started(0, start.THIS, 4.0)),
+        *(started(1, start.BASELINE, 40.0), started(1, start.THIS, 10.0)),  # the machine was busy
+        *(started(2, start.BASELINE, 10.0), started(2, start.THIS, 6.0)),
+        started(0, start.THIS, 0.25, "--help"),
+    ]
+    build, alone_ = start.summary(trials)
+    assert build["seconds"] == [4.0, 10.0, 6.0]
+    assert build["ratios"] == [0.5, 0.25, 0.6]
+    assert (build["cpu"], build["cpu_ratio"], build["first_line"]) == (12.0, 0.5, 0.6)
+    assert (alone_["seconds"], alone_["ratios"], alone_["cpu_ratio"]) == ([0.25], [], None)
+    rows = tables.start({"trials": trials, "summary": [build, alone_]}).rows
+    assert rows == [
+        ("build", "6.00", "12.00", "0.60 s", "0.50×", "0.50×"),
+        ("--help", "0.25", "0.50", "0.03 s", "–", "–"),
+    ]

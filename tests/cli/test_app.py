@@ -29,7 +29,8 @@ for name in ["", *all_commands()]:
         app([*name.split(), "--help"])
     except SystemExit as end:
         codes[name] = end.code
-heavy = [name for name in ("torch", "megatron", "pyarrow", "openai_harmony", "matplotlib") if name in sys.modules]
+libraries = ("torch", "megatron", "pyarrow", "openai_harmony", "matplotlib", "tiktoken")
+heavy = [name for name in libraries if name in sys.modules]
 print(json.dumps([codes, heavy]), file=sys.stderr)
 """
 

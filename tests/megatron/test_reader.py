@@ -124,3 +124,24 @@ def test_single_sequences_are_those_of_the_run(tmp_path: Path) -> None:
         wanted = [3, 0, 0, 4]
         for number, found in zip(wanted, single_sequences(prefix, np.dtype(dtype), wanted), strict=True):
             assert found.tolist() == arrays[name][ends[number] - lengths[number] : ends[number]].tolist()
+
+
+AHEAD = """
+import sys
+from pathlib import Path
+
+from spanloom.megatron.official import load_reader, open_indexed
+
+load_reader()
+import torch
+
+assert "torch._dynamo" not in sys.modules, "the compiler"
+assert torch.compile.__module__ == "torch"
+assert open_indexed(Path(sys.argv[1]))[0].tolist() == [0, 7, 14]
+"""
+
+
+def test_loading_megatrons_reader_ahead_leaves_the_compiler_out_and_torch_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path, [3, 2])
+    prefix = tmp_path / "train" / "shard_03_tokens"
+    subprocess.run([sys.executable, "-c", AHEAD, str(prefix)], check=True, capture_output=True)

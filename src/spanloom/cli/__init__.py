@@ -25,23 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
-from typer import rich_utils
 
-from spanloom.cli import (  # noqa: F401  # they join the app
-    chat,
-    chess,
-    convert,
-    dataset,
-    dataset_export,
-    harmony,
-    toolcalls,
-    toolcalls_steps,
-    toolcalls_tokens,
-    traces,
-    traces_steps,
-)
 from spanloom.cli.app import app, executor_here
 from spanloom.cli.streams import flush_results, give_up_results, guard_streams, show_warnings
 from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputError, SpanloomError
@@ -89,6 +73,8 @@ def _run(words: list[str]) -> int:
             print(_interrupted(words), file=sys.stderr)
         return code or 0
     except _UsageError as wrong:
+        from typer import rich_utils
+
         wrong.message = visible_line(wrong.message or "")
         rich_utils.rich_format_error(wrong)
         return EXIT_USAGE
@@ -120,6 +106,9 @@ def _interrupted(words: list[str]) -> str:
 
 
 def _fail(error: SpanloomError) -> int:
+    from rich.console import Console
+    from rich.text import Text
+
     said = Text(visible(f"error: {error}"), style="red")
     Console(stderr=True).print(said, soft_wrap=True)
     if {"-v", "--verbose"} & set(sys.argv):

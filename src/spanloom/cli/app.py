@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
-from rich.console import Console
 
+from spanloom.cli.lazy import load_lazily
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.text import visible, visible_json
@@ -39,8 +39,97 @@ FAMILIES, PIPELINE = "Other families of data", "Pipelines and set-up"
 
 step_app = typer.Typer(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
 manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
+chat_app = typer.Typer(
+    no_args_is_help=True,
+    help="Packed chat: transcripts, and blocks with loss on the answers alone (POST_TRAINING=1).\n\n"
+    "Two variables of the environment count: POST_TRAINING=1 is --post-training, of `pack` and of the training "
+    "example, `python -m spanloom.families.chat.training`; WARMUP_PCT, from 0 to 1, is --warmup-pct of the example.",
+)
+chess_app = typer.Typer(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
+toolcalls_app = typer.Typer(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
+traces_app = typer.Typer(
+    no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
+)
 app.add_typer(step_app, name="step", rich_help_panel=PIPELINE)
 app.add_typer(manifest_app, name="manifest", rich_help_panel=LOOK)
+app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
+app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
+app.add_typer(toolcalls_app, name="toolcalls", rich_help_panel=FAMILIES)
+app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
+
+load_lazily(
+    app,
+    {
+        "convert": "convert",
+        "validate": "dataset",
+        "inspect": "dataset",
+        "stats": "dataset",
+        "export": "dataset_export",
+        "plan": "dataset_export",
+        "fetch": "dataset_export",
+        "blend": "dataset_export",
+        "build": "harmony",
+        "convert-synth": "harmony",
+        "sample": "harmony",
+        "fetch-tokenizer": "harmony",
+    },
+)
+load_lazily(manifest_app, {"show": "dataset", "diff": "dataset"})
+load_lazily(
+    step_app,
+    {
+        "generate-chat": "chat",
+        "pack-chat": "chat",
+        "prepare-chess": "chess",
+        "assemble-chess": "chess",
+        "validate-chess": "chess",
+        "validate-alignment": "dataset",
+        "verify-tokenizer": "harmony",
+        "render-shard": "harmony",
+        "assemble-split": "harmony",
+        "write-indexed": "harmony",
+        "assemble-manifest": "harmony",
+        "convert-toolcalls": "toolcalls_steps",
+        "validate-toolcalls": "toolcalls_steps",
+        "merge-toolcalls": "toolcalls_steps",
+        "audit-toolcalls": "toolcalls_steps",
+        "tokenize-toolcalls": "toolcalls_steps",
+        "ingest-traces": "traces_steps",
+        "build-traces": "traces_steps",
+        "export-traces": "traces_steps",
+        "validate-traces": "traces_steps",
+        "tokenize-traces": "traces_steps",
+    },
+)
+load_lazily(chat_app, dict.fromkeys(("sample", "generate", "pack"), "chat"))
+load_lazily(
+    chess_app, dict.fromkeys(("sample", "convert", "prepare", "validate", "inspect", "report", "train"), "chess")
+)
+load_lazily(
+    toolcalls_app,
+    dict.fromkeys(("validate", "merge", "sample", "batches", "convert", "serve", "demo"), "toolcalls")
+    | dict.fromkeys(("audit", "mask", "export", "tokenize"), "toolcalls_tokens"),
+)
+load_lazily(
+    traces_app,
+    dict.fromkeys(
+        ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve"), "traces"
+    ),
+    options_in="traces",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and the git SHA, and exit.")] = False,
+) -> None:
+    if version:
+        from spanloom import __version__
+        from spanloom.provenance import git_sha
+
+        say(f"spanloom {__version__} ({git_sha()})")
+        raise typer.Exit
+
 
 executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)
 """What Kubeflow said of the task that this process is; None outside a pipeline."""
@@ -89,6 +178,8 @@ def finish_step(result: dict[str, Any], metadata: Callable[[dict[str, Any]], dic
 
 def finish_build(family: "DatasetFamily", root: Path, written: "Manifest", report: "Report", *, as_json: bool) -> None:
     """Says what a build made, and exits by what validation found."""
+    from rich.console import Console
+
     from spanloom.report.summary import result_json, show_result
 
     with exit_by(report):

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.cli.app import FAMILIES, app, finish_build, finish_step, is_step, make_progress, say, step_app
+from spanloom.cli.app import chat_app, finish_build, finish_step, is_step, make_progress, say, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     JsonOption,
@@ -85,14 +85,6 @@ OnErrorOption = Annotated[
         "count it."
     ),
 ]
-
-chat_app = typer.Typer(
-    no_args_is_help=True,
-    help="Packed chat: transcripts, and blocks with loss on the answers alone (POST_TRAINING=1).\n\n"
-    "Two variables of the environment count: POST_TRAINING=1 is --post-training, of `pack` and of the training "
-    "example, `python -m spanloom.families.chat.training`; WARMUP_PCT, from 0 to 1, is --warmup-pct of the example.",
-)
-app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
 
 
 def _switch(on: bool) -> Literal["0", "1"]:

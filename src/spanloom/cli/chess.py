@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from spanloom.cli.app import FAMILIES, app, exit_by, finish_step, make_progress, print_json, say, step_app
+from spanloom.cli.app import chess_app, exit_by, finish_step, make_progress, print_json, say, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     JsonOption,
@@ -20,9 +20,6 @@ from spanloom.cli.options import (
 from spanloom.cli.outputs import output_file
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
-
-chess_app = typer.Typer(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
-app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
 
 GamesOption = Annotated[
     str | None, typer.Option("--source", metavar="PLACE", help="Folder or URI of Parquet files of games.")

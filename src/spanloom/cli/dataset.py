@@ -42,18 +42,6 @@ if TYPE_CHECKING:
     from spanloom.findings import Report
 
 
-@app.callback(invoke_without_command=True)
-def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and the git SHA, and exit.")] = False,
-) -> None:
-    if version:
-        from spanloom import __version__
-        from spanloom.provenance import git_sha
-
-        say(f"spanloom {__version__} ({git_sha()})")
-        raise typer.Exit
-
-
 @app.command(rich_help_panel=LOOK)
 def validate(
     root: RootArgument,
@@ -124,6 +112,7 @@ def validate(
         if sources:
             scratch_source = places.enter_context(scratch_for("source", sources, scratch))
             source_folder = family.stage_source(scratch_source, sources[0])
+        progress.say("loading Megatron's reader …")
         load_reader()
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(
@@ -235,7 +224,6 @@ def inspect(
     from spanloom.dataset.inspect import Selection, pick_documents
     from spanloom.dataset.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
-    from spanloom.report.documents_page import documents_page
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
 
@@ -288,6 +276,8 @@ def inspect(
     if html is None:
         print_documents(Console(highlight=False), documents, shown)
     else:
+        from spanloom.report.documents_page import documents_page
+
         there = content.totals.sequences
         write_atomically(html, documents_page(root.resolve().name, documents, sequences=there, shown=shown).encode())
         say(str(html))

@@ -19,6 +19,7 @@ from spanloom.cli.options import (
     WorkersOption,
 )
 from spanloom.families.harmony import defaults
+from spanloom.text import visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.history import CutRules
@@ -157,39 +158,43 @@ def build(
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
-    from spanloom.families import dataset_family
-    from spanloom.families.harmony.build import build as run
-    from spanloom.families.harmony.caps import Caps
-    from spanloom.families.harmony.options import BuildOptions
-    from spanloom.families.harmony.places import local_source
-    from spanloom.provenance import library_versions
+    from spanloom.megatron.validator import validating_process
 
     progress = make_progress(quiet, verbose)
-    with local_source(source, scratch) as source_folder:
-        options = BuildOptions(
-            source=source_folder,
-            source_as_given=source,
-            out=out,
-            tokenizer=tokenizer,
-            shards=shards,
-            rules=_rules(history, train, turns),
-            valid_fraction=valid_fraction,
-            caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
-            max_rejects=max_rejects,
-            on_duplicate=on_duplicate,
-            renderer=renderer,
-            audit_fraction=audit_fraction,
-            workers=workers,
-            deep=deep,
-            resume=resume,
-            overwrite=overwrite,
-            keep_work=keep_work,
-            allow_unknown_sha=allow_unknown_sha,
-            check_disk=not no_disk_check,
-        )
-        progress.detail(f"{options}")
-        progress.detail(", ".join(f"{name} {found}" for name, found in library_versions().items()))
-        result = run(options, progress)
+    progress.say(f"checking {visible_line(source)} …")
+    with validating_process() as validator:  # before this process imports what it needs itself
+        from spanloom.families import dataset_family
+        from spanloom.families.harmony.build import build as run
+        from spanloom.families.harmony.caps import Caps
+        from spanloom.families.harmony.options import BuildOptions
+        from spanloom.families.harmony.places import local_source
+        from spanloom.provenance import library_versions
+
+        with local_source(source, scratch) as source_folder:
+            options = BuildOptions(
+                source=source_folder,
+                source_as_given=source,
+                out=out,
+                tokenizer=tokenizer,
+                shards=shards,
+                rules=_rules(history, train, turns),
+                valid_fraction=valid_fraction,
+                caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+                max_rejects=max_rejects,
+                on_duplicate=on_duplicate,
+                renderer=renderer,
+                audit_fraction=audit_fraction,
+                workers=workers,
+                deep=deep,
+                resume=resume,
+                overwrite=overwrite,
+                keep_work=keep_work,
+                allow_unknown_sha=allow_unknown_sha,
+                check_disk=not no_disk_check,
+            )
+            progress.detail(f"{options}")
+            progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
+            result = run(options, progress, validator)
     family = dataset_family(result.manifest.content.family)
     finish_build(family, result.root, result.manifest, result.report, as_json=as_json)
 

@@ -6,15 +6,12 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.cli.app import FAMILIES, app, print_json, say
+from spanloom.cli.app import print_json, say, toolcalls_app
 from spanloom.cli.options import ScratchOption
 from spanloom.cli.outputs import local_place, output_file
 from spanloom.cli.toolcalls_options import SourceOption, ToolsDirOption, TurnsOption, one_target, sample_files
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
-
-toolcalls_app = typer.Typer(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
-app.add_typer(toolcalls_app, name="toolcalls", rich_help_panel=FAMILIES)
 
 
 @toolcalls_app.command("validate")

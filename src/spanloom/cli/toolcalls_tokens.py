@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from spanloom.cli.app import exit_by, make_progress, print_json, say
+from spanloom.cli.app import exit_by, make_progress, print_json, say, toolcalls_app
 from spanloom.cli.options import AllowUnknownShaOption, JsonOption, QuietOption, VerboseOption
 from spanloom.cli.outputs import local_place, output_file
-from spanloom.cli.toolcalls import toolcalls_app
 from spanloom.cli.toolcalls_options import (
     BosTokenOption,
     EodOption,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import FAMILIES, app, finish_build, make_progress, print_json
+from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     JsonOption,
@@ -50,11 +50,6 @@ from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.traces.store import Store
-
-traces_app = typer.Typer(
-    no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
-)
-app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 
 
 @traces_app.callback()

@@ -29,11 +29,26 @@ def load_reader() -> None:
     """Imports Megatron's reader ahead of its use, for a process that does nothing else with torch: it takes seconds.
 
     On import megatron-core hands functions to torch.compile, for which torch loads its compiler. Reading files compiles
-    nothing, so it is told to do without, which saves half of the time. Has no effect once torch is there.
+    nothing, so it is told to do without, and gets the functions back as they are, which saves more than half of the
+    time. Has no effect once torch is there.
     """
-    if "torch" not in sys.modules:
-        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    _indexed_dataset()
+    if "torch" in sys.modules:
+        _indexed_dataset()
+        return
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    import torch
+
+    before = torch.compile
+    torch.compile = _uncompiled
+    try:
+        _indexed_dataset()
+    finally:
+        torch.compile = before
+
+
+def _uncompiled(function: Any = None, **_: Any) -> Any:
+    """What stands in for torch.compile, called or as a decorator with options."""
+    return _uncompiled if function is None else function
 
 
 def open_indexed(prefix: Path) -> Any:

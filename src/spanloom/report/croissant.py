@@ -17,6 +17,7 @@ from spanloom.dataset.layout import hub_split
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.statistics import Counts
 from spanloom.errors import DatasetError
+from spanloom.no_pandas import allow_pandas
 from spanloom.provenance import readable_json
 from spanloom.text import visible_line
 
@@ -49,6 +50,7 @@ def wants_croissant(asked: bool | None) -> bool:
 
 def croissant_json(description: Description, by_language: Mapping[str, Counts], exported: Exported) -> bytes:
     """The metadata of an export. Raises DatasetError where mlcroissant finds a fault in it."""
+    allow_pandas()
     import mlcroissant
 
     # It warns of every property that is recommended and not there, such as a date, which a dataset does not have here.

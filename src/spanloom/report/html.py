@@ -9,12 +9,14 @@ import base64
 import hashlib
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from spanloom.text import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 
 def page(template: str, *, style: str, script: str | None = None, inline_styles: bool = False, **values: Any) -> str:
@@ -49,7 +51,9 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("spanloom.report"),
         autoescape=True,

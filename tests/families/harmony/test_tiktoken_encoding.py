@@ -12,7 +12,6 @@ import tiktoken
 from tiktoken_ext import openai_public
 
 from spanloom.errors import TokenizerError
-from spanloom.families.harmony import tiktoken_encoding
 from spanloom.families.harmony.steps import verify_tokenizer as step
 from spanloom.families.harmony.tiktoken_encoding import first_difference, load_tiktoken, probe_texts
 from spanloom.families.harmony.tokenizer import SPECIAL_NAMES, VOCAB_SIZE
@@ -53,7 +52,7 @@ def altered(asset: Path, change: Callable[[dict[str, Any]], object]) -> tiktoken
     made: list[dict[str, Any]] = []
     real = tiktoken.Encoding
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiktoken_encoding.tiktoken, "Encoding", lambda **definition: made.append(definition))
+        patch.setattr(tiktoken, "Encoding", lambda **definition: made.append(definition))
         load_tiktoken(asset)
     definition = {name: dict(said) if isinstance(said, dict) else said for name, said in made[0].items()}
     change(definition)

@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -45,7 +45,7 @@ from spanloom.families.harmony.build_root import (
 from spanloom.families.harmony.config import dataset_config
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
 from spanloom.families.harmony.profile import HARMONY_CHAT, SYNTH_KD, Profile, profile_of_family
-from spanloom.families.harmony.render import loading_ahead
+from spanloom.families.harmony.render import ROWS_WORTH_LOADING, loading_ahead
 from spanloom.families.harmony.source import Source, open_source
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
@@ -53,7 +53,8 @@ from spanloom.families.harmony.steps.render_shard import render_shard
 from spanloom.families.harmony.steps.verify_tokenizer import check_special_tokens
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.findings import Report
-from spanloom.megatron.official import load_reader, require_megatron
+from spanloom.megatron.official import require_megatron
+from spanloom.megatron.validator import Validator, validating_process
 from spanloom.provenance import require_git_sha
 from spanloom.report.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
@@ -66,9 +67,6 @@ from spanloom.workers import Counters, Pool, process_pool
 FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_dataset}
 """What validation and reports ask of a dataset of each profile."""
 
-ROWS_PER_WORKER = 5000
-"""A worker takes more than a second to load its libraries, in which another renders about so many rows of SYNTH."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
@@ -80,8 +78,10 @@ class BuildResult:
     already_built: bool = False
 
 
-def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
+def build(options: BuildOptions, progress: Progress | None = None, validator: Validator | None = None) -> BuildResult:
     """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
+
+    `validator`: the process that is to validate, where it is started already.
 
     Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what stands at
     the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
@@ -122,7 +122,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
             not options.overwrite
             or (replaced and options.resume and differs(root, standing.content, identity, options) is None)
         ):
-            result = _validate_standing(options, record, standing, asset, work, progress)
+            result = _validate_standing(options, record, standing, asset, work, validator, progress)
         else:
             if standing is not None:
                 check_replaceable(root, standing.content, record.files)
@@ -131,8 +131,8 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
             claim_work(root, work, record, standing.content if standing else None, resume=options.resume)
             target = root if standing is None else _begin_replacing(root, work, progress)
             try:
-                with _validator() as validator:
-                    result = _run_steps(options, source, asset, target, work, validator, progress)
+                with _ready(validator) as process:
+                    result = _run_steps(options, source, asset, target, work, process, progress)
             except BaseException:
                 clear_leftovers(root, work, record)  # workers that were ended could not clear up after themselves
                 raise
@@ -161,7 +161,13 @@ def _begin_replacing(root: Path, work: Path, progress: Progress) -> Path:
 
 
 def _validate_standing(
-    options: BuildOptions, record: BuildRecord, standing: Manifest, asset: Path, work: Path, progress: Progress
+    options: BuildOptions,
+    record: BuildRecord,
+    standing: Manifest,
+    asset: Path,
+    work: Path,
+    validator: Validator | None,
+    progress: Progress,
 ) -> BuildResult:
     """A finished dataset stands there: it is the one that is asked for, or a conflict."""
     root = options.root
@@ -179,8 +185,8 @@ def _validate_standing(
     progress.say(f"{root} holds this very dataset already; validating it")
     if is_work_of(work, record):
         clear_leftovers(root, work, record)
-    with _validator() as validator:
-        report = _validate(options, asset, root, standing, validator, progress)
+    with _ready(validator) as process:
+        report = _validate(options, asset, root, standing, process, progress)
     return BuildResult(root=root, manifest=standing, report=report, already_built=True)
 
 
@@ -190,7 +196,7 @@ def _run_steps(
     asset: Path,
     root: Path,
     work: Path,
-    validator: "_Validator",
+    validator: Validator,
     progress: Progress,
 ) -> BuildResult:
     count = len(source.shards)
@@ -205,7 +211,7 @@ def _run_steps(
         [work / name for name in names] for names in zip(*map(work_names, shards), strict=True)
     )
 
-    ahead = loading_ahead(options.renderer, asset)
+    ahead = loading_ahead(options.renderer, asset, sum(rows))
     with process_pool(options.workers or _useful_workers(sum(rows)), counters, ahead=ahead) as pool:
         with progress.stage("render"), progress.rendering(counters, rows):
 
@@ -280,33 +286,23 @@ def _run_steps(
 
 def _useful_workers(rows: int) -> int:
     """One for each core, but none that would still be loading its libraries when the others have done the work."""
-    return max(1, min(os.cpu_count() or 1, rows // ROWS_PER_WORKER))
-
-
-@dataclass(frozen=True)
-class _Validator:
-    """The process that validates, and how far it is."""
-
-    pool: Pool
-    counters: Counters
+    return max(1, min(os.cpu_count() or 1, rows // ROWS_WORTH_LOADING))
 
 
 @contextmanager
-def _validator() -> Iterator[_Validator]:
-    """A process for validation alone. It loads torch and Megatron, which takes seconds, while others still render, and
-    keeps their memory out of this one, which loads matplotlib meanwhile."""
-    counters = Counters(1)
-    with process_pool(1, counters) as pool:
-        pool.submit(load_reader)
+def _ready(validator: Validator | None) -> Iterator[Validator]:
+    """The process that validates, started if need be; it imports the checks, and this one matplotlib, while others
+    render."""
+    with validating_process() if validator is None else nullcontext(validator) as process:
+        process.pool.submit(_load_checks)
         # Not a daemon: where the build fails at once, Python would end this thread in the middle of matplotlib's C++,
         # and with it, by abort(), the process.
         threading.Thread(target=load_plotting).start()
-        yield _Validator(pool, counters)
-        pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
+        yield process
 
 
 def _validate(
-    options: BuildOptions, asset: Path, root: Path, written: Manifest, validator: _Validator, progress: Progress
+    options: BuildOptions, asset: Path, root: Path, written: Manifest, validator: Validator, progress: Progress
 ) -> Report:
     documents = written.content.totals.sequences
     with progress.stage("validate"), progress.checking(validator.counters, documents):
@@ -329,6 +325,11 @@ def _validate(
             name=options.root.resolve().name,
         )
     return report
+
+
+def _load_checks() -> None:
+    """In the process that validates: imports what it needs beside Megatron's reader."""
+    from spanloom.families.harmony import tiktoken_encoding, verify_source  # noqa: F401
 
 
 def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:

@@ -35,9 +35,7 @@ from spanloom.families.harmony import config, source, tokenizer, verify, verify_
 from spanloom.families.harmony.history import rules_of
 from spanloom.families.harmony.places import staged_source
 from spanloom.families.harmony.profile import SYNTH_KD, profile_of_family
-from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.verify_ids import firsts_of_rows, repeated_rows
-from spanloom.families.harmony.verify_source import Places, ShardSource, sampled_rows
 from spanloom.families.harmony.verify_tiktoken import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.megatron.official import open_indexed
@@ -163,6 +161,9 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """The source is that of the manifest, byte by byte; all its rows compared, some of them rendered again."""
+    from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
+    from spanloom.families.harmony.verify_source import Places, ShardSource, sampled_rows
+
     whole, content = check.whole, check.whole.content
     shards = content.shards
     given = source.open_source(check.source, shards=len(shards))

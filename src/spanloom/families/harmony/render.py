@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-
-from openai_harmony import HarmonyEncoding
+from typing import TYPE_CHECKING
 
 from spanloom.errors import SpanloomError
-from spanloom.families.harmony.conversations import LabelledConversation
 from spanloom.families.harmony.profile import SYNTH_KD, Profile
-from spanloom.families.harmony.render_fast import FastRenderer
-from spanloom.families.harmony.render_official import RenderedBatch, render_through_harmony
-from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.loading import PACKAGE, load_ahead
+
+if TYPE_CHECKING:  # what renders is imported where it is loaded: most that know of renderers only name them
+    from openai_harmony import HarmonyEncoding
+
+    from spanloom.families.harmony.conversations import LabelledConversation
+    from spanloom.families.harmony.render_official import RenderedBatch
 
 RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)}
 """Name → the packages that make the tokens."""
+
+ROWS_WORTH_LOADING = 5000
+"""About so many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +33,23 @@ class Renderer:
     """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""
 
     name: str
-    render: Callable[[Sequence[LabelledConversation]], RenderedBatch]
-    encoding: HarmonyEncoding
+    render: "Callable[[Sequence[LabelledConversation]], RenderedBatch]"
+    encoding: "HarmonyEncoding"
     audited: bool
 
 
-def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD) -> Renderer:
-    """The renderer called `name`, made from the verified `asset`. Takes a second; load it once a process."""
+def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> Renderer:
+    """The renderer called `name`, made from the verified `asset`. Load it once a process: the fast one takes seconds,
+    unless the first `few` characters may go without its encoder (see `text_encoder`)."""
+    from spanloom.families.harmony.render_fast import FastRenderer
+    from spanloom.families.harmony.render_official import render_through_harmony
+    from spanloom.families.harmony.tokenizer import load_encoding
+
     check_renderer(name)
     encoding = load_encoding(asset)
     if name == "fast":
         return Renderer(
-            name=name, render=FastRenderer(encoding, asset, profile).render, encoding=encoding, audited=True
+            name=name, render=FastRenderer(encoding, asset, profile, few=few).render, encoding=encoding, audited=True
         )
     return Renderer(
         name=name,
@@ -50,9 +59,10 @@ def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD) -> Render
     )
 
 
-def loading_ahead(name: str, asset: Path) -> Callable[[], object] | None:
-    """What a worker may begin with before it imports anything else, for `workers.process_pool`."""
-    return partial(load_ahead, asset) if name == "fast" else None
+def loading_ahead(name: str, asset: Path, rows: int) -> Callable[[], object] | None:
+    """What a worker may begin with before it imports anything else, for `workers.process_pool`. `rows`: how many rows
+    are to be rendered; few may never need it."""
+    return partial(load_ahead, asset) if name == "fast" and rows >= ROWS_WORTH_LOADING else None
 
 
 def renderer_version(name: str) -> str:

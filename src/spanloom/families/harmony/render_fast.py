@@ -33,9 +33,9 @@ from spanloom.families.harmony.render_official import (
     render_one,
     render_through_harmony,
 )
+from spanloom.families.harmony.text_encoder import TextEncoder
 from spanloom.families.harmony.tokenizer import EOD, START
 from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
-from spanloom.tokenizers.o200k.encoder import Encoder
 
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
@@ -166,11 +166,11 @@ class _Layout:
 
 
 class FastRenderer:
-    """Holds the table, the encoder, and the structured messages rendered so far."""
+    """Holds the table, the encoder, and the structured messages rendered so far. `few`: see `TextEncoder`."""
 
-    def __init__(self, encoding: HarmonyEncoding, asset: Path, profile: Profile = SYNTH_KD) -> None:
+    def __init__(self, encoding: HarmonyEncoding, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> None:
         self._encoding, self._profile = encoding, profile
-        self._encoder = Encoder(asset)
+        self._encoder = TextEncoder(encoding, asset, few)
         self._wrappers = derive_wrappers(encoding, profile)
         self._structured = lru_cache(REMEMBERED)(self._render_structured)
         self._header = lru_cache(REMEMBERED)(self._derive_header)

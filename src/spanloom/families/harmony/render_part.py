@@ -25,6 +25,7 @@ from spanloom.families.harmony.render_audit import Auditor
 from spanloom.families.harmony.render_official import RenderedBatch
 from spanloom.families.harmony.rendered_parts import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.source import Part, SourceRows, SourceShard, check_still_hashed, read_rows
+from spanloom.families.harmony.text_encoder import FEW_CHARACTERS
 from spanloom.provenance import code_sha256, sha256_json
 from spanloom.records.strict_json import count_quotes
 from spanloom.supervision import TokenDocuments, tokens_per_span
@@ -295,7 +296,7 @@ def _cutting(of_documents: Sequence[_CheckedRow]) -> dict[str, int]:
 
 @cache
 def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
-    renderer = load_renderer(name, asset, profile)
+    renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
     # Parsing makes objects by the thousand, which sets the garbage collector looking through all there are. What the
     # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering.
     gc.freeze()

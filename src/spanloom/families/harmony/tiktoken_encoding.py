@@ -9,15 +9,16 @@ import hashlib
 from functools import cache
 from pathlib import Path
 from threading import Lock
-
-import tiktoken
-from openai_harmony import HarmonyEncoding
-from tiktoken_ext import openai_public
+from typing import TYPE_CHECKING
 
 from spanloom.errors import TokenizerError
 from spanloom.families.harmony.sample import FAMILIES
 from spanloom.families.harmony.tokenizer import NAME, SPECIAL_NAMES, VOCAB_SIZE
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, verify_asset
+
+if TYPE_CHECKING:
+    import tiktoken
+    from openai_harmony import HarmonyEncoding
 
 FIRST_SPECIAL = min(SPECIAL_NAMES)
 _PLANES = range(0x20000)
@@ -25,12 +26,15 @@ _PLANES = range(0x20000)
 _loading = Lock()
 
 
-def load_tiktoken(asset: Path) -> tiktoken.Encoding:
+def load_tiktoken(asset: Path) -> "tiktoken.Encoding":
     """tiktoken's encoding of that name: its own pattern and special tokens, over the asset's tokens.
 
     tiktoken would look for the asset in a cache of its own and then on the network. Its loader is replaced while it
     defines the encoding. Raises TokenizerError where the asset, or the file that tiktoken asks for, is another one.
     """
+    import tiktoken
+    from tiktoken_ext import openai_public
+
     data = verify_asset(asset).read_bytes()
     if hashlib.sha256(data).hexdigest() != ASSET_SHA256:
         raise TokenizerError("the tokenizer asset was changed while it was read", where=str(asset), remedy="run again")
@@ -68,7 +72,7 @@ def probe_texts() -> tuple[str, ...]:
     return (*written, *points, *SPECIAL_NAMES.values())
 
 
-def first_difference(encoding: HarmonyEncoding, second: tiktoken.Encoding) -> str | None:
+def first_difference(encoding: "HarmonyEncoding", second: "tiktoken.Encoding") -> str | None:
     """Where openai-harmony and tiktoken are not the same tokenizer, or None: every id, and the tokens of all texts.
 
     `<|endofprompt|>` is a second name that tiktoken has for id 200018, and openai-harmony has an id more than the
@@ -87,7 +91,7 @@ def first_difference(encoding: HarmonyEncoding, second: tiktoken.Encoding) -> st
     return None
 
 
-def _stands_for(second: tiktoken.Encoding, token: int, piece: bytes) -> bool:
+def _stands_for(second: "tiktoken.Encoding", token: int, piece: bytes) -> bool:
     if token < FIRST_SPECIAL:
         try:
             return second.decode_single_token_bytes(token) == piece

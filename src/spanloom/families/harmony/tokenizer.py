@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import openai_harmony
+from typing import TYPE_CHECKING
 
 from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
+
+if TYPE_CHECKING:  # imported where the encoding is loaded: most that know the ids need no encoding
+    from openai_harmony import HarmonyEncoding
 
 NAME = "o200k_harmony"
 VOCAB_SIZE = 201_088  # padded; ids 200013 … 201087 are reserved specials
@@ -31,18 +33,20 @@ SPECIAL_NAMES = {
 }
 
 
-def load_encoding(asset: Path) -> openai_harmony.HarmonyEncoding:
+def load_encoding(asset: Path) -> "HarmonyEncoding":
     """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified first.
 
     openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it: the
     folder of the verified file, where it has its expected name; else one in which it is shown under that name.
     """
+    from openai_harmony import HarmonyEncodingName, load_harmony_encoding
+
     verify_asset(asset)
     before = os.environ.get(ASSET_DIRECTORY_VARIABLE)
     with _folder_of(asset) as directory:
         os.environ[ASSET_DIRECTORY_VARIABLE] = directory
         try:
-            return openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
+            return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
         finally:
             if before is None:
                 del os.environ[ASSET_DIRECTORY_VARIABLE]

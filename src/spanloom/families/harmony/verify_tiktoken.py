@@ -8,13 +8,15 @@ are put into words by openai-harmony alone.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import tiktoken
 
 from spanloom.families.harmony.tokenizer import CALL, END, EOD, MESSAGE, RETURN, START
+
+if TYPE_CHECKING:
+    import tiktoken
 
 ROLES = ("user", "assistant", "tool")
 
@@ -23,7 +25,7 @@ ROLES = ("user", "assistant", "tool")
 class TextCheck:
     """Counts the `texts` that it has encoded."""
 
-    encoding: tiktoken.Encoding
+    encoding: "tiktoken.Encoding"
     texts: int = field(default=0, init=False)
 
     def differences(

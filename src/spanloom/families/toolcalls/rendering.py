@@ -16,6 +16,7 @@ from typing import Any
 from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls.control import END_TOKENS, EOM, EOT
 from spanloom.families.toolcalls.tools import Registries
+from spanloom.no_pandas import allow_pandas
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, load_chat_template
 
 Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None, bool], str]
@@ -88,6 +89,8 @@ def rendered_by_transformers(folder: Path) -> Render:
     Raises SpanloomError where transformers is missing or older than 4.43, whose templates differ.
     """
     try:
+        allow_pandas()
+        allow_pandas()
         import transformers
     except ImportError:
         raise SpanloomError(

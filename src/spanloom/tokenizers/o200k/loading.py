@@ -25,6 +25,11 @@ def load_ahead(asset: Path) -> "Future[Any]":
         return _loading[asset]
 
 
+def has_begun(asset: Path) -> bool:
+    """Whether this process has loaded the tokenizer, or is about to."""
+    return asset in _loading
+
+
 def _load(asset: Path, future: "Future[Any]") -> None:
     try:
         import fastokens

@@ -17,7 +17,7 @@ from spanloom.families.harmony.caps import Caps
 from spanloom.families.harmony.history import CUTTING, CutRules, rules_for
 from spanloom.families.harmony.places import staged_source
 from spanloom.families.harmony.rejects import Reject, reject_limit
-from spanloom.families.harmony.render import renderer_version
+from spanloom.families.harmony.render import loading_ahead, renderer_version
 from spanloom.families.harmony.render_audit import audit_stride
 from spanloom.families.harmony.render_part import PartJob, render_part
 from spanloom.families.harmony.rendered_parts import IDS_JSON, RENDERED_JSON
@@ -204,7 +204,11 @@ def run(
         rows = [0] * len(listed)
         rows[shard] = listed[shard].rows if share is None else min(listed[shard].rows, share)
         counters = Counters(len(listed))
-        with process_pool(workers or os.cpu_count() or 1, counters) as pool, progress.rendering(counters, rows):
+        ahead = loading_ahead(options.get("renderer", defaults.RENDERER), locate_asset(asset), rows[shard])
+        with (
+            process_pool(workers or os.cpu_count() or 1, counters, ahead=ahead) as pool,
+            progress.rendering(counters, rows),
+        ):
             result = render_shard(
                 source=local_source,
                 shard=shard,

@@ -1,0 +1,68 @@
+"""Commands that load when they are asked for: `spanloom build` imports the file of `build` and no other command's.
+
+In: a typer app, and for each of its commands the file that defines it. Out: the app makes a group that imports the
+file and builds the command when it is run or listed. typer by itself builds all commands of all apps before it runs
+one, which takes longer than its own import.
+"""
+
+from collections import UserDict
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_command_name, get_group
+
+
+def load_lazily(app: typer.Typer, files: Mapping[str, str], *, options_in: str | None = None) -> None:
+    """Lets `app` import and build its commands when they are asked for.
+
+    files: command → the module below `spanloom.cli` that registers it with `app`, in the order of `--help`.
+    options_in: the module that registers the callback of `app`, where it has options of its own.
+    """
+
+    class LazyGroup(TyperGroup):
+        def __init__(self, *, commands: Mapping[str, Any], **attributes: Any) -> None:
+            super().__init__(**attributes)
+
+            def load(name: str) -> Any:
+                return _load(app, files[name], name, self.rich_markup_mode)
+
+            # `commands` has the groups, and commands whose file is imported already.
+            self.commands = _Commands({**dict.fromkeys(files), **commands}, load)
+
+        def make_context(self, *arguments: Any, **named: Any) -> Any:
+            if options_in is not None:
+                import_module(f"spanloom.cli.{options_in}")
+                group = get_group(app)
+                self.params, self.callback = group.params, group.callback
+            return super().make_context(*arguments, **named)
+
+    app.info.cls = LazyGroup
+
+
+class _Commands(UserDict[str, Any]):
+    """Name → command; None until it is first asked for."""
+
+    def __init__(self, commands: Mapping[str, Any], load: Callable[[str], Any]) -> None:
+        super().__init__(commands)
+        self._load = load
+
+    def __getitem__(self, name: str) -> Any:
+        command = super().__getitem__(name)
+        if command is None:
+            command = self[name] = self._load(name)
+        return command
+
+
+def _load(app: typer.Typer, file: str, name: str, markup: Any) -> Any:
+    """The command of an app, from the file that registers it. `markup`: how its help is written."""
+    import_module(f"spanloom.cli.{file}")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=markup)
+    alone.registered_commands = [
+        command
+        for command in app.registered_commands
+        if command.callback and name == (command.name or get_command_name(command.callback.__name__))
+    ]
+    return get_command(alone)

@@ -1,0 +1,102 @@
+"""Commands load when they are asked for: each from its own file, and nothing that it does not need."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+
+import spanloom.cli
+from spanloom.cli import app as frame
+from support.commands import all_commands
+from support.demo_datasets import built
+from support.sources import rows, write_source
+
+FILES = sorted(path.stem for path in Path(spanloom.cli.__file__).parent.glob("*.py"))
+HEAVY = {
+    "boto3", "fastokens", "google", "jinja2", "jsonschema", "matplotlib", "megatron", "numpy", "openai_harmony",
+    "pandas", "pyarrow", "requests", "sqlalchemy", "tiktoken", "tokenizers", "torch", "transformers",
+}  # fmt: skip
+LOADED = """
+import json, sys
+from spanloom.__main__ import main
+
+try:
+    main()
+finally:
+    print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+
+
+def loaded(*arguments: object) -> set[str]:
+    """The modules that a command has imported when it ends."""
+    command = [sys.executable, "-c", LOADED, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def tops(modules: set[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def command_files(modules: set[str]) -> set[str]:
+    """Those of the files with commands that were imported."""
+    names = {name.removeprefix("spanloom.cli.") for name in modules if name.startswith("spanloom.cli.")}
+    return names - {"app", "lazy", "options", "outputs", "streams", "toolcalls_options", "traces_options"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "files"),
+    [
+        (["--version"], set()),
+        (["--help"], {"convert", "dataset", "dataset_export", "harmony"}),
+        (["build", "--help"], {"harmony"}),
+        (["manifest", "show", "--help"], {"dataset"}),
+        (["step", "pack-chat", "--help"], {"chat"}),
+        (["chess", "train", "--help"], {"chess"}),
+        (["traces", "list", "--help"], {"traces"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_command_imports_its_own_file_and_no_library_that_help_does_without(
+    arguments: list[str], files: set[str]
+) -> None:
+    modules = loaded(*arguments)
+    assert command_files(modules) == files
+    assert tops(modules) & HEAVY == set()
+
+
+def test_every_command_that_a_file_defines_is_listed_and_loads() -> None:
+    """A command that the table of its group does not name could not be called."""
+    for file in FILES:
+        import_module(f"spanloom.cli.{file}")
+    defined: set[str] = set()
+
+    def collect(group: typer.Typer, path: tuple[str, ...]) -> None:
+        for command in group.registered_commands:
+            assert command.callback is not None
+            defined.add(" ".join((*path, command.name or command.callback.__name__.replace("_", "-"))))
+        for each in group.registered_groups:
+            assert each.typer_instance is not None
+            collect(each.typer_instance, (*path, str(each.name)))
+
+    collect(frame, ())
+    assert set(all_commands()) == defined
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Path:
+    folder = tmp_path_factory.mktemp("lazy")
+    write_source(folder / "source", [rows(8)])
+    return built(folder / "source", folder / "dataset", asset, shards=1)
+
+
+@pytest.mark.parametrize("words", [["inspect"], ["stats"], ["manifest", "show"]], ids=" ".join)
+def test_who_looks_at_a_dataset_waits_for_no_renderer_and_no_plot(
+    dataset: Path, asset: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(asset))
+    assert tops(loaded(*words, dataset)) & HEAVY <= {"jsonschema", "numpy", "pyarrow"}
