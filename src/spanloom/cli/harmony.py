@@ -285,7 +285,9 @@ def convert_synth(
 @app.command(rich_help_panel=MAKE)
 def sample(
     out: Annotated[Path, typer.Option(help="Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
-    rows: Annotated[int, typer.Option(help="How many raw rows.", min=1)] = defaults.SAMPLE_ROWS,
+    rows: Annotated[
+        int, typer.Option(help=f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
+    ] = defaults.SAMPLE_ROWS,
 ) -> None:
     """Write a small raw SYNTH sample of our own: many languages, code, maths, emoji, very short and long answers."""
     from spanloom.families.harmony.sample import write_sample
