@@ -9,6 +9,8 @@ import typer
 from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, finish_step, make_progress, print_json, say, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
+    InventoriesOption,
+    InventoryOption,
     JsonOption,
     QuietOption,
     ReportOption,
@@ -17,7 +19,9 @@ from spanloom.cli.options import (
     TokenizerPlaceOption,
     VerboseOption,
     WorkersOption,
+    place,
 )
+from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
 
 if TYPE_CHECKING:
@@ -25,10 +29,9 @@ if TYPE_CHECKING:
 
 SourceOption = Annotated[
     str,
-    typer.Option(
-        metavar="PLACE",
-        help="Folder of `synth_harmony_v1` or `harmony_conversations_v1` shards with their manifest.json, or its URI. "
-        "The manifest says which of them it is.",
+    place(
+        "Folder of `synth_harmony_v1` or `harmony_conversations_v1` shards with their manifest.json, or its URI. "
+        "The manifest says which of them it is."
     ),
 ]
 TokenizerOption = Annotated[
@@ -209,12 +212,10 @@ def _rules(history: str | None, train: str | None, turns: str | None) -> "CutRul
 
 @app.command(rich_help_panel=MAKE)
 def convert_synth(
-    raw: Annotated[
-        str, typer.Option(metavar="PLACE", help="Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")
-    ],
+    raw: Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")],
     out: Annotated[
         str,
-        typer.Option(metavar="PLACE", help="Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
+        place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
     ] = defaults.SOURCE,
     shards: Annotated[int, typer.Option(help="How many shards to write.", min=1)] = defaults.SHARDS,
     assignment: Annotated[
@@ -307,29 +308,21 @@ def fetch_tokenizer(
     fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
 
 
-@step_app.command("verify-tokenizer")
+@step("verify-tokenizer", "harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
     tokenizer: TokenizerPlaceOption = None,
-    asset: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the verified asset.")
-    ] = None,
+    asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 1: verify the tokenizer asset and load it."""
-    from spanloom.families.harmony.steps import verify_tokenizer
-
-    finish_step(
-        verify_tokenizer.run(tokenizer=tokenizer, asset=asset, report=report, scratch=scratch),
-        verify_tokenizer.artifact_metadata,
-    )
 
 
 @step_app.command("render-shard")
 def step_render_shard(
     shard: Annotated[int, typer.Option(help="Which shard, from 0.", min=0)],
-    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the rendered shard.")],
-    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for its ids.")],
+    rendered: Annotated[str, place("Folder or URI for the rendered shard.")],
+    ids: Annotated[str, place("Folder or URI for its ids.")],
     source: SourceOption = defaults.SOURCE,
     tokenizer: TokenizerPlaceOption = None,
     shards: ShardsOption = None,
@@ -378,34 +371,24 @@ def step_render_shard(
     )
 
 
-@step_app.command("assemble-split")
+@step("assemble-split", "harmony.steps.assemble_split")
 def step_assemble_split(
-    ids: Annotated[
-        list[str], typer.Option(metavar="PLACE", help="The ids of a shard; give one for each shard, in order.")
-    ],
-    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the split.")],
+    ids: Annotated[list[str], place("The ids of a shard; give one for each shard, in order.")],
+    split: Annotated[str, place("Folder or URI for the split.")],
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 3: decide which rows are valid, and look for ids that stand twice."""
-    from spanloom.families.harmony.steps import assemble_split
-
-    finish_step(
-        assemble_split.run(
-            ids=ids, split=split, valid_fraction=valid_fraction, on_duplicate=on_duplicate, scratch=scratch
-        ),
-        assemble_split.artifact_metadata,
-    )
 
 
-@step_app.command("write-indexed")
+@step("write-indexed", "harmony.steps.write_indexed")
 def step_write_indexed(
-    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the rendered shard.")],
-    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of its ids.")],
-    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the split.")],
+    rendered: Annotated[str, place("Folder or URI of the rendered shard.")],
+    ids: Annotated[str, place("Folder or URI of its ids.")],
+    split: Annotated[str, place("Folder or URI of the split.")],
     root: RootOption,
-    inventory: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the shard's inventory.")],
+    inventory: InventoryOption,
     resume: ResumeOption = True,
     scratch: ScratchOption = None,
 ) -> None:
@@ -413,29 +396,13 @@ def step_write_indexed(
 
     Every file is created, never overwritten. A root at a URI is claimed for this build first (claim.json).
     """
-    from spanloom.families.harmony.steps import write_indexed
-
-    finish_step(
-        write_indexed.run(
-            rendered=rendered, ids=ids, split=split, root=root, inventory=inventory, resume=resume, scratch=scratch
-        ),
-        write_indexed.artifact_metadata,
-    )
 
 
-@step_app.command("assemble-manifest")
+@step("assemble-manifest", "harmony.steps.assemble_manifest")
 def step_assemble_manifest(
-    inventory: Annotated[
-        list[str], typer.Option(metavar="PLACE", help="A shard's inventory; give one for each shard, in order.")
-    ],
+    inventories: InventoriesOption,
     root: RootOption,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 5: write manifest.pending.json. It is no dataset before validate-alignment has passed."""
-    from spanloom.families.harmony.steps import assemble_manifest
-
-    finish_step(
-        assemble_manifest.run(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha, scratch=scratch),
-        assemble_manifest.artifact_metadata,
-    )

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from spanloom.cli.app import finish_step, step_app
-from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption
+from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption, place
 from spanloom.cli.traces_options import (
     ControlTokensOption,
     CreatedAtOption,
@@ -23,22 +23,16 @@ from spanloom.cli.traces_options import (
 from spanloom.errors import EXIT_FINDINGS
 from spanloom.families.traces import defaults
 
-StorePlaceOption = Annotated[
-    str, typer.Option("--store", metavar="PLACE", help="The store: a file, a URI of one, or a database's URL.")
-]
-ManifestPlaceOption = Annotated[
-    str, typer.Option("--manifest", metavar="PLACE", help="File or URI of the dataset's manifest.json.")
-]
-ExportPlaceOption = Annotated[
-    str | None, typer.Option(metavar="PLACE", help="File or URI of the export in this format.")
-]
+StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
+ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifest.json.", "--manifest")]
+ExportPlaceOption = Annotated[str | None, place("File or URI of the export in this format.")]
 Switch = Literal["0", "1"]
 
 
 @step_app.command("ingest-traces")
 def step_ingest(
-    source: Annotated[str, typer.Option(metavar="PLACE", help="JSON Lines: a file, a folder of them, or a URI.")],
-    store: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the store, always a new one.")],
+    source: Annotated[str, place("JSON Lines: a file, a folder of them, or a URI.")],
+    store: Annotated[str, place("File or URI for the store, always a new one.")],
     source_name: Annotated[str, typer.Option(help="What meta.source says of these traces.")],
     ids: IdsOption = defaults.IDS,
     strict: Annotated[Switch, typer.Option(help="1: a line that is no trace stops.")] = "0",
@@ -63,7 +57,7 @@ def step_ingest(
 @step_app.command("build-traces")
 def step_build(
     store: StorePlaceOption,
-    manifest: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the manifest.")],
+    manifest: Annotated[str, place("File or URI for the manifest.")],
     name: NameOption,
     version: VersionOption,
     filters: Annotated[
@@ -102,7 +96,7 @@ def step_build(
 def step_export(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
-    out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the export.")],
+    out: Annotated[str, place("File or URI for the export.")],
     form: FormatOption,
     control_tokens: ControlTokensOption = defaults.CONTROL_TOKENS,
     protect_metadata: Annotated[Switch, typer.Option(help="0: clashing keys of meta win.")] = "1",
@@ -121,9 +115,7 @@ def step_validate(
     trace: ExportPlaceOption = None,
     tunix_sft: ExportPlaceOption = None,
     training_example: ExportPlaceOption = None,
-    manifest: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI of the dataset's manifest.json.")
-    ] = None,
+    manifest: Annotated[str | None, place("File or URI of the dataset's manifest.json.")] = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
 ) -> None:
@@ -144,9 +136,9 @@ def step_validate(
 def step_tokenize(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
-    tokenizer: Annotated[str, typer.Option(metavar="PLACE", help="A tokenizer.json, a file or a URI.")],
+    tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: RootOption,
-    asset: Annotated[str | None, typer.Option(metavar="PLACE", help="For a copy of the tokenizer.")] = None,
+    asset: Annotated[str | None, place("For a copy of the tokenizer.")] = None,
     form: Annotated[
         Literal["tunix_sft", "training_example"], typer.Option("--format", help="Which export the tokens are of.")
     ] = defaults.TOKENIZE_FORMAT,
