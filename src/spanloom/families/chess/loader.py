@@ -118,7 +118,37 @@ def game_samples(
         yield made, place
 
 
-class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
+class _Passing(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
+    """Pass after pass over this rank's share, with its counts and its place: what both datasets do alike."""
+
+    progress: Progress
+
+    def __iter__(self) -> Iterator[Sample]:
+        begin = self.progress.begin_pass(*_worker())
+        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
+
+    def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
+        raise NotImplementedError
+
+    @property
+    def counts(self) -> Counts:
+        """Of the pass that began last, so far."""
+        return self.progress.counts
+
+    def set_epoch(self, epoch: int) -> None:
+        """Another order and other draws for the next pass, which begins at its beginning."""
+        self.progress.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place behind the last sample that this object gave, as values that JSON can carry."""
+        return self.progress.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
+        self.progress.load_state_dict(state)
+
+
+class ChessIterableDataset(_Passing):
     """One pass over this rank's share of the games: each once, a slice of at most `max_seq_len` tokens.
 
     `parquet_dir`      a folder of Parquet files, or the root of prepared games (then `split` says which)
@@ -169,10 +199,6 @@ class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # to
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
         )
 
-    def __iter__(self) -> Iterator[Sample]:
-        begin = self.progress.begin_pass(*_worker())
-        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
-
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         for made, place in game_samples(
             self._games,
@@ -187,25 +213,8 @@ class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # to
             self.progress.place = {"shard": shard, "games": vars(place)}
             yield as_torch(made)
 
-    @property
-    def counts(self) -> Counts:
-        """Of the pass that began last, so far."""
-        return self.progress.counts
 
-    def set_epoch(self, epoch: int) -> None:
-        """Another order, other starts and boards for the next pass, which begins at its beginning."""
-        self.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample that this object gave, as values that JSON can carry."""
-        return self.progress.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
-        self.progress.load_state_dict(state)
-
-
-class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # as above
+class FinetuneIterableDataset(_Passing):
     """Games and thinking samples, mixed: each sample is a thinking one with probability `variation_ratio`.
 
     The pass ends with the games. Thinking rows start over when they are at their end, with new draws, and
@@ -282,10 +291,6 @@ class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  #
         }
         self.progress = Progress({**vars(self.options), **mixed}, epoch=epoch, rank=rank, world_size=world_size)
 
-    def __iter__(self) -> Iterator[Sample]:
-        begin = self.progress.begin_pass(*_worker())
-        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
-
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         epoch, behind = self.progress.epoch, begin.get("games")
         of_shard = partial(game_samples, self._games, self.options, epoch, shard=shard, shards=shards)
@@ -349,23 +354,6 @@ class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  #
                 cot_values=self.cot_values,
             )
             yield made, place
-
-    @property
-    def counts(self) -> Counts:
-        """Of the pass that began last, so far."""
-        return self.progress.counts
-
-    def set_epoch(self, epoch: int) -> None:
-        """Another order, other draws for the next pass, which begins at its beginning."""
-        self.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample that this object gave, as values that JSON can carry."""
-        return self.progress.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
-        self.progress.load_state_dict(state)
 
 
 class _Passes:
