@@ -1,10 +1,10 @@
 """What a converter makes of a record, before it gets its id and is checked.
 
-In: nothing. Out: `Draft`, `Completion`, `Options`.
+In: nothing. Out: `Draft`, `Completion`, `Completions`, `Options`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from spanloom.families.toolcalls.turns import Turn
@@ -18,6 +18,22 @@ class Completion:
     about: Mapping[str, Any]
 
 
+class Completions:
+    """Id → the completions of that prompt. Owns which ids a record asked for."""
+
+    def __init__(self, completions: Mapping[str, Sequence[Completion]]) -> None:
+        self._completions = completions
+        self._taken: set[str] = set()
+
+    def of(self, name: str) -> Sequence[Completion]:
+        self._taken.add(name)
+        return self._completions.get(name, ())
+
+    def unused(self) -> int:
+        """How many are of ids that no record asked for."""
+        return sum(len(found) for name, found in self._completions.items() if name not in self._taken)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What converters go by.
@@ -26,22 +42,14 @@ class Options:
     turns          of a dialogue the last assistant turn, or each
     tools          the registry that samples name, where the source does not decide it
     security_means what `security: true` says in AgentDojo's traces; "by-shape": see `convert_agentdojo`
-    completions    id → those of that prompt; `taken`: ids that a record asked for
+    completions    those of a file; None where the source has its own
     """
 
     system: str | None = None
     turns: Literal["last", "all"] = "last"
     tools: str = "b4_standard_v1"
     security_means: Literal["by-shape", "resisted", "attack-succeeded"] = "by-shape"
-    completions: Mapping[str, Sequence[Completion]] | None = None
-    taken: set[str] = field(default_factory=set, compare=False)
-
-    def with_completions(self, completions: Mapping[str, Sequence[Completion]]) -> "Options":
-        return replace(self, completions=completions, taken=set())
-
-    def completions_of(self, name: str) -> Sequence[Completion]:
-        self.taken.add(name)
-        return (self.completions or {}).get(name, ())
+    completions: Completions | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ characters, which the tokenizer adds, are not learned.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -78,18 +79,13 @@ def tokenized(
         batch = traces[first : first + BATCH]
         if form == "tunix_sft":
             yield from map(
-                _chat, batch, tokenizer.encode([render.chat_text(texts, system) for texts in batch]), _repeat(system)
+                _chat, batch, tokenizer.encode([render.chat_text(texts, system) for texts in batch]), repeat(system)
             )
             continue
         prompts = tokenizer.encode([render.instructed(texts, system) for texts in batch])
         # The tokens that begin a text are there once: the response goes on where the prompt ends.
         responses = tokenizer.encode([render.response(texts) for texts in batch], special=False)
-        yield from map(_pair, batch, prompts, responses, _repeat(system))
-
-
-def _repeat(system: str | None) -> Iterator[str | None]:
-    while True:
-        yield system
+        yield from map(_pair, batch, prompts, responses, repeat(system))
 
 
 def _chat(texts: TraceTexts, encoded: Encoded, system: str | None) -> TokenizedTrace:
