@@ -37,6 +37,7 @@ from spanloom.supervision import IGNORED
 from spanloom.text import visible
 from spanloom.training import checkpoint
 from spanloom.training.learning_rate import learning_rate_at
+from spanloom.training.passes import differences
 from spanloom.training.trainlog import LOG_NAME, Record, read_log
 
 POST_TRAINING_VARIABLE = "POST_TRAINING"
@@ -159,11 +160,11 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
         state = checkpoint.load(folder, rank=0)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        if changed := _different(state["spec"], spec):
+        if changed := differences(state["spec"], spec):
             began, why = done, f"the data changed: {changed}"
         else:
             began, why = state["began"], f"goes on after step {done}"
-            if changed := _different(state["identity"], identity):
+            if changed := differences(state["identity"], identity):
                 raise ConflictError(
                     f"a checkpoint stands here from a pass over the same data with other options: {changed}",
                     where=str(folder),
@@ -229,12 +230,6 @@ def pass_length(dataset: PackedChatDataset, options: Options) -> int:
     longest = torch.tensor(sum(math.ceil(shard.packing.blocks / options.batch_size) for shard in counts))
     dist.all_reduce(longest, op=dist.ReduceOp.MAX)
     return int(longest)
-
-
-def _different(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What differs, in words; nothing where nothing does."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in names)
 
 
 class _Log:
