@@ -247,7 +247,7 @@ def tokenize(
     )
     results = list(build(options, make_progress(quiet, verbose)))
     if as_json:
-        print_json({one.split: result_json(one.root, one.manifest, one.report) for one in results})
+        print_json({one.root.name: result_json(one.root, one.manifest, one.report) for one in results})
     else:
         for one in results:
             show_result(Console(), one.root, one.manifest, family.describe(one.manifest.content), one.report)

@@ -45,7 +45,7 @@ from spanloom.families.toolcalls.source import one_file, read_samples
 from spanloom.families.toolcalls.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
 from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenizer
 from spanloom.families.toolcalls.tools import Registries, load_registries
-from spanloom.kubeflow import split_metrics
+from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, readable_json, require_git_sha, sha256_json
 from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
 from spanloom.storage import publish_bytes, sha256_file
@@ -356,22 +356,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
-    content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
-    }
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "harmful": content["config"]["harmful"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "tokenizer": {"sha256": content["tokenizer"]["sha256"]},
-        "metrics": counts,
-    }
+    return dataset_artifacts(result, tokenizer=("sha256",), harmful=result["content"]["config"]["harmful"])

@@ -43,7 +43,7 @@ from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTe
 from spanloom.families.traces.store import Snapshot, Store, StoredTrace
 from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_tokenizer
 from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
-from spanloom.kubeflow import split_metrics
+from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
 from spanloom.storage import publish_bytes
@@ -330,21 +330,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
-    content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
-    }
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "tokenizer": {name: content["tokenizer"][name] for name in ("name", "sha256", "vocab_size", "eod")},
-        "metrics": counts,
-    }
+    return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"))
