@@ -11,8 +11,8 @@ import pytest
 
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
+from support.given import REPOSITORY, given_folder
 
-REPOSITORY = Path(__file__).parents[1]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -34,12 +34,7 @@ def real_sample() -> Path:
 
     $SPANLOOM_SAMPLE names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
     """
-    path = Path(os.environ.get("SPANLOOM_SAMPLE") or REPOSITORY.parent / "shared/data/synth_kd_sample")
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the real sample is required here, but {path} is not there")
-        pytest.skip(f"the real sample is not on this machine ({path}); name it in SPANLOOM_SAMPLE")
-    return path
+    return given_folder("the real sample is", "SPANLOOM_SAMPLE", "shared/data/synth_kd_sample")
 
 
 @pytest.fixture(scope="session")

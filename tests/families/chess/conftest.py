@@ -1,14 +1,12 @@
 """The rules of the chess family worked out on small cases, most of them by running the original."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
-CASES = REPOSITORY.parent / "shared/families/chess"
+from support.given import given_folder, lines
 
 
 @pytest.fixture(scope="session")
@@ -17,12 +15,7 @@ def chess_cases() -> Path:
 
     $SPANLOOM_CHESS_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
     """
-    path = Path(os.environ.get("SPANLOOM_CHESS_CASES") or CASES)
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the chess cases are required here, but {path} is not there")
-        pytest.skip(f"the chess cases are not on this machine ({path}); name their folder in SPANLOOM_CHESS_CASES")
-    return path
+    return given_folder("the chess cases are", "SPANLOOM_CHESS_CASES", "shared/families/chess")
 
 
 @pytest.fixture(scope="session")
@@ -40,10 +33,6 @@ def case_games(chess_cases: Path) -> dict[str, dict[str, Any]]:
 def case_variations(chess_cases: Path) -> dict[str, dict[str, Any]]:
     """The cases' thinking rows by their ids."""
     return {row["id"]: row for row in lines(chess_cases / "variations.jsonl")}
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 @pytest.fixture(scope="session")

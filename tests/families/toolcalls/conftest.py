@@ -1,7 +1,6 @@
 """The rules of the tool-call family worked out on small cases."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from spanloom.cli import main
-
-REPOSITORY = Path(__file__).parents[3]
-CASES = REPOSITORY.parent / "shared/families/toolcalls"
+from support.given import given_folder
 
 
 @pytest.fixture(scope="session")
@@ -21,21 +18,12 @@ def toolcall_cases() -> Path:
 
     $SPANLOOM_TOOLCALLS_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
     """
-    path = Path(os.environ.get("SPANLOOM_TOOLCALLS_CASES") or CASES)
-    if not path.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the tool-call cases are required here, but {path} is not there")
-        pytest.skip(f"the tool-call cases are not on this machine ({path}); name them in SPANLOOM_TOOLCALLS_CASES")
-    return path
+    return given_folder("the tool-call cases are", "SPANLOOM_TOOLCALLS_CASES", "shared/families/toolcalls")
 
 
 @pytest.fixture(scope="session")
 def fixtures(toolcall_cases: Path) -> Path:
     return toolcall_cases / "fixtures"
-
-
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
 
 
 def values(path: Path) -> Any:

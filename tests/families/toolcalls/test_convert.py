@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families.toolcalls.conftest import Run, lines
+from families.toolcalls.conftest import Run
 from spanloom.families.toolcalls.convert import CONVERTERS, convert
 from spanloom.families.toolcalls.drafts import Completion, Completions, Options
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.source import files_below
 from spanloom.families.toolcalls.turns import UnusableError, turn_text
 from spanloom.families.toolcalls.validation import validate_files
+from support.given import lines
 from support.toolcall_samples import CALL, write_samples
 
 SYSTEM = "You have tools."

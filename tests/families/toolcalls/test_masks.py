@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families.toolcalls.conftest import Run, lines, values
+from families.toolcalls.conftest import Run, values
 from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls.audit import audit_sample, validate_template_compatibility
 from spanloom.families.toolcalls.control import CONTROL_STRINGS, END_TOKENS
@@ -27,6 +27,7 @@ from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenize
 from spanloom.families.toolcalls.tools import load_registries
 from spanloom.families.toolcalls.training_files import flat_row
 from spanloom.tokenizers.chat_template import ChatTemplate
+from support.given import lines
 from support.toolcall_samples import CALL, harmful, retain, write_samples
 
 REGISTRIES = load_registries()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from spanloom.families.traces.store import Store, default_url, open_store
+from support.given import given_folder
 from support.postgres import MissingPostgresError, PostgresServer, postgres_server
-from support.traces import CASES, rows_of, store_rows
+from support.traces import rows_of, store_rows
 
 KINDS = ("sqlite", "postgresql")
 
@@ -21,11 +22,7 @@ def trace_cases() -> Path:
 
     $SPANLOOM_TRACES_CASES names it; SPANLOOM_REQUIRE_SAMPLE=1 turns its absence from a skip into a failure.
     """
-    if not CASES.is_dir():
-        if os.environ.get("SPANLOOM_REQUIRE_SAMPLE") == "1":
-            pytest.fail(f"the trace cases are required here, but {CASES} is not there")
-        pytest.skip(f"the trace cases are not on this machine ({CASES}); name their folder in SPANLOOM_TRACES_CASES")
-    return CASES
+    return given_folder("the trace cases are", "SPANLOOM_TRACES_CASES", "shared/families/traces")
 
 
 @pytest.fixture(scope="session")
