@@ -144,10 +144,10 @@ class PackedChatDataset(ShardedDataset):
             "keep_lossless": keep_lossless,
         }
         self._packer()  # refuses what cannot be packed with, before a worker does
-        rank, world_size = _ranks(rank, world_size)
+        self.rank, self.world_size = _ranks(rank, world_size)
         order = {"shuffle": shuffle, "seed": seed, "on_error": on_error}
         decides = {**self.packing, "markers": asdict(markers), **order}
-        self.progress = Progress(decides, epoch=0, rank=rank, world_size=world_size)
+        self.progress = Progress(decides, epoch=0, rank=self.rank, world_size=self.world_size)
 
     @property
     def epoch(self) -> int:
@@ -157,9 +157,8 @@ class PackedChatDataset(ShardedDataset):
         """What a whole pass with so many workers gives in each of this rank's shards. Tokenises and packs all of it."""
         workers = max(1, workers)
         counts = []
-        rank, ranks = self.progress.rank, self.progress.world_size
-        for shard in range(rank * workers, (rank + 1) * workers):
-            for packed in self._packed(shard, ranks * workers, None):
+        for shard in range(self.rank * workers, (self.rank + 1) * workers):
+            for packed in self._packed(shard, self.world_size * workers, None):
                 last = packed
             counts.append(last.counts)
         return counts
