@@ -2,11 +2,11 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, finish_step, make_progress, print_json, say, step_app
+from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, make_progress, print_json, say
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     InventoriesOption,
@@ -318,7 +318,11 @@ def step_verify_tokenizer(
     """Step 1: verify the tokenizer asset and load it."""
 
 
-@step_app.command("render-shard")
+@step(
+    "render-shard",
+    "harmony.steps.render_shard",
+    own=("history", "train", "turns", "max_rows", "max_rows_per_shard", "max_tokens", "quiet"),
+)
 def step_render_shard(
     shard: Annotated[int, typer.Option(help="Which shard, from 0.", min=0)],
     rendered: Annotated[str, place("Folder or URI for the rendered shard.")],
@@ -339,36 +343,20 @@ def step_render_shard(
     resume: ResumeOption = True,
     scratch: ScratchOption = None,
     quiet: QuietOption = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
     Of the source only manifest.json and this shard are read.
     """
     from spanloom.families.harmony.caps import Caps
-    from spanloom.families.harmony.steps import render_shard
 
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
-    finish_step(
-        render_shard.run(
-            source=source,
-            shard=shard,
-            rendered=rendered,
-            ids=ids,
-            tokenizer=tokenizer,
-            shards=shards,
-            rules=_rules(history, train, turns),
-            renderer=renderer,
-            audit_fraction=audit_fraction,
-            caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
-            max_rejects=max_rejects,
-            workers=workers,
-            resume=resume,
-            progress=make_progress(quiet, False),
-            scratch=scratch,
-        ),
-        render_shard.artifact_metadata,
-    )
+    return {
+        "rules": _rules(history, train, turns),
+        "caps": Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+        "progress": make_progress(quiet, False),
+    }
 
 
 @step("assemble-split", "harmony.steps.assemble_split")

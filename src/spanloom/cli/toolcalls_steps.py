@@ -1,17 +1,16 @@
 """`spanloom step …-toolcalls`: the steps of the pipeline of tool calls."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import finish_step, step_app
 from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption, place
 from spanloom.cli.steps import step
 from spanloom.cli.toolcalls_options import EodOption, SourceOption, TurnsOption, ValidFractionOption
 from spanloom.families.toolcalls import defaults
 
 
-@step_app.command("convert-toolcalls")
+@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls", own=("system", "turns"))
 def step_convert_toolcalls(
     source: SourceOption,
     out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
@@ -21,21 +20,11 @@ def step_convert_toolcalls(
     turns: TurnsOption = "last",
     report: ReportOption = None,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls, step 1, once a source: its files → samples, and what was left out."""
     from spanloom.families.toolcalls.drafts import Options
-    from spanloom.families.toolcalls.steps import convert_toolcalls
 
-    result = convert_toolcalls.run(
-        source=source,
-        place=place,
-        out=out,
-        options=Options(system=system, turns=turns),
-        completions=completions,
-        report=report,
-        scratch=scratch,
-    )
-    finish_step(result, convert_toolcalls.artifact_metadata)
+    return {"options": Options(system=system, turns=turns)}
 
 
 @step("validate-toolcalls", "toolcalls.steps.validate_toolcalls")
@@ -48,7 +37,11 @@ def step_validate_toolcalls(
     """Tool calls, step 2: all samples held against all rules. Exits with 4 where there are errors."""
 
 
-@step_app.command("merge-toolcalls")
+@step(
+    "merge-toolcalls",
+    "toolcalls.steps.merge_toolcalls",
+    own=("dr_ratio", "seed", "eval_fraction", "min_ratio", "min_adversarial_safe"),
+)
 def step_merge_toolcalls(
     harmful_dir: Annotated[str, place("Folder of harmful samples.", "--harmful-dir")],
     retain_dir: Annotated[str, place("Folder of samples to retain.", "--retain-dir")],
@@ -67,10 +60,9 @@ def step_merge_toolcalls(
     ] = defaults.MIN_ADVERSARIAL_SAFE,
     stats: Annotated[str | None, place("File or URI for the numbers (JSON).")] = None,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls, step 3: both splits → one file without duplicates, in a seeded order, behind the gates."""
     from spanloom.families.toolcalls.merge import MergeOptions
-    from spanloom.families.toolcalls.steps import merge_toolcalls
 
     options = MergeOptions(
         ratio=dr_ratio,
@@ -80,16 +72,7 @@ def step_merge_toolcalls(
         min_adversarial_safe=min_adversarial_safe,
         validate=True,
     )
-    result = merge_toolcalls.run(
-        harmful_dir=harmful_dir,
-        retain_dir=retain_dir,
-        output=output,
-        options=options,
-        eval_output=eval_output,
-        stats=stats,
-        scratch=scratch,
-    )
-    finish_step(result, merge_toolcalls.artifact_metadata)
+    return {"options": options}
 
 
 @step("audit-toolcalls", "toolcalls.steps.audit_toolcalls")
@@ -103,7 +86,7 @@ def step_audit_toolcalls(
     """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
 
 
-@step_app.command("tokenize-toolcalls")
+@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction"))
 def step_tokenize_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     split: Annotated[Literal["harmful", "retain"], typer.Option(help="Which samples: they are a root each.")],
@@ -118,20 +101,8 @@ def step_tokenize_toolcalls(
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.", "--tokenizer-out")] = None,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
-    from spanloom.families.toolcalls.steps import tokenize_toolcalls
+    from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    rules = tokenize_toolcalls.TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction)
-    result = tokenize_toolcalls.run(
-        data=data,
-        split=split,
-        root=root,
-        template=template,
-        tokenizer=tokenizer,
-        rules=rules,
-        tokenizer_out=tokenizer_out,
-        allow_unknown_sha=allow_unknown_sha,
-        scratch=scratch,
-    )
-    finish_step(result, tokenize_toolcalls.artifact_metadata)
+    return {"rules": TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction)}
