@@ -140,6 +140,14 @@ def dataset_artifacts(
     return {"dataset": {**identity_of(result), **more, **counts}, **of_tokenizer, "metrics": counts}
 
 
+def report_artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of a validation: artifact → metadata. `result`: its report as JSON."""
+    findings = sum(result["found"].values())
+    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
+    told = {"clean": result["clean"], "findings": findings}
+    return {"report": told, "html": told, "metrics": {"findings": findings, **checked}}
+
+
 def identity_of(result: dict[str, Any]) -> dict[str, Any]:
     """What tells one dataset from another, of its manifest."""
     content = result["content"]

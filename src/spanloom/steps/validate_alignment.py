@@ -21,6 +21,7 @@ from spanloom.dataset.places import publish_promoted, staged_root, staged_views
 from spanloom.dataset.root import BuildRecord, held_root, is_work_of, remove_work
 from spanloom.dataset.validate import validate_dataset
 from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
 from spanloom.megatron.official import load_reader
 from spanloom.report.progress import Progress
 from spanloom.report.views import write_card, write_report, write_report_at
@@ -175,10 +176,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
-    findings = sum(result["found"].values())
-    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
-    return {
-        "report": {"clean": result["clean"], "findings": findings},
-        "html": {"clean": result["clean"], "findings": findings},
-        "metrics": {"findings": findings, **checked},
-    }
+    return report_artifacts(result)

@@ -14,6 +14,7 @@ from spanloom.families.chess.places import staged_folder
 from spanloom.families.chess.report import findings_page
 from spanloom.families.chess.verify import validate_root
 from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
@@ -72,10 +73,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
-    findings = sum(result["found"].values())
-    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
-    return {
-        "report": {"clean": result["clean"], "findings": findings},
-        "html": {"clean": result["clean"], "findings": findings},
-        "metrics": {"findings": findings, **checked},
-    }
+    return report_artifacts(result)
