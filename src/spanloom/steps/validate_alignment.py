@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
@@ -23,12 +23,14 @@ from spanloom.dataset.validate import validate_dataset
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.megatron.official import load_reader
-from spanloom.report.progress import Progress
 from spanloom.report.views import write_card, write_report, write_report_at
 from spanloom.storage import remove_if_empty
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.workers import OnProgress
+
+if TYPE_CHECKING:  # the step itself needs no terminal
+    from spanloom.report.progress import Progress
 
 
 def validate_alignment(
@@ -69,7 +71,7 @@ def made_and_validated(
     root: Path,
     record: BuildRecord,
     family: DatasetFamily,
-    progress: Progress,
+    progress: "Progress",
     *,
     differs: Differs,
     make: Callable[[], Manifest | None],

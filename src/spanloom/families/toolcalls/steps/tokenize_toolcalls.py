@@ -10,7 +10,6 @@ ones, teach the attack. `config.harmful` says so, and trainers open such a root 
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -33,7 +32,7 @@ from spanloom.dataset.manifest import (
     TokenizerEntry,
 )
 from spanloom.dataset.places import made_at
-from spanloom.dataset.split_writer import SplitWriter
+from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.control import PYTHON_TAG
@@ -47,7 +46,7 @@ from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenize
 from spanloom.families.toolcalls.tools import Registries, load_registries
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, readable_json, require_git_sha, sha256_json
-from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
+from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
@@ -140,13 +139,7 @@ def tokenize_toolcalls(
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     rules, config = ingredients.rules, ingredients.config(split)
     counts = _Counts()
-    with ExitStack() as stack:
-        writers = {
-            name: stack.enter_context(
-                SplitWriter(root, name, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
-            )
-            for name in SPLITS
-        }
+    with split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers:
         for batch in _batches(_masked(data, split, ingredients, counts)):
             _write(batch, rules, int(config["eod"]["id"]), writers)
             counts.written += len(batch)
@@ -262,10 +255,8 @@ def _batches(masked: Iterator[tuple[int, Masked]]) -> Iterator[list[tuple[int, M
 
 
 def _write(batch: list[tuple[int, Masked]], rules: TokenizeRules, eod: int, writers: dict[str, SplitWriter]) -> None:
-    valid = is_valid(id_digests(str(one.sample["id"]) for _, one in batch), rules.valid_fraction)
-    for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
-        if chosen.size:
-            _append(writers[split], [batch[at] for at in chosen.tolist()], eod)
+    for split, chosen in by_split(id_digests(str(one.sample["id"]) for _, one in batch), rules.valid_fraction):
+        _append(writers[split], [batch[at] for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) -> None:

@@ -10,7 +10,6 @@ dataset can be held against the very file that others train on.
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -33,7 +32,7 @@ from spanloom.dataset.manifest import (
     TokenizerEntry,
 )
 from spanloom.dataset.places import made_at
-from spanloom.dataset.split_writer import SplitWriter
+from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.families.traces import defaults
 from spanloom.families.traces.errors import OptionError, TraceError
 from spanloom.families.traces.export import ExportOptions, check_controls, line_of, record, texts_of
@@ -45,7 +44,7 @@ from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_to
 from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
-from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
+from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
 from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
@@ -114,14 +113,10 @@ def tokenize_traces(
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = config_of(rules, tokenizer)
-    with ExitStack() as stack:
-        snapshot = stack.enter_context(store.snapshot())
-        writers = {
-            split: stack.enter_context(
-                SplitWriter(root, split, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
-            )
-            for split in SPLITS
-        }
+    with (
+        store.snapshot() as snapshot,
+        split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers,
+    ):
         _check_eod(rules, tokenizer, config["eod"])
         _warn_of_template(rules, tokenizer)
         _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
@@ -250,13 +245,10 @@ def _write(
     digests = id_digests(trace.id for trace in traces)
     counts.ids.update(digests.tolist())
     counts.rows += len(traces)
-    valid = is_valid(digests, rules.valid_fraction)
     texts = [texts_of(trace, rules.options) for trace in traces]
     documents = list(tokenized(texts, rules.form, tokenizer, rules.options.system))
-    for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
-        if chosen.size:
-            ours = [(first + at, traces[at], documents[at]) for at in chosen.tolist()]
-            _append(writers[split], ours, eod)
+    for split, chosen in by_split(digests, rules.valid_fraction):
+        _append(writers[split], [(first + at, traces[at], documents[at]) for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int) -> None:
