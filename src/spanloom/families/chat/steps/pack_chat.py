@@ -54,7 +54,7 @@ from spanloom.families.chat.transcripts import (
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.records.files import name_below
-from spanloom.storage import publish_bytes, sha256_file
+from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import check_unchanged, file_state
 from spanloom.supervision import ALIGNMENT, Lengths, Tokens
@@ -398,9 +398,7 @@ def run(
                     **options,
                 )
 
-        if asset:
-            publish_bytes(loaded.path.read_bytes(), here.path(asset))
-            here.publish_file(asset)
+        here.create(asset, loaded.path.read_bytes())
 
         def identity() -> dict[str, Any]:
             return {

@@ -16,7 +16,6 @@ from spanloom.families.chess.verify import validate_root
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 
@@ -60,12 +59,9 @@ def run(
             legal=legal,
             tolerance=tolerance,
         )
-        if report:
-            write_atomically(here.path(report), readable_json(result.as_dict()))
+        here.replace(report, readable_json(result.as_dict()))
         if html:
-            write_atomically(here.path(html), findings_page(local_root, result, root).encode())
-        for place in filter(None, (report, html)):
-            here.publish_file(place, replace=True)
+            here.replace(html, findings_page(local_root, result, root).encode())
         if is_uri(root) and result.clean:
             publish_promoted(parse_uri(root), local_root, {})
     return result

@@ -313,9 +313,7 @@ def run(
                     environment={"dataset": dataset, "root": root},
                 )
 
-        if asset is not None:
-            publish_bytes(loaded.path.read_bytes(), here.path(asset))
-            here.publish_file(asset)
+        here.create(asset, loaded.path.read_bytes())
         identity = {"config": config_of(rules, loaded), "inputs": [sha256], "tokenizer_sha256": loaded.sha256}
         return made_at(root, here, lambda: identity, make)
 
