@@ -42,7 +42,7 @@ from spanloom.families.toolcalls.merge import repeats
 from spanloom.families.toolcalls.rendering import load_template, rendered_by
 from spanloom.families.toolcalls.source import one_file, read_samples
 from spanloom.families.toolcalls.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
-from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenizer
+from spanloom.families.toolcalls.tokenizer import eod_id, load_tokenizer
 from spanloom.families.toolcalls.tools import Registries, load_registries
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, readable_json, require_git_sha, sha256_json
@@ -51,6 +51,7 @@ from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
 from spanloom.tokenizers.chat_template import ChatTemplate
+from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "tool_calls"
@@ -91,7 +92,7 @@ class Ingredients:
     """What samples are made into tokens with, loaded."""
 
     template: ChatTemplate
-    tokenizer: SampleTokenizer
+    tokenizer: JsonTokenizer
     registries: Registries
     rules: TokenizeRules
 
@@ -101,7 +102,7 @@ class Ingredients:
             "split": split,
             "harmful": split == HARMFUL,
             "special_tokens": dict(sorted(self.template.special_tokens.items())),
-            "eod": {"text": self.rules.eod, "id": self.tokenizer.id_of(self.rules.eod)},
+            "eod": {"text": self.rules.eod, "id": eod_id(self.tokenizer, self.rules.eod)},
             "max_length": self.rules.max_length,
             "valid_fraction": self.rules.valid_fraction,
             "template_sha256": sha256_json(self.template.text),

@@ -40,7 +40,7 @@ from spanloom.families.traces.manifest import TraceManifest
 from spanloom.families.traces.places import opened_store, staged_manifest
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
 from spanloom.families.traces.store import Snapshot, Store, StoredTrace
-from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_tokenizer
+from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
@@ -48,6 +48,7 @@ from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshol
 from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "reasoning_traces"
@@ -82,7 +83,7 @@ class TokenizeRules:
     valid_fraction: float = defaults.VALID_FRACTION
 
 
-def config_of(rules: TokenizeRules, tokenizer: TraceTokenizer) -> dict[str, Any]:
+def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
     """The manifest's `config`. Raises OptionError where no token ends a document."""
     return {
         "format": rules.form,
@@ -98,7 +99,7 @@ def tokenize_traces(
     dataset: TraceManifest,
     manifest_sha256: str,
     root: Path,
-    tokenizer: TraceTokenizer,
+    tokenizer: JsonTokenizer,
     rules: TokenizeRules,
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
@@ -175,7 +176,7 @@ def tokenize_traces(
     return whole
 
 
-def _check_eod(rules: TokenizeRules, tokenizer: TraceTokenizer, eod: dict[str, Any]) -> None:
+def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, Any]) -> None:
     """No EOD but the one that is appended, unless control strings are copied: a trace without text has none."""
     (empty,) = tokenized([TraceTexts(prompt="", steps=[], final_answer="")], rules.form, tokenizer)
     if rules.options.control_tokens != "verbatim" and eod["id"] in empty.ids:
@@ -187,7 +188,7 @@ def _check_eod(rules: TokenizeRules, tokenizer: TraceTokenizer, eod: dict[str, A
         )
 
 
-def _warn_of_template(rules: TokenizeRules, tokenizer: TraceTokenizer) -> None:
+def _warn_of_template(rules: TokenizeRules, tokenizer: JsonTokenizer) -> None:
     missing = [mark for mark in TURN_MARKS if tokenizer.id_of(mark) is None]
     if rules.form == "tunix_sft" and missing:
         _log.warning(
@@ -198,7 +199,7 @@ def _warn_of_template(rules: TokenizeRules, tokenizer: TraceTokenizer) -> None:
 
 
 def _check_controls(
-    snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: TraceTokenizer, eod: str
+    snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: JsonTokenizer, eod: str
 ) -> None:
     """No content that the tokenizer would make control tokens of, unless that was asked for: by name of the template,
     which `escape` breaks, or of the tokenizer alone, which nothing breaks, since the export has it as it is."""
@@ -232,7 +233,7 @@ def _batches(snapshot: Snapshot, ids: Sequence[str]) -> Iterator[list[StoredTrac
 def _write(
     traces: list[StoredTrace],
     rules: TokenizeRules,
-    tokenizer: TraceTokenizer,
+    tokenizer: JsonTokenizer,
     eod: int,
     writers: dict[str, SplitWriter],
     counts: _Counts,
