@@ -59,7 +59,7 @@ from spanloom.report.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import is_own_view
 from spanloom.split import TRAIN, VALID
-from spanloom.steps.validate_alignment import conclude
+from spanloom.steps.validate_alignment import BuildResult, conclude
 from spanloom.tokenizers.o200k.asset import locate_asset
 from spanloom.workers import Counters, Pool, process_pool
 
@@ -68,16 +68,6 @@ FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_
 
 ROWS_PER_WORKER = 5000
 """A worker takes more than a second to load its libraries, in which another renders about so many rows of SYNTH."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildResult:
-    """What was built. `report.clean` says whether it is a dataset."""
-
-    root: Path
-    manifest: Manifest
-    report: Report
-    already_built: bool = False
 
 
 def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
