@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.games import (
-    game_from_rows,
-    row_offsets,
-    valid_starts,
-    written_boards,
-)
+from spanloom.families.chess.games import game_from_rows, row_offsets, valid_starts, written_boards
 from support.chess_games import BAD_FEN, game_to_token_ids, played_game, slices
 
 

@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.errors import SpanloomError
 from spanloom.families.chat import dataset, defaults
 from spanloom.families.chat.blocks import ARRAY_DTYPES, SPLIT

@@ -11,11 +11,7 @@ from typing import Any
 
 from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.findings import ToolCallError
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (

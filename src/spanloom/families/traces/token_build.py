@@ -10,11 +10,7 @@ from typing import Any
 
 from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces.keys import manifest_file
 from spanloom.families.traces.manifest import read_manifest

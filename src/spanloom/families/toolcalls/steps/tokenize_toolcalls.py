@@ -18,19 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    ListedFile,
-    Manifest,
-    ShardEntry,
-    SplitRule,
-    TokenizerEntry,
-)
+from spanloom.dataset.made_root import write_pending
+from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError
@@ -45,11 +35,11 @@ from spanloom.families.toolcalls.tables import HARMFUL, source_of, split_of, sub
 from spanloom.families.toolcalls.tokenizer import eod_id, load_tokenizer
 from spanloom.families.toolcalls.tools import Registries, load_registries
 from spanloom.kubeflow import dataset_artifacts
-from spanloom.provenance import environment_here, library_versions, readable_json, require_git_sha, sha256_json
-from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
+from spanloom.provenance import library_versions, readable_json, require_git_sha, sha256_json
+from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.supervision import shift_to_labels, tokens_per_span
 from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
@@ -161,42 +151,21 @@ def tokenize_toolcalls(
             rejects_file=None,
             splits={name: writers[name].publish() for name in SPLITS},
         )
-    files = _publish_files(root, ingredients)
-    totals = add_up([entry])
-    content = Content(
+    source = InputShard(path=data.name, rows=counts.read, bytes=data.stat().st_size, sha256=sha256_file(data))
+    return write_pending(
+        root,
+        entry,
         family=FAMILY,
         git_sha=made_by,
         config=config,
-        config_sha256=sha256_json(config),
-        tokenizer=TokenizerEntry(
-            name=ingredients.tokenizer.name,
-            sha256=ingredients.tokenizer.sha256,
-            vocab_size=ingredients.tokenizer.vocab_size,
-            eod=config["eod"]["id"],
-        ),
-        input=Input(
-            schema_version=INPUT_SCHEMA,
-            shards=(InputShard(path=data.name, rows=counts.read, bytes=data.stat().st_size, sha256=sha256_file(data)),),
-        ),
-        split=SplitRule(
-            rule=split_rule("sample_id"),
-            valid_fraction=rules.valid_fraction,
-            threshold=str(valid_threshold(rules.valid_fraction)),
-            repeated_rows=0,
-            realised_valid_fraction=totals.splits[VALID].sequences / counts.written,
-        ),
-        alignment=ALIGNMENT,
+        tokenizer=ingredients.tokenizer,
+        input=Input(schema_version=INPUT_SCHEMA, shards=(source,)),
+        id_column="sample_id",
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
-        totals=totals,
-        files=files,
-        shards=(entry,),
+        files=_publish_files(root, ingredients),
+        environment={"libraries": library_versions("tokenizers", "Jinja2"), **(environment or {})},
     )
-    whole = manifest.new_manifest(
-        content, environment_here({"libraries": library_versions("tokenizers", "Jinja2"), **(environment or {})})
-    )
-    manifest.write_pending(root, whole.as_dict())
-    return whole
 
 
 @dataclass(kw_only=True)

@@ -18,19 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    ListedFile,
-    Manifest,
-    ShardEntry,
-    SplitRule,
-    TokenizerEntry,
-)
+from spanloom.dataset.made_root import write_pending
+from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.families.traces import defaults
@@ -43,11 +33,11 @@ from spanloom.families.traces.store import Snapshot, Store, StoredTrace
 from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
 from spanloom.kubeflow import dataset_artifacts
-from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
-from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
+from spanloom.provenance import library_versions, require_git_sha
+from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.supervision import shift_to_labels, tokens_per_span
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
@@ -139,41 +129,28 @@ def tokenize_traces(
         )
     copied = tokenizer.path.read_bytes()
     publish_bytes(copied, root / TOKENIZER_NAME)
-    totals = add_up([entry])
     exported = f"{dataset.dataset_key}.{rules.form}.jsonl"
-    content = Content(
+    source = InputShard(path=exported, rows=counts.rows, bytes=counts.size, sha256=counts.sha256.hexdigest())
+    return write_pending(
+        root,
+        entry,
         family=FAMILY,
         git_sha=made_by,
         config=config,
-        config_sha256=sha256_json(config),
-        tokenizer=TokenizerEntry(
-            name=tokenizer.name, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size, eod=config["eod"]["id"]
-        ),
+        tokenizer=tokenizer,
         input=Input(
             schema_version=INPUT_SCHEMA,
             manifest_sha256=manifest_sha256,
             dataset=dataset.dataset_key,
-            shards=(InputShard(path=exported, rows=counts.rows, bytes=counts.size, sha256=counts.sha256.hexdigest()),),
+            shards=(source,),
         ),
-        split=SplitRule(
-            rule=split_rule("trace_id"),
-            valid_fraction=rules.valid_fraction,
-            threshold=str(valid_threshold(rules.valid_fraction)),
-            repeated_rows=counts.rows - len(counts.ids),
-            realised_valid_fraction=totals.splits[VALID].sequences / counts.rows,
-        ),
-        alignment=ALIGNMENT,
+        id_column="trace_id",
+        repeated_rows=counts.rows - len(counts.ids),
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
-        totals=totals,
         files=(ListedFile(path=TOKENIZER_NAME, bytes=len(copied), sha256=tokenizer.sha256),),
-        shards=(entry,),
+        environment={"libraries": library_versions("tokenizers"), **(environment or {})},
     )
-    whole = manifest.new_manifest(
-        content, environment_here({"libraries": library_versions("tokenizers"), **(environment or {})})
-    )
-    manifest.write_pending(root, whole.as_dict())
-    return whole
 
 
 def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, Any]) -> None:
