@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ArtifactError
-from spanloom.provenance import readable_json
+from spanloom.provenance import readable_json, sha256_json
 
 EXECUTOR_INPUT = "--executor-input"
 LIST_PREFIX = "artifacts:"
@@ -119,6 +119,44 @@ def _path(artifact: dict[str, Any]) -> str:
 def _write(path: Path, value: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(readable_json(value))
+
+
+def dataset_artifacts(
+    result: dict[str, Any], *, tokenizer: tuple[str, ...] = (), numbers: dict[str, Any] | None = None, **more: Any
+) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of a token dataset that a step made: artifact → metadata.
+
+    `result`: the manifest; `numbers`, what is counted beside rows and splits; `more`, what else is said of the dataset;
+    `tokenizer`, what is said of a copy of it.
+    """
+    content = result["content"]
+    counts = {
+        "rows_read": content["totals"]["rows_read"],
+        "rejected": sum(content["totals"]["rejected"].values()),
+        **split_metrics(content["totals"]["splits"]),
+        **(numbers or {"realised_valid_fraction": content["split"]["realised_valid_fraction"]}),
+    }
+    of_tokenizer = {"tokenizer": {name: content["tokenizer"][name] for name in tokenizer}} if tokenizer else {}
+    return {"dataset": {**identity_of(result), **more, **counts}, **of_tokenizer, "metrics": counts}
+
+
+def report_artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of a validation: artifact → metadata. `result`: its report as JSON."""
+    findings = sum(result["found"].values())
+    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
+    told = {"clean": result["clean"], "findings": findings}
+    return {"report": told, "html": told, "metrics": {"findings": findings, **checked}}
+
+
+def identity_of(result: dict[str, Any]) -> dict[str, Any]:
+    """What tells one dataset from another, of its manifest."""
+    content = result["content"]
+    return {
+        "schema_version": result["schema_version"],
+        "git_sha": content["git_sha"],
+        "config_sha256": content["config_sha256"],
+        "content_sha256": sha256_json(content),
+    }
 
 
 def split_metrics(splits: dict[str, Any]) -> dict[str, int]:

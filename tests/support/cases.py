@@ -4,8 +4,10 @@
 through every case that its file holds.
 """
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -17,3 +19,8 @@ def cases_of(family: str) -> Path:
 def beside(variable: str, default: str) -> Path:
     """A folder beside the checkout: the one that `variable` names, else `../shared/DEFAULT`."""
     return Path(os.environ.get(variable) or REPOSITORY.parent / "shared" / default)
+
+
+def lines(path: Path) -> list[Any]:
+    """The values of a JSON Lines file."""
+    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from spanloom.families.chat.build import PackOptions, PackResult, build_chat
+from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.markers import CONTROL_STRINGS
 from spanloom.families.chat.steps.pack_chat import PackingRules
+from spanloom.steps.validate_alignment import BuildResult
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEXTS = (
@@ -70,7 +71,7 @@ def write_transcripts(path: Path, texts: Sequence[str | None]) -> Path:
 
 def packed(
     folder: Path, texts: Sequence[str | None] | None = None, *, name: str = "dataset", **options: Any
-) -> PackResult:
+) -> BuildResult:
     """Transcripts packed under `folder`; `options` are those of PackingRules and PackOptions."""
     rules = {"block_size": 64, "post_training": True, "shards": 2}
     source = options.pop("transcripts", folder / "transcripts.jsonl")

@@ -18,9 +18,18 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from spanloom.families.chess.fen import parse_fen
-from spanloom.families.chess.games import Game
+from spanloom.families.chess.games import Game, Include, written_boards
+from spanloom.families.chess.moves import move_name
 from spanloom.families.chess.pgn import SCHEMA
-from spanloom.families.chess.vocabulary import BOARD_INDICES, MOVE_COUNT, TOKEN_IDS
+from spanloom.families.chess.vocabulary import (
+    BOARD_INDICES,
+    BOARD_LENGTH,
+    D_VALUE,
+    INDEX_TO_ID,
+    MOVE_COUNT,
+    TOKEN_IDS,
+    WL_VALUE,
+)
 
 BAD_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP w KQkq - 0 1"
 
@@ -97,6 +106,34 @@ def slices(draw: st.DrawFn) -> tuple[Game, np.ndarray[Any, Any], int]:
     game = draw(games())
     include = np.array(draw(st.lists(st.booleans(), min_size=len(game), max_size=len(game))), np.bool_)
     return game, include, draw(st.integers(1, 400))
+
+
+def game_to_token_ids(
+    game: Game, include: Sequence[bool] | Include | None = None
+) -> tuple[list[int], list[Any], list[Any], list[Any]]:
+    """The whole sequence of a game row by row, and what stands where in it.
+
+    Returns `ids`; `wdl_data` (position of the move, best move or None, [win, draw, loss], valid) and `value_data`
+    (position of wl_value, of d_value, win - loss, draw, valid) of each ply; `block_boundaries` (start, end) of each
+    board. A missing component counts as 0, and its ply is not valid. `include` None writes every board.
+    """
+    written = written_boards(game.played, np.ones(len(game), np.bool_) if include is None else include)
+    ids: list[int] = []
+    wdl_data: list[Any] = []
+    blocks: list[Any] = []
+    value_data: list[Any] = []
+    for row in range(len(game)):
+        if written[row]:
+            blocks.append((len(ids), len(ids) + BOARD_LENGTH))
+            ids += INDEX_TO_ID[game.boards[row]].tolist()
+        if game.played[row] < 0:
+            continue
+        valid = not np.isnan(game.values[row]).any()
+        win, draw, loss = np.nan_to_num(game.values[row], nan=0.0).tolist()
+        wdl_data.append((len(ids), move_name(game.best[row]), [win, draw, loss], valid))
+        value_data.append((len(ids) + 1, len(ids) + 2, win - loss, draw, valid))
+        ids += [int(game.played[row]), WL_VALUE, D_VALUE]
+    return ids, wdl_data, blocks, value_data
 
 
 def played_game(name: str | int, plies: int, seed: int) -> list[dict[str, Any]]:

@@ -15,15 +15,15 @@ from spanloom.cli.options import (
     ScratchOption,
     VerboseOption,
     WorkersOption,
+    place,
 )
 from spanloom.families.chat import defaults
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="PLACE",
-        help="A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
-        "o200k_base.tiktoken, to which they are added.",
+    place(
+        "A `tokenizers` JSON file with the control strings as tokens, or a URI of one. Default: the asset "
+        "o200k_base.tiktoken, to which they are added."
     ),
 ]
 ContextLengthOption = Annotated[
@@ -94,7 +94,7 @@ def _switch(on: bool) -> Literal["0", "1"]:
 
 @chat_app.command("sample")
 def sample(
-    out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the conversations: JSONL.")],
+    out: Annotated[str, place("File or URI for the conversations: JSONL.")],
     conversations: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_CONVERSATIONS,
     scratch: ScratchOption = None,
 ) -> None:
@@ -111,19 +111,15 @@ def generate(
     context: typer.Context,
     source: Annotated[
         str,
-        typer.Option(
+        place(
+            "Conversations: a .jsonl (.gz, .zst) or .parquet file, or a folder of them; or a URI.",
             "--input",
             "--source",
-            metavar="PLACE",
-            help="Conversations: a .jsonl (.gz, .zst) or .parquet file, or a folder of them; or a URI.",
         ),
     ],
     out: Annotated[
         str,
-        typer.Option(
-            metavar="PLACE",
-            help="File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt.",
-        ),
+        place("File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt."),
     ],
     tokenizer: ChatTokenizerPlaceOption = None,
     context_len: ContextLengthOption = defaults.CONTEXT_LEN,
@@ -191,11 +187,7 @@ def _counted(counts: dict[str, int]) -> str:
 def pack(
     source: Annotated[
         str,
-        typer.Option(
-            "--input",
-            metavar="PLACE",
-            help="Transcripts: a .parquet, .jsonl (.gz, .zst) or .txt file, or a folder of them; or a URI.",
-        ),
+        place("Transcripts: a .parquet, .jsonl (.gz, .zst) or .txt file, or a folder of them; or a URI.", "--input"),
     ],
     out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
     tokenizer: ChatTokenizerPlaceOption = None,
@@ -274,12 +266,10 @@ def pack(
 
 @step_app.command("pack-chat")
 def step_pack_chat(
-    transcripts: Annotated[str, typer.Option(metavar="PLACE", help="Transcripts: a file, a folder of them, or a URI.")],
+    transcripts: Annotated[str, place("Transcripts: a file, a folder of them, or a URI.")],
     root: RootOption,
     tokenizer: ChatTokenizerPlaceOption = None,
-    asset: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the tokenizer, for validation.")
-    ] = None,
+    asset: Annotated[str | None, place("File or URI for a copy of the tokenizer, for validation.")] = None,
     block_size: BlockSizeOption = defaults.BLOCK_SIZE,
     post_training: Annotated[
         Literal["0", "1"],

@@ -10,23 +10,24 @@ from rich.text import Text
 from spanloom.cli.app import chess_app, exit_by, finish_step, make_progress, print_json, say, step_app
 from spanloom.cli.options import (
     AllowUnknownShaOption,
+    HtmlPlaceOption,
+    InventoriesOption,
+    InventoryOption,
     JsonOption,
     QuietOption,
     ReportOption,
     RootOption,
     ScratchOption,
     VerboseOption,
+    place,
 )
 from spanloom.cli.outputs import output_file
+from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
 
-GamesOption = Annotated[
-    str | None, typer.Option("--source", metavar="PLACE", help="Folder or URI of Parquet files of games.")
-]
-ThinkingOption = Annotated[
-    str | None, typer.Option("--thinking", metavar="PLACE", help="Folder or URI of Parquet files of thinking rows.")
-]
+GamesOption = Annotated[str | None, place("Folder or URI of Parquet files of games.", "--source")]
+ThinkingOption = Annotated[str | None, place("Folder or URI of Parquet files of thinking rows.", "--thinking")]
 ValidFractionOption = Annotated[
     float,
     typer.Option(help="Share of the games held out for validation; the game's id alone decides.", min=0, max=1),
@@ -55,9 +56,7 @@ SplitOption = Annotated[Literal["train", "valid"], typer.Option(help="Which spli
 
 @chess_app.command("sample")
 def sample(
-    out: Annotated[
-        str, typer.Option(metavar="PLACE", help="Folder or URI for games/*.parquet and thinking/*.parquet.")
-    ],
+    out: Annotated[str, place("Folder or URI for games/*.parquet and thinking/*.parquet.")],
     games: Annotated[int, typer.Option(help="How many games.", min=1)] = defaults.SAMPLE_GAMES,
     thinking: Annotated[int, typer.Option(help="How many thinking rows.", min=1)] = defaults.SAMPLE_THINKING_ROWS,
     seed: Annotated[int, typer.Option(help="The same seed gives the same games.")] = 0,
@@ -294,15 +293,15 @@ def train(
             say(f"{number:4d}  " + "".join(f"{line[name]:10.4f}" for name in (*LOSSES, "total")))
 
 
-@step_app.command("prepare-chess")
+@step("prepare-chess", "chess.steps.prepare_chess")
 def step_prepare_chess(
     root: RootOption,
-    inventory: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the shard's inventory.")],
+    inventory: InventoryOption,
     shard: Annotated[
         int, typer.Option(help="Which shard, from 0: file i of a folder goes to shard i modulo --shards.")
     ],
     shards: Annotated[int, typer.Option(help="How many shards.", min=1)] = defaults.SHARDS,
-    games: Annotated[str | None, typer.Option(metavar="PLACE", help="Folder or URI of Parquet files of games.")] = None,
+    games: Annotated[str | None, place("Folder or URI of Parquet files of games.")] = None,
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
@@ -313,47 +312,22 @@ def step_prepare_chess(
 
     Every file is created, never overwritten. A root at a URI is claimed for this run first (claim.json).
     """
-    from spanloom.families.chess.steps import prepare_chess
-
-    result = prepare_chess.run(
-        games=games,
-        thinking=thinking,
-        root=root,
-        inventory=inventory,
-        shard=shard,
-        shards=shards,
-        valid_fraction=valid_fraction,
-        on_error=on_error,
-        allow_unknown_sha=allow_unknown_sha,
-        scratch=scratch,
-    )
-    finish_step(result, prepare_chess.artifact_metadata)
 
 
-@step_app.command("assemble-chess")
+@step("assemble-chess", "chess.steps.assemble_chess")
 def step_assemble_chess(
-    inventory: Annotated[
-        list[str], typer.Option(metavar="PLACE", help="A shard's inventory; give one for each shard, in order.")
-    ],
+    inventories: InventoriesOption,
     root: RootOption,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
 ) -> None:
     """Chess, step 2: write manifest.pending.json. These are no prepared games before validate-chess has passed."""
-    from spanloom.families.chess.steps import assemble_chess
-
-    finish_step(
-        assemble_chess.run(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha, scratch=scratch),
-        assemble_chess.artifact_metadata,
-    )
 
 
 @step_app.command("validate-chess")
 def step_validate_chess(
     root: RootOption,
-    games: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="Folder or URI of the games that it was prepared from.")
-    ] = None,
+    games: Annotated[str | None, place("Folder or URI of the games that it was prepared from.")] = None,
     thinking: ThinkingOption = None,
     deep: DeepOption = defaults.DEEP,
     tolerance: ToleranceOption = defaults.TOLERANCE,
@@ -361,10 +335,7 @@ def step_validate_chess(
         Literal["0", "1"], typer.Option(help="1: ask python-chess about every move; no image of ours carries it.")
     ] = "1" if defaults.LEGAL else "0",
     report: ReportOption = None,
-    html: Annotated[
-        str | None,
-        typer.Option(metavar="PLACE", help="File or URI for the report (a page); replaces one that is there."),
-    ] = None,
+    html: HtmlPlaceOption = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Chess, step 3: validate, and turn the pending manifest into the manifest when nothing was found.

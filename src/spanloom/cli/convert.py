@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from spanloom.cli.app import MAKE, app, make_progress, print_json, say
-from spanloom.cli.options import JsonOption, QuietOption, ScratchOption, VerboseOption
+from spanloom.cli.options import JsonOption, QuietOption, ScratchOption, VerboseOption, place
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony import defaults
 
@@ -38,7 +38,7 @@ def convert(
     ],
     out: Annotated[
         str | None,
-        typer.Option(metavar="PLACE", help="Folder or URI for the source; new, or what a run before has begun."),
+        place("Folder or URI for the source; new, or what a run before has begun."),
     ] = None,
     maps: Annotated[
         list[str] | None,

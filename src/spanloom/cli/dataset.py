@@ -22,6 +22,7 @@ from spanloom.cli.app import (
 )
 from spanloom.cli.options import (
     DatasetTokenizerOption,
+    HtmlPlaceOption,
     JsonOption,
     LocalRootArgument,
     QuietOption,
@@ -31,6 +32,7 @@ from spanloom.cli.options import (
     ScratchOption,
     TokenizerPlaceOption,
     VerboseOption,
+    place,
 )
 from spanloom.cli.outputs import output_file
 from spanloom.dataset import defaults
@@ -47,10 +49,9 @@ def validate(
     root: RootArgument,
     source: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PLACE",
-            help="The folder, file or URI it was built from: samples of it are built again and compared. Prepared "
-            "games of chess may have two, of games and of thinking rows: give it twice.",
+        place(
+            "The folder, file or URI it was built from: samples of it are built again and compared. Prepared "
+            "games of chess may have two, of games and of thinking rows: give it twice."
         ),
     ] = None,
     deep: Annotated[
@@ -365,19 +366,14 @@ def manifest_diff(
 @step_app.command("validate-alignment")
 def step_validate_alignment(
     root: RootOption,
-    source: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="The folder, file or URI it was built from.")
-    ] = None,
+    source: Annotated[str | None, place("The folder, file or URI it was built from.")] = None,
     deep: Annotated[
         int,
         typer.Option(help="Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0),
     ] = defaults.DEEP,
     tokenizer: TokenizerPlaceOption = None,
     report: ReportOption = None,
-    html: Annotated[
-        str | None,
-        typer.Option(metavar="PLACE", help="File or URI for the report (a page); replaces one that is there."),
-    ] = None,
+    html: HtmlPlaceOption = None,
     scratch: ScratchOption = None,
     quiet: QuietOption = False,
 ) -> None:

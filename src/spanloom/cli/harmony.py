@@ -2,13 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, finish_step, make_progress, print_json, say, step_app
+from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, make_progress, print_json, say
 from spanloom.cli.options import (
     AllowUnknownShaOption,
+    InventoriesOption,
+    InventoryOption,
     JsonOption,
     QuietOption,
     ReportOption,
@@ -17,7 +19,9 @@ from spanloom.cli.options import (
     TokenizerPlaceOption,
     VerboseOption,
     WorkersOption,
+    place,
 )
+from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
 from spanloom.text import visible_line
 
@@ -26,10 +30,9 @@ if TYPE_CHECKING:
 
 SourceOption = Annotated[
     str,
-    typer.Option(
-        metavar="PLACE",
-        help="Folder of `synth_harmony_v1` or `harmony_conversations_v1` shards with their manifest.json, or its URI. "
-        "The manifest says which of them it is.",
+    place(
+        "Folder of `synth_harmony_v1` or `harmony_conversations_v1` shards with their manifest.json, or its URI. "
+        "The manifest says which of them it is."
     ),
 ]
 TokenizerOption = Annotated[
@@ -214,12 +217,10 @@ def _rules(history: str | None, train: str | None, turns: str | None) -> "CutRul
 
 @app.command(rich_help_panel=MAKE)
 def convert_synth(
-    raw: Annotated[
-        str, typer.Option(metavar="PLACE", help="Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")
-    ],
+    raw: Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")],
     out: Annotated[
         str,
-        typer.Option(metavar="PLACE", help="Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
+        place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
     ] = defaults.SOURCE,
     shards: Annotated[int, typer.Option(help="How many shards to write.", min=1)] = defaults.SHARDS,
     assignment: Annotated[
@@ -290,7 +291,9 @@ def convert_synth(
 @app.command(rich_help_panel=MAKE)
 def sample(
     out: Annotated[Path, typer.Option(help="Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
-    rows: Annotated[int, typer.Option(help="How many raw rows.", min=1)] = defaults.SAMPLE_ROWS,
+    rows: Annotated[
+        int, typer.Option(help=f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
+    ] = defaults.SAMPLE_ROWS,
 ) -> None:
     """Write a small raw SYNTH sample of our own: many languages, code, maths, emoji, very short and long answers."""
     from spanloom.families.harmony.sample import write_sample
@@ -310,29 +313,25 @@ def fetch_tokenizer(
     fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
 
 
-@step_app.command("verify-tokenizer")
+@step("verify-tokenizer", "harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
     tokenizer: TokenizerPlaceOption = None,
-    asset: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for a copy of the verified asset.")
-    ] = None,
+    asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 1: verify the tokenizer asset and load it."""
-    from spanloom.families.harmony.steps import verify_tokenizer
-
-    finish_step(
-        verify_tokenizer.run(tokenizer=tokenizer, asset=asset, report=report, scratch=scratch),
-        verify_tokenizer.artifact_metadata,
-    )
 
 
-@step_app.command("render-shard")
+@step(
+    "render-shard",
+    "harmony.steps.render_shard",
+    own=("history", "train", "turns", "max_rows", "max_rows_per_shard", "max_tokens", "quiet"),
+)
 def step_render_shard(
     shard: Annotated[int, typer.Option(help="Which shard, from 0.", min=0)],
-    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the rendered shard.")],
-    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for its ids.")],
+    rendered: Annotated[str, place("Folder or URI for the rendered shard.")],
+    ids: Annotated[str, place("Folder or URI for its ids.")],
     source: SourceOption = defaults.SOURCE,
     tokenizer: TokenizerPlaceOption = None,
     shards: ShardsOption = None,
@@ -349,66 +348,40 @@ def step_render_shard(
     resume: ResumeOption = True,
     scratch: ScratchOption = None,
     quiet: QuietOption = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
     Of the source only manifest.json and this shard are read.
     """
     from spanloom.families.harmony.caps import Caps
-    from spanloom.families.harmony.steps import render_shard
 
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
-    finish_step(
-        render_shard.run(
-            source=source,
-            shard=shard,
-            rendered=rendered,
-            ids=ids,
-            tokenizer=tokenizer,
-            shards=shards,
-            rules=_rules(history, train, turns),
-            renderer=renderer,
-            audit_fraction=audit_fraction,
-            caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
-            max_rejects=max_rejects,
-            workers=workers,
-            resume=resume,
-            progress=make_progress(quiet, False),
-            scratch=scratch,
-        ),
-        render_shard.artifact_metadata,
-    )
+    return {
+        "rules": _rules(history, train, turns),
+        "caps": Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+        "progress": make_progress(quiet, False),
+    }
 
 
-@step_app.command("assemble-split")
+@step("assemble-split", "harmony.steps.assemble_split")
 def step_assemble_split(
-    ids: Annotated[
-        list[str], typer.Option(metavar="PLACE", help="The ids of a shard; give one for each shard, in order.")
-    ],
-    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the split.")],
+    ids: Annotated[list[str], place("The ids of a shard; give one for each shard, in order.")],
+    split: Annotated[str, place("Folder or URI for the split.")],
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 3: decide which rows are valid, and look for ids that stand twice."""
-    from spanloom.families.harmony.steps import assemble_split
-
-    finish_step(
-        assemble_split.run(
-            ids=ids, split=split, valid_fraction=valid_fraction, on_duplicate=on_duplicate, scratch=scratch
-        ),
-        assemble_split.artifact_metadata,
-    )
 
 
-@step_app.command("write-indexed")
+@step("write-indexed", "harmony.steps.write_indexed")
 def step_write_indexed(
-    rendered: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the rendered shard.")],
-    ids: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of its ids.")],
-    split: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI of the split.")],
+    rendered: Annotated[str, place("Folder or URI of the rendered shard.")],
+    ids: Annotated[str, place("Folder or URI of its ids.")],
+    split: Annotated[str, place("Folder or URI of the split.")],
     root: RootOption,
-    inventory: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the shard's inventory.")],
+    inventory: InventoryOption,
     resume: ResumeOption = True,
     scratch: ScratchOption = None,
 ) -> None:
@@ -416,29 +389,13 @@ def step_write_indexed(
 
     Every file is created, never overwritten. A root at a URI is claimed for this build first (claim.json).
     """
-    from spanloom.families.harmony.steps import write_indexed
-
-    finish_step(
-        write_indexed.run(
-            rendered=rendered, ids=ids, split=split, root=root, inventory=inventory, resume=resume, scratch=scratch
-        ),
-        write_indexed.artifact_metadata,
-    )
 
 
-@step_app.command("assemble-manifest")
+@step("assemble-manifest", "harmony.steps.assemble_manifest")
 def step_assemble_manifest(
-    inventory: Annotated[
-        list[str], typer.Option(metavar="PLACE", help="A shard's inventory; give one for each shard, in order.")
-    ],
+    inventories: InventoriesOption,
     root: RootOption,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
 ) -> None:
     """Step 5: write manifest.pending.json. It is no dataset before validate-alignment has passed."""
-    from spanloom.families.harmony.steps import assemble_manifest
-
-    finish_step(
-        assemble_manifest.run(inventories=inventory, root=root, allow_unknown_sha=allow_unknown_sha, scratch=scratch),
-        assemble_manifest.artifact_metadata,
-    )

@@ -1,9 +1,15 @@
 """Options and arguments that several commands share, each with the help that it shows everywhere."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def place(help: str, *names: str) -> Any:
+    """An option that takes a path or a URI."""
+    return typer.Option(*names, metavar="PLACE", help=help)
+
 
 ScratchOption = Annotated[
     Path | None,
@@ -12,15 +18,12 @@ ScratchOption = Annotated[
         "Default: $SPANLOOM_SCRATCH, else a temporary folder."
     ),
 ]
-ReportOption = Annotated[
-    str | None, typer.Option(metavar="PLACE", help="File or URI for the report (JSON); replaces one that is there.")
-]
+ReportOption = Annotated[str | None, place("File or URI for the report (JSON); replaces one that is there.")]
 TokenizerPlaceOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="PLACE",
-        help="The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer.",
+    place(
+        "The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
+        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
     ),
 ]
 DatasetTokenizerOption = Annotated[
@@ -55,4 +58,9 @@ LocalRootArgument = Annotated[
     Path,
     typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", show_default=False, parser=_on_this_machine),
 ]
-RootOption = Annotated[str, typer.Option(metavar="PLACE", help="Root of the dataset, a folder or a URI.")]
+RootOption = Annotated[str, place("Root of the dataset, a folder or a URI.")]
+InventoriesOption = Annotated[
+    list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")
+]
+InventoryOption = Annotated[str, place("File or URI for the shard's inventory.")]
+HtmlPlaceOption = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from spanloom.cli.app import print_json, say, toolcalls_app
-from spanloom.cli.options import ScratchOption
+from spanloom.cli.options import ScratchOption, place
 from spanloom.cli.outputs import local_place, output_file
 from spanloom.cli.toolcalls_options import SourceOption, ToolsDirOption, TurnsOption, one_target, sample_files
 from spanloom.errors import SourceError
@@ -161,9 +161,9 @@ def merge(
         ),
         validate=validate,
     )
-    for place in (output, eval_output):
-        if place is not None:
-            check_outside(place, harmful_dir, retain_dir)
+    for written in (output, eval_output):
+        if written is not None:
+            check_outside(written, harmful_dir, retain_dir)
     merged = (merge_as_original if compat else merge_samples)(harmful_dir, retain_dir, options)
     write_atomically(output, lines_of_samples(merged.train))
     if eval_output is not None:
@@ -357,7 +357,7 @@ def serve(
 
 @toolcalls_app.command("demo")
 def demo(
-    out: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for the files.")],
+    out: Annotated[str, place("Folder or URI for the files.")],
     scratch: ScratchOption = None,
 ) -> None:
     """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""

@@ -1,25 +1,21 @@
 """`spanloom step …-toolcalls`: the steps of the pipeline of tool calls."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import finish_step, step_app
-from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption
+from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption, place
+from spanloom.cli.steps import step
 from spanloom.cli.toolcalls_options import EodOption, SourceOption, TurnsOption, ValidFractionOption
 from spanloom.families.toolcalls import defaults
 
 
-@step_app.command("convert-toolcalls")
+@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls", own=("system", "turns"))
 def step_convert_toolcalls(
     source: SourceOption,
-    out: Annotated[str, typer.Option(metavar="PLACE", help="Folder or URI for harmful/, retain/ and rejects/.")],
-    place: Annotated[
-        str | None, typer.Option("--input", metavar="PLACE", help="File, folder or URI; without it nothing is made.")
-    ] = None,
-    completions: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File of assistant turns for sources without.")
-    ] = None,
+    out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
+    place: Annotated[str | None, place("File, folder or URI; without it nothing is made.", "--input")] = None,
+    completions: Annotated[str | None, place("File of assistant turns for sources without.")] = None,
     system: Annotated[str | None, typer.Option(help="System message of records without one.")] = None,
     turns: TurnsOption = "last",
     goals: Annotated[
@@ -28,50 +24,33 @@ def step_convert_toolcalls(
     ] = None,
     report: ReportOption = None,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls, step 1, once a source: its files → samples, and what was left out."""
     from spanloom.families.toolcalls.drafts import Options
-    from spanloom.families.toolcalls.steps import convert_toolcalls
 
-    result = convert_toolcalls.run(
-        source=source,
-        place=place,
-        out=out,
-        options=Options(system=system, turns=turns),
-        completions=completions,
-        goals=goals,
-        report=report,
-        scratch=scratch,
-    )
-    finish_step(result, convert_toolcalls.artifact_metadata)
+    return {"options": Options(system=system, turns=turns)}
 
 
-@step_app.command("validate-toolcalls")
+@step("validate-toolcalls", "toolcalls.steps.validate_toolcalls")
 def step_validate_toolcalls(
-    data_dir: Annotated[str, typer.Option("--data-dir", metavar="PLACE", help="Folder of samples, or its URI.")],
+    data_dir: Annotated[str, place("Folder of samples, or its URI.", "--data-dir")],
     report: ReportOption = None,
-    html: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for the report (a page); replaces one.")
-    ] = None,
+    html: Annotated[str | None, place("File or URI for the report (a page); replaces one.")] = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Tool calls, step 2: all samples held against all rules. Exits with 4 where there are errors."""
-    from spanloom.families.toolcalls.steps import validate_toolcalls
-
-    result = validate_toolcalls.run(data_dir=data_dir, report=report, html=html, scratch=scratch)
-    finish_step(result, validate_toolcalls.artifact_metadata)
-    if code := validate_toolcalls.exit_code(result):
-        raise typer.Exit(code)
 
 
-@step_app.command("merge-toolcalls")
+@step(
+    "merge-toolcalls",
+    "toolcalls.steps.merge_toolcalls",
+    own=("dr_ratio", "seed", "eval_fraction", "min_ratio", "min_adversarial_safe"),
+)
 def step_merge_toolcalls(
-    harmful_dir: Annotated[str, typer.Option("--harmful-dir", metavar="PLACE", help="Folder of harmful samples.")],
-    retain_dir: Annotated[str, typer.Option("--retain-dir", metavar="PLACE", help="Folder of samples to retain.")],
-    output: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the samples to train on.")],
-    eval_output: Annotated[
-        str | None, typer.Option("--eval-output", metavar="PLACE", help="For those held out.")
-    ] = None,
+    harmful_dir: Annotated[str, place("Folder of harmful samples.", "--harmful-dir")],
+    retain_dir: Annotated[str, place("Folder of samples to retain.", "--retain-dir")],
+    output: Annotated[str, place("File or URI for the samples to train on.")],
+    eval_output: Annotated[str | None, place("For those held out.", "--eval-output")] = None,
     eval_fraction: Annotated[
         float, typer.Option("--eval-fraction", help="Share held out.", min=0, max=1)
     ] = defaults.EVAL_FRACTION,
@@ -83,12 +62,11 @@ def step_merge_toolcalls(
     min_adversarial_safe: Annotated[
         int, typer.Option("--min-adversarial-safe", help="Stop below this number.", min=0)
     ] = defaults.MIN_ADVERSARIAL_SAFE,
-    stats: Annotated[str | None, typer.Option(metavar="PLACE", help="File or URI for the numbers (JSON).")] = None,
+    stats: Annotated[str | None, place("File or URI for the numbers (JSON).")] = None,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls, step 3: both splits → one file without duplicates, in a seeded order, behind the gates."""
     from spanloom.families.toolcalls.merge import MergeOptions
-    from spanloom.families.toolcalls.steps import merge_toolcalls
 
     options = MergeOptions(
         ratio=dr_ratio,
@@ -98,66 +76,37 @@ def step_merge_toolcalls(
         min_adversarial_safe=min_adversarial_safe,
         validate=True,
     )
-    result = merge_toolcalls.run(
-        harmful_dir=harmful_dir,
-        retain_dir=retain_dir,
-        output=output,
-        options=options,
-        eval_output=eval_output,
-        stats=stats,
-        scratch=scratch,
-    )
-    finish_step(result, merge_toolcalls.artifact_metadata)
+    return {"options": options}
 
 
-@step_app.command("audit-toolcalls")
+@step("audit-toolcalls", "toolcalls.steps.audit_toolcalls")
 def step_audit_toolcalls(
-    data: Annotated[str, typer.Option(metavar="PLACE", help="File of merged samples, or its URI.")],
-    template: Annotated[str, typer.Option(metavar="PLACE", help="A .jinja file or tokenizer_config.json, or a URI.")],
+    data: Annotated[str, place("File of merged samples, or its URI.")],
+    template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
     limit: Annotated[int, typer.Option(help="How many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
     report: ReportOption = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
-    from spanloom.families.toolcalls.steps import audit_toolcalls
-
-    result = audit_toolcalls.run(data=data, template=template, limit=limit, report=report, scratch=scratch)
-    finish_step(result, audit_toolcalls.artifact_metadata)
-    if code := audit_toolcalls.exit_code(result):
-        raise typer.Exit(code)
 
 
-@step_app.command("tokenize-toolcalls")
+@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction"))
 def step_tokenize_toolcalls(
-    data: Annotated[str, typer.Option(metavar="PLACE", help="File of merged samples, or its URI.")],
+    data: Annotated[str, place("File of merged samples, or its URI.")],
     split: Annotated[Literal["harmful", "retain"], typer.Option(help="Which samples: they are a root each.")],
-    template: Annotated[str, typer.Option(metavar="PLACE", help="A .jinja file or tokenizer_config.json, or a URI.")],
-    tokenizer: Annotated[str, typer.Option(metavar="PLACE", help="A tokenizer.json, a file or a URI.")],
+    template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
+    tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: RootOption,
     eod: EodOption = defaults.EOD,
     max_length: Annotated[
         int, typer.Option("--max-length", help="Cut samples after so many tokens; 0 for never.", min=0)
     ] = 0,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    tokenizer_out: Annotated[
-        str | None, typer.Option("--tokenizer-out", metavar="PLACE", help="File for the tokenizer, for later steps.")
-    ] = None,
+    tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.", "--tokenizer-out")] = None,
     allow_unknown_sha: AllowUnknownShaOption = False,
     scratch: ScratchOption = None,
-) -> None:
+) -> dict[str, Any]:
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
-    from spanloom.families.toolcalls.steps import tokenize_toolcalls
+    from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    rules = tokenize_toolcalls.TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction)
-    result = tokenize_toolcalls.run(
-        data=data,
-        split=split,
-        root=root,
-        template=template,
-        tokenizer=tokenizer,
-        rules=rules,
-        tokenizer_out=tokenizer_out,
-        allow_unknown_sha=allow_unknown_sha,
-        scratch=scratch,
-    )
-    finish_step(result, tokenize_toolcalls.artifact_metadata)
+    return {"rules": TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction)}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from spanloom.cli.app import exit_by, make_progress, print_json, say, toolcalls_app
+from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
 from spanloom.cli.options import AllowUnknownShaOption, JsonOption, QuietOption, VerboseOption
 from spanloom.cli.outputs import local_place, output_file
 from spanloom.cli.toolcalls_options import (
@@ -246,12 +246,12 @@ def tokenize(
     )
     results = list(build(options, make_progress(quiet, verbose)))
     if as_json:
-        print_json({one.split: result_json(one.root, one.manifest, one.report) for one in results})
+        print_json({one.root.name: result_json(one.root, one.manifest, one.report) for one in results})
     else:
         for one in results:
             show_result(Console(), one.root, one.manifest, family.describe(one.manifest.content), one.report)
-    for one in results:
-        exit_by(one.report)
+    if code := max(one.report.exit_code for one in results):
+        raise typer.Exit(code)
 
 
 def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":

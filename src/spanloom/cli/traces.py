@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
-from spanloom.cli.options import (
-    AllowUnknownShaOption,
-    JsonOption,
-    QuietOption,
-    ScratchOption,
-    VerboseOption,
-)
+from spanloom.cli.options import AllowUnknownShaOption, JsonOption, QuietOption, ScratchOption, VerboseOption, place
 from spanloom.cli.outputs import local_place, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces_options import (
@@ -84,11 +78,9 @@ def _require(module: str, extra: str) -> None:
 
 @traces_app.command("sample")
 def sample(
-    out: Annotated[str, typer.Option(metavar="PLACE", help="File or URI for the traces: JSON Lines.")],
+    out: Annotated[str, place("File or URI for the traces: JSON Lines.")],
     traces: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_TRACES,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="PLACE", help="File or URI for a small tokenizer.json of their text.")
-    ] = None,
+    tokenizer: Annotated[str | None, place("File or URI for a small tokenizer.json of their text.")] = None,
     scratch: ScratchOption = None,
 ) -> None:
     """Write small traces of our own, and a tokenizer to try token datasets with."""

@@ -74,9 +74,9 @@ EodOption = Annotated[
 
 
 def build_request(**said: Any) -> "BuildRequest":
+    """What the options ask for; what is wrong with them is told before a store is opened."""
     from pydantic import ValidationError
 
-    """What the options ask for; what is wrong with them is told before a store is opened."""
     from spanloom.families.traces.build import BuildRequest, key_of
     from spanloom.families.traces.errors import OptionError
 

@@ -53,21 +53,25 @@ def add_up(shards: Sequence[ShardEntry]) -> Totals:
 def first_damage(root: Path, content: Content) -> Finding | None:
     """The first thing that is wrong with the files, or None: whether a finished dataset still stands as it was made."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return next(check_inventory(root, content, threads), None)
+        return next(check_inventory(root, content.listed_files(), content.totals.splits, threads), None)
 
 
-def check_inventory(root: Path, content: Content, threads: Executor) -> Iterator[Finding]:
-    """Sizes and hashes of the listed files, files that are not listed.
+def check_inventory(
+    root: Path, files: Iterable[ListedFile], splits: Iterable[str], threads: Executor
+) -> Iterator[Finding]:
+    """Sizes and hashes of the listed files, files in the folders of the splits and of rejects that are not listed.
 
     The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
     """
-    listed = {file.path: file for file in content.listed_files()}
-    return _faults(root, content, set(listed), threads.map(partial(_fault, root), listed.values()))
+    listed = {file.path: file for file in files}
+    return _faults(root, splits, set(listed), threads.map(partial(_fault, root), listed.values()))
 
 
-def _faults(root: Path, content: Content, listed: set[str], of_files: Iterable[Finding | None]) -> Iterator[Finding]:
+def _faults(
+    root: Path, splits: Iterable[str], listed: set[str], of_files: Iterable[Finding | None]
+) -> Iterator[Finding]:
     yield from filter(None, of_files)
-    for folder in (*content.totals.splits, REJECTS):
+    for folder in (*splits, REJECTS):
         for path in sorted((root / folder).glob("*")):
             # Folders are let be: Megatron keeps its index cache in one beside the data when not told otherwise.
             if (

@@ -6,14 +6,17 @@ parts and go on from there do more than this (`families/harmony/build.py`).
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spanloom.dataset import manifest
-from spanloom.dataset.inventory import first_damage
-from spanloom.dataset.manifest import Content, Manifest
+from spanloom.dataset.inventory import add_up, first_damage
+from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry
 from spanloom.dataset.root import BuildRecord, claim_unless_begun, clear_leftovers, is_work_of
 from spanloom.errors import ConflictError
-from spanloom.provenance import git_sha
+from spanloom.provenance import environment_here, git_sha, sha256_json
+from spanloom.split import VALID, split_rule, valid_threshold
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.encoding import JsonTokenizer
 
 Differs = Callable[[Content], str | None]
 """What of the options or the input of a finished dataset is not as it is asked for now; None where all is."""
@@ -58,3 +61,47 @@ def standing_dataset(root: Path, differs: Differs) -> Manifest:
             remedy="give another --out, or remove that dataset first",
         )
     return standing
+
+
+def write_pending(
+    root: Path,
+    shard: ShardEntry,
+    *,
+    config: dict[str, Any],
+    tokenizer: JsonTokenizer,
+    id_column: str,
+    environment: dict[str, Any],
+    repeated_rows: int = 0,
+    **content: Any,
+) -> Manifest:
+    """The pending manifest of a dataset of one shard whose documents have ids of their own; written, and returned.
+
+    `config` has the `eod` (text and id) and the `valid_fraction`; `content`: the fields of `Content` that are left.
+    """
+    totals, fraction = add_up([shard]), config["valid_fraction"]
+    whole = manifest.new_manifest(
+        Content(
+            config=config,
+            config_sha256=sha256_json(config),
+            tokenizer=TokenizerEntry(
+                name=tokenizer.name,
+                sha256=tokenizer.sha256,
+                vocab_size=tokenizer.vocab_size,
+                eod=config["eod"]["id"],
+            ),
+            split=SplitRule(
+                rule=split_rule(id_column),
+                valid_fraction=fraction,
+                threshold=str(valid_threshold(fraction)),
+                repeated_rows=repeated_rows,
+                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
+            ),
+            alignment=ALIGNMENT,
+            totals=totals,
+            shards=(shard,),
+            **content,
+        ),
+        environment_here(environment),
+    )
+    manifest.write_pending(root, whole.as_dict())
+    return whole

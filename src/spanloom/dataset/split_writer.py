@@ -5,7 +5,8 @@ In: batches of sequences as they are to stand on disk, supervision label-aligned
 family writes through it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from spanloom.dataset.manifest import ListedFile, ShardSplit
 from spanloom.dataset.rows import RowsWriter
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.indexed import ParallelWriter, WrittenFile
+from spanloom.split import SPLITS, TRAIN, VALID, is_valid
 from spanloom.supervision import Lengths
 
 
@@ -81,3 +83,18 @@ class SplitWriter:
                 for file in files
             ),
         )
+
+
+@contextmanager
+def split_writers(root: Path, shard: int, **options: Any) -> Iterator[dict[str, SplitWriter]]:
+    """A `SplitWriter` for train and one for valid, by name. `options`: see there."""
+    with ExitStack() as stack:
+        yield {split: stack.enter_context(SplitWriter(root, split, shard, **options)) for split in SPLITS}
+
+
+def by_split(digests: npt.NDArray[np.uint64], valid_fraction: float) -> Iterator[tuple[str, list[int]]]:
+    """Which of some documents go to train and which to valid, by their ids; a split that gets none is left out."""
+    valid = is_valid(digests, valid_fraction)
+    for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
+        if chosen.size:
+            yield split, chosen.tolist()

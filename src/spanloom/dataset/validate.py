@@ -84,7 +84,7 @@ def validate_dataset(
     report, beyond_files = Report(), Report()
     report.ran("inventory", sum(1 for _ in content.listed_files()))
     with ThreadPoolExecutor(min(workers or os.cpu_count() or 1, AT_ONCE)) as threads:
-        inventory = check_inventory(root, content, threads)
+        inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
         run = _Run(threads, content, on_progress)
         try:
             # What is not built like a dataset of its family cannot be read as one.

@@ -2,6 +2,7 @@
 
 record_files files of any kind: found, recognised, read record by record
 files        which files a place means
+place        where a record stands
 unpacked     files as they are or compressed, as a stream or as a file
 json_lines   JSON Lines: split at LF, compressed or not, with line numbers
 strict_json  JSON without repeated keys, fast

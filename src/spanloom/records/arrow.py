@@ -15,6 +15,7 @@ import pyarrow.ipc
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.files import OnUnreadable, stop
 from spanloom.records.parquet import BATCH_ROWS, batch_values, one_line
+from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead
 from spanloom.storage.small_files import read_json
 
@@ -67,7 +68,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 def arrow_rows(
     path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
     """Place and values by column of each row. Raises SourceError where the file cannot be read."""
     row = 0
     try:
@@ -80,7 +81,7 @@ def arrow_rows(
                     _check(batch)
                     values, torn = batch_values(batch, batch.schema.names)
                     for index, row_values in enumerate(zip(*values, strict=True)):
-                        where = f"{path}, row {row + index + 1}"
+                        where = RecordPlace.of(path, "row", row + index + 1)
                         if index in torn:
                             unreadable(RecordError("the row holds bytes that are not UTF-8", where=where))
                         else:

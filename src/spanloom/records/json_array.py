@@ -19,6 +19,7 @@ from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
 from spanloom.records.files import OnUnreadable, stop
 from spanloom.records.json_lines import BOM, lines, unique_keys
+from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead, unpacked
 
 PIECE_BYTES = 1 << 20
@@ -52,7 +53,9 @@ def is_json_lines(path: Path) -> bool:
     return False
 
 
-def json_array(path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | None = None) -> Iterator[tuple[str, Any]]:
+def json_array(
+    path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
+) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each element of the array in a file, or of the one value that the file holds.
 
     An element with a repeated key goes to `unreadable`. Raises SourceError where the file is no JSON: what comes after
@@ -68,18 +71,18 @@ def json_array(path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | No
                 text.at += 1
             while separator != "]":
                 number += 1
-                yield from _element(text, f"{path}, record {number}", unreadable)
+                yield from _element(text, RecordPlace.of(path, "record", number), unreadable)
                 separator = text.peek()
                 if separator not in (",", "]"):
                     raise text.fault("a comma or the end of the array is missing")
                 text.at += 1
         elif text.peek():
-            yield from _element(text, f"{path}, record 1", unreadable)
+            yield from _element(text, RecordPlace.of(path, "record", 1), unreadable)
         if text.peek():
             raise text.fault("something follows the end of the JSON document")
 
 
-def _element(text: "_Text", where: str, unreadable: OnUnreadable) -> Iterator[tuple[str, Any]]:
+def _element(text: "_Text", where: RecordPlace, unreadable: OnUnreadable) -> Iterator[tuple[RecordPlace, Any]]:
     written = text.take()
     try:
         value = unique_keys(written.encode())

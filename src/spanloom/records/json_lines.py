@@ -17,6 +17,7 @@ import orjson
 from spanloom.errors import RecordError
 from spanloom.records import strict_json
 from spanloom.records.files import OnUnreadable, stop
+from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead, unpacked
 
 RepeatedKeys = Literal["refuse", "last"]
@@ -28,14 +29,14 @@ _MANY_DIGITS = b"0" * 19
 _REMEDY = "fix it, or skip and count such lines with --on-error skip"
 
 
-def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[str, bytes]]:
+def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
     """Place and bytes of each line, without its end. Raises SourceError for a file that cannot be unpacked."""
     number = 0
     with unpacked(path, where=lambda: f"{path}, after line {number}", on_read=on_read) as stream:
         for number, line in enumerate(stream, start=1):
             if number == 1:
                 line = line.removeprefix(BOM)
-            yield f"{path}, line {number}", line.removesuffix(b"\n").removesuffix(b"\r")
+            yield RecordPlace.of(path, "line", number), line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def json_lines(
@@ -44,7 +45,7 @@ def json_lines(
     *,
     repeated_keys: RepeatedKeys = "last",
     on_read: OnRead | None = None,
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each line of a JSON Lines file; lines of white space alone are passed over.
 
     Lines that cannot be read go to `unreadable`, also those nested too deep. Raises SourceError for a file that cannot

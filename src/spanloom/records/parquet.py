@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.files import OnUnreadable, stop
+from spanloom.records.place import RecordPlace
 
 BATCH_ROWS = 256
 _REMEDY = "fetch it again"
@@ -83,13 +84,15 @@ def _value(index: int, value: pa.Scalar, undecodable: Callable[[int, pa.Scalar],
         return undecodable(index, value)
 
 
-def parquet_rows(path: Path, columns: list[str], unreadable: OnUnreadable = stop) -> Iterator[tuple[str, list[Any]]]:
+def parquet_rows(
+    path: Path, columns: list[str], unreadable: OnUnreadable = stop
+) -> Iterator[tuple[RecordPlace, list[Any]]]:
     """Place and values of each row, in the order of `columns`, streamed. Rows count from 1 in a place."""
     with open_parquet(path) as file:
         for first, batch in parquet_batches(file, path, columns):
             values, torn = batch_values(batch, columns)
             for index, row in enumerate(zip(*values, strict=True)):
-                where = f"{path}, row {first + index + 1}"
+                where = RecordPlace.of(path, "row", first + index + 1)
                 if index in torn:
                     unreadable(RecordError("the row holds bytes that are not UTF-8", where=where))
                 else:

@@ -26,6 +26,7 @@ from spanloom.records.files import OnUnreadable, check_names, find_files, name_b
 from spanloom.records.json_array import is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
 from spanloom.records.parquet import open_parquet, parquet_rows
+from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import COMPRESSED, OnRead, plain_suffix, unpacked_file
 from spanloom.storage.unchanged import FileState, file_state
 
@@ -105,7 +106,7 @@ def _kind(path: Path) -> Kind:
 
 def read_records(
     file: RecordFile, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
-) -> Iterator[tuple[str, Any]]:
+) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each record of a file, streamed. What cannot be read goes to `unreadable`.
 
     `on_read` is told how much of the file has been read, where that is known. Raises SourceError for a file that
@@ -127,9 +128,16 @@ def read_records(
 _COLUMNS = "leave the column out of the file"
 
 
-def _rows(file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _rows(
+    file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None
+) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
+    def place(where: RecordPlace) -> RecordPlace:
+        """The row's in the file itself."""
+        return RecordPlace.of(file.path, "row", where.number)
+
     def renamed(error: RecordError) -> None:
-        unreadable(RecordError(error.what, where=place(error.where or ""), remedy=error.remedy))
+        assert isinstance(error.where, RecordPlace)
+        unreadable(RecordError(error.what, where=place(error.where), remedy=error.remedy))
 
     def tell(done: int, of: int) -> None:
         """A share of the file: it may be read from an unpacked copy."""
@@ -137,10 +145,6 @@ def _rows(file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None) ->
             on_read(file.state.bytes * done // of)
 
     with unpacked_file(file.path) as path:
-
-        def place(where: str) -> str:
-            return where.replace(str(path), str(file.path), 1)
-
         try:
             if file.kind == "Arrow":
                 size = path.stat().st_size
@@ -152,7 +156,8 @@ def _rows(file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None) ->
                 tell(number, rows)
                 yield place(where), dict(zip(columns, values, strict=True))
         except SourceError as fault:
-            raise SourceError(fault.what, where=place(fault.where or ""), remedy=fault.remedy) from None
+            at = (fault.where or "").replace(str(path), str(file.path), 1)
+            raise SourceError(fault.what, where=at, remedy=fault.remedy) from None
 
 
 def _checked_columns(path: Path) -> tuple[list[str], int]:

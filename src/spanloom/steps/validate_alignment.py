@@ -6,21 +6,31 @@ beside the dataset; `manifest.json`.
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.layout import CARD_NAME, REPORT_HTML, REPORT_JSON
+from spanloom.dataset.made_root import Differs, made_or_standing
+from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.places import publish_promoted, staged_root, staged_views
+from spanloom.dataset.root import BuildRecord, held_root, is_work_of, remove_work
 from spanloom.dataset.validate import validate_dataset
 from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
+from spanloom.megatron.official import load_reader
 from spanloom.report.views import write_card, write_report, write_report_at
+from spanloom.storage import remove_if_empty
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.workers import OnProgress
+
+if TYPE_CHECKING:  # the step itself needs no terminal
+    from spanloom.report.progress import Progress
 
 
 def validate_alignment(
@@ -45,6 +55,56 @@ def validate_alignment(
     )
     conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
     return report
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildResult:
+    """A root that was made on this machine. `report.clean` says whether it is a dataset."""
+
+    root: Path
+    manifest: Manifest
+    report: Report
+    already_built: bool = False
+
+
+def made_and_validated(
+    root: Path,
+    record: BuildRecord,
+    family: DatasetFamily,
+    progress: "Progress",
+    *,
+    differs: Differs,
+    make: Callable[[], Manifest | None],
+    unit: str = "documents",
+    **options: Any,
+) -> BuildResult | None:
+    """Makes the dataset at `root`, or takes the finished one that stands there, and validates it.
+
+    `differs` and `make`: see `made_or_standing`; None where `make` returns None, and nothing is left then. `options`
+    are those of `validate_alignment`.
+    """
+    with held_root(root) as work:
+        written, finished = made_or_standing(root, work, record, differs, make)
+        if finished:
+            progress.say(f"{root} holds this very dataset already; validating it")
+        if written is None:
+            remove_work(root)
+            remove_if_empty(root)
+            return None
+        load_reader()
+        with progress.stage("validate"), progress.counting("validate", unit) as on_progress:
+            report = validate_alignment(
+                root=root,
+                family=family,
+                report_file=root / REPORT_JSON,
+                html_file=root / REPORT_HTML,
+                on_progress=on_progress,
+                **options,
+            )
+        if report.clean and is_work_of(work, record):
+            for path in remove_work(root):
+                progress.say(f"warning: {path} was not made by this build and stays")
+    return BuildResult(root=root, manifest=written, report=report, already_built=finished)
 
 
 def conclude(
@@ -118,10 +178,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
-    findings = sum(result["found"].values())
-    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
-    return {
-        "report": {"clean": result["clean"], "findings": findings},
-        "html": {"clean": result["clean"], "findings": findings},
-        "metrics": {"findings": findings, **checked},
-    }
+    return report_artifacts(result)

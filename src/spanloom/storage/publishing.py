@@ -18,7 +18,7 @@ from spanloom.storage.local import sha256_file
 from spanloom.storage.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Store, StoredObject
 from spanloom.storage.patience import keep_trying
 from spanloom.storage.staging import DAMAGED_TRIES, find, stage_file
-from spanloom.storage.transfer import OnProgress, Transfers, open_store
+from spanloom.storage.transfer import Transfers, open_store
 from spanloom.storage.uri import Uri
 
 BY_KEY, AT_KEY, GIT_SHA_KEY = "spanloom-by", "spanloom-at", "spanloom-git-sha"
@@ -54,9 +54,9 @@ def signed_by(metadata: Mapping[str, str], written_at: str = "") -> str:
     return " ".join(known) or "by somebody unknown"
 
 
-def publish_file(path: Path, uri: Uri, *, sha256: str | None = None, replace: bool = False) -> None:
+def publish_file(path: Path, uri: Uri, *, replace: bool = False) -> None:
     """Creates one object. Raises ConflictError when one of that name holds other bytes."""
-    publish_files([Upload(path=path, uri=uri, sha256=sha256, replace=replace)])
+    publish_files([Upload(path=path, uri=uri, replace=replace)])
 
 
 def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
@@ -67,13 +67,13 @@ def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
     publish_file(directory / last, uri / last)
 
 
-def publish_files(uploads: Sequence[Upload], *, on_progress: OnProgress | None = None) -> None:
+def publish_files(uploads: Sequence[Upload]) -> None:
     """Creates the objects, several at once. Returns when all stand, with the checksum that the store confirmed.
 
     An object that stands there with the same bytes counts as written, so a retry succeeds. Raises ConflictError naming
     both sides for the first that holds other bytes; nothing is overwritten.
     """
-    transfers = Transfers(sum(upload.path.stat().st_size for upload in uploads), on_progress)
+    transfers = Transfers(sum(upload.path.stat().st_size for upload in uploads))
     transfers.run([lambda upload=upload: _publish(upload, transfers) for upload in uploads])  # type: ignore[misc]
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.storage.local import clear_temporaries, open_lock, write_atomically
+from spanloom.storage.local import clear_temporaries, open_lock, publish_bytes, write_atomically
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import stage_file, stage_folder
 from spanloom.storage.uri import is_uri, parse_uri
@@ -60,6 +60,18 @@ class Scratch:
         """Publishes the file that was made at `path(place)`; nothing to do for a local place."""
         if is_uri(place):
             publish_file(self.path(place), parse_uri(place), replace=replace)
+
+    def create(self, place: str | None, data: bytes) -> None:
+        """A small file at a place, if there is one. Raises ConflictError where other bytes stand there."""
+        if place:
+            publish_bytes(data, self.path(place))
+            self.publish_file(place)
+
+    def replace(self, place: str | None, data: bytes) -> None:
+        """A small file at a place, if there is one, instead of what stands there."""
+        if place:
+            write_atomically(self.path(place), data)
+            self.publish_file(place, replace=True)
 
     def publish_folder(self, place: str, *, last: str) -> None:
         """Publishes the folder that was made at `path(place)`, the file `last` last; nothing to do for a local one."""

@@ -89,7 +89,7 @@ def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | 
     return path
 
 
-def stage_folder(uri: Uri, directory: Path, *, on_progress: OnProgress | None = None) -> Path:
+def stage_folder(uri: Uri, directory: Path) -> Path:
     """Downloads everything below `uri/` into `directory`. Raises StorageError when nothing is there."""
     prefix = f"{uri.key}/" if uri.key else ""
     found = list_objects(uri)
@@ -102,8 +102,7 @@ def stage_folder(uri: Uri, directory: Path, *, on_progress: OnProgress | None = 
         [
             Download(uri=entry.uri, path=directory / safe_name(name, uri), bytes=entry.bytes)
             for entry, name in zip(found, names, strict=True)
-        ],
-        on_progress=on_progress,
+        ]
     )
     return directory
 

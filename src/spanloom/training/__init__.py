@@ -12,6 +12,7 @@ pytorch           the dataset for other trainers, without Megatron
 packed_samples    the samples of a plan (no torch); epoch_order: their order in each epoch
 packed            packed samples for PyTorch: dataset, sampler, attention within documents
 packed_megatron   the same for Megatron
-checkpoint, trainlog, learning_rate   what training examples share
+passes            passes over samples read in shards, which go on where they stopped
+script, checkpoint, trainlog, learning_rate   what training examples share
 reference/        the reference run: a small GPT of megatron-core
 """

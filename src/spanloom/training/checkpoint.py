@@ -18,6 +18,7 @@ from spanloom.errors import ArtifactError, ConflictError, SpanloomError
 from spanloom.provenance import readable_json
 from spanloom.storage import read_json, write_atomically, written_atomically
 from spanloom.text import visible
+from spanloom.training.passes import differences
 
 MARK = "checkpoint.json"
 _REMEDY = "restore this file, or remove the folder `checkpoints` to start over: a run goes on from the newest whole one"
@@ -74,11 +75,10 @@ def _latest_whole(output: Path, identity: dict[str, Any]) -> tuple[int, Path] | 
             newest = newest or damage
             print(visible(f"warning: this checkpoint is passed over: {damage}"), file=sys.stderr)
             continue
-        different = [name for name in {**written, **identity} if written.get(name) != identity.get(name)]
-        if different:
+        if different := differences(written, identity):
             raise ConflictError(
                 "a checkpoint stands here from a run with other options, which would not go on as it began: "
-                + ", ".join(f"{name} was {written.get(name)}, now {identity.get(name)}" for name in different),
+                + different,
                 where=str(folder),
                 remedy="give the options and the dataset of that run, or another --output",
             )

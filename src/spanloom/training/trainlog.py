@@ -1,9 +1,10 @@
 """What a training run says of itself: a line for people, JSON lines, TensorBoard.
 
-In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/`.
+In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is asked for.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +20,38 @@ LOG_BYTES = 1 << 30
 class TrainLog:
     """Owns the open files. A resumed run goes on in them, after what it did beyond its checkpoint was taken out."""
 
-    def __init__(self, output: Path, *, first_step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
+    def __init__(
+        self, output: Path, *, first_step: int, line: Callable[[Record], str] | None = None, board: bool = True
+    ) -> None:
+        """`line`: of a record, for people; by default `say`."""
         output.mkdir(parents=True, exist_ok=True)
         path = output / LOG_NAME
         kept = [line for line in read_log(path) if line["step"] <= first_step]
         write_atomically(path, b"".join(_line(record) for record in kept))
         self._jsonl = path.open("ab", buffering=0)
-        self._board = SummaryWriter(str(output / "tensorboard"), purge_step=first_step + 1)
+        self._line = line or say
+        self._board: Any = None
+        if board:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._board = SummaryWriter(str(output / "tensorboard"), purge_step=first_step + 1)
 
     def write(self, record: Record) -> None:
         """`record`: kind (train or valid), step (from 1), and figures; docs/training.md says what each means."""
         self._jsonl.write(_line(record))
         # A record of one value of a column has a folder of its own: valid/language/de/final_loss
         folder = "/".join(str(record[name]) for name in ("kind", "by", "value") if name in record)
-        for name, value in record.items():
+        for name, value in record.items() if self._board is not None else ():
             if name not in ("kind", "step", "by", "value") and value is not None:
                 self._board.add_scalar(f"{folder}/{name}", value, record["step"])
-        print(visible(say(record)), flush=True)
+        self.say(self._line(record))
+
+    def say(self, line: str) -> None:
+        print(visible(line), flush=True)
 
     def close(self) -> None:
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
         self._jsonl.close()
 
 

@@ -1,12 +1,11 @@
 """The rules of packed chat worked out on small cases, by hand or by the loader they come from."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.cases import cases_of
+from support.cases import cases_of, lines
 
 
 @pytest.fixture(scope="session")
@@ -17,13 +16,9 @@ def chat_cases() -> Path:
 
 @pytest.fixture(scope="session")
 def packing_cases(chat_cases: Path) -> list[dict[str, Any]]:
-    return _lines(chat_cases / "packing_cases.jsonl")
+    return lines(chat_cases / "packing_cases.jsonl")
 
 
 @pytest.fixture(scope="session")
 def generator_cases(chat_cases: Path) -> list[dict[str, Any]]:
-    return _lines(chat_cases / "generator_cases.jsonl")
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return lines(chat_cases / "generator_cases.jsonl")

@@ -18,6 +18,7 @@ from spanloom.families.chat import training
 from spanloom.families.chat.loader import PackedChatDataset, collate
 from spanloom.families.chat.packing import pack
 from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
+from spanloom.training.script import process_group
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
 
 B, BATCH, PEAK, SHARE = 32, 8, 0.01, 0.1
@@ -159,7 +160,7 @@ def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
     """Plain gradient descent, so that the size of the gradient shows, and not its direction alone."""
     batch = TestLoss().batch()
     models = [TinyTransformer(vocab_size=VOCAB_SIZE, layers=1, hidden=32, heads=2, seed=5) for _ in "ab"]
-    with training.process_group():
+    with process_group():
         descent = torch.optim.SGD(models[0].parameters(), lr=1.0)
         figures = training.step(models[0], descent, batch, learning_rate=0.25, options=Options(output=Path(), clip=0.0))
         ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path()))

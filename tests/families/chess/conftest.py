@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from support.cases import cases_of
+from support.cases import cases_of, lines
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,6 @@ def case_games(chess_cases: Path) -> dict[str, dict[str, Any]]:
 def case_variations(chess_cases: Path) -> dict[str, dict[str, Any]]:
     """The cases' thinking rows by their ids."""
     return {row["id"]: row for row in lines(chess_cases / "variations.jsonl")}
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.games import (
-    game_from_rows,
-    game_to_token_ids,
-    row_offsets,
-    valid_starts,
-    written_boards,
-)
-from support.chess_games import BAD_FEN, played_game, slices
+from spanloom.families.chess.games import game_from_rows, row_offsets, valid_starts, written_boards
+from support.chess_games import BAD_FEN, game_to_token_ids, played_game, slices
 
 
 def test_the_given_games(case_games: dict[str, Any], expected_tokens: list[dict[str, Any]]) -> None:

@@ -12,10 +12,10 @@ import pytest
 from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.fen import parse_fen
-from spanloom.families.chess.games import game_from_rows, game_to_token_ids
+from spanloom.families.chess.games import game_from_rows
 from spanloom.families.chess.source import parquet_files, read_games, read_thinking
 from spanloom.families.chess.thinking import thinking_row
-from support.chess_games import BAD_FEN, played_game, thinking_rows, write_games, write_thinking
+from support.chess_games import BAD_FEN, game_to_token_ids, played_game, thinking_rows, write_games, write_thinking
 
 
 def _same(table: Any, name: str, rows: list[dict[str, Any]]) -> None:

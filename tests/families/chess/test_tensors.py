@@ -9,17 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.games import (
-    Game,
-    game_from_rows,
-    game_to_token_ids,
-    row_offsets,
-    valid_starts,
-    written_boards,
-)
+from spanloom.families.chess.games import Game, game_from_rows, row_offsets, valid_starts, written_boards
 from spanloom.families.chess.tensors import sample
 from spanloom.families.chess.vocabulary import BOARD_INDICES, ID_TO_INDEX, PAD, TOKEN_IDS
-from support.chess_games import parsed_positions, slices
+from support.chess_games import game_to_token_ids, parsed_positions, slices
 
 DTYPES = {
     "input_ids": np.int64,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spanloom.families.chess.draws import key_of, pass_of, uniforms
 from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.moves import move_name
 from spanloom.families.chess.thinking import (
     NO_FINAL_MOVE,
     NO_USABLE,
@@ -22,7 +23,6 @@ from spanloom.families.chess.thinking import (
     drawn_sample,
     thinking_row,
     thinking_sample,
-    variation_to_token_ids,
 )
 from spanloom.families.chess.vocabulary import MOVE_COUNT, TOKEN_IDS
 from support.chess_games import parsed_positions, positions
@@ -94,16 +94,23 @@ def test_the_given_sequences(case_variations: dict[str, Any], expected_variation
         intended = case["intended"]
         if "ids" not in intended:
             continue
-        found = variation_to_token_ids(thinking_row(case_variations[case["id"]]), case["order"], case["depths"])
-        ids, moves, final, values, blocks, ranking, first_is_not_best = json.loads(json.dumps(found))
-        assert ids == intended["ids"], case["key"]
+        length = len(intended["ids"])
+        made = thinking_sample(thinking_row(case_variations[case["id"]]), case["order"], case["depths"], length)
+        assert made is not None, case["key"]
+        assert made["input_ids"].tolist() == intended["ids"], case["key"]
+        moves = [[int(at), move_name(made["move_target_ids"][at])] for at in np.flatnonzero(made["thinking_move_mask"])]
         assert moves == intended["thinking_move_data"]
-        assert final == intended["final_move_data"]
-        assert values == intended["value_data"]
-        assert blocks == intended["block_boundaries"]
-        assert first_is_not_best == intended["first_is_not_best"]
-        if "ranking" in case["upstream_tokens"]:
-            assert ranking == case["upstream_tokens"]["ranking"]
+        (end,) = np.flatnonzero(made["move_mask"]).tolist()
+        assert [end, move_name(made["move_target_ids"][end])] == intended["final_move_data"]
+        places, d_places, wl, d, valid = zip(*intended["value_data"], strict=True)
+        assert np.flatnonzero(made["wl_positions"]).tolist() == list(places)
+        assert np.flatnonzero(made["d_positions"]).tolist() == list(d_places)
+        assert made["wl_targets"][[*places]].tolist() == np.array(wl, np.float32).tolist()
+        assert made["d_targets"][[*d_places]].tolist() == np.array(d, np.float32).tolist()
+        assert made["wdl_valid"][[*places]].tolist() == list(valid)
+        for number, (begin, behind) in enumerate(intended["block_boundaries"]):
+            assert np.flatnonzero(made["block_id"] == number).tolist() == list(range(begin, behind))
+        assert bool(made["first_is_not_best"]) == intended["first_is_not_best"]
         checked += 1
     assert checked
 

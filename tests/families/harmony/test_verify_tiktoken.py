@@ -3,7 +3,6 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openai_harmony
@@ -12,7 +11,7 @@ import pytest
 from spanloom.dataset.validate import validate_dataset
 from spanloom.families.harmony import dataset as family
 from spanloom.families.harmony import verify_source
-from spanloom.families.harmony.sample import FAMILIES
+from spanloom.families.harmony.sample import TEXTS, Row, sample_rows
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import MESSAGE
 from spanloom.families.harmony.verify_render import DiskSequences, disk_sequences
@@ -38,12 +37,14 @@ def differences(
     return check.texts - before, found
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda of: of.__name__)
+WHOLE_ROWS = {str(row["script"]): row for row in sample_rows() if all(row[column] for column in TEXTS)}
+
+
+@pytest.mark.parametrize("row", WHOLE_ROWS.values(), ids=WHOLE_ROWS.keys())
 def test_every_kind_of_text_of_the_sample_is_what_tiktoken_makes_of_it(
-    family: Any, texts: TextCheck, encoding: openai_harmony.HarmonyEncoding
+    row: Row, texts: TextCheck, encoding: openai_harmony.HarmonyEncoding
 ) -> None:
-    sample = family(3)
-    said = sources.conversation(sample.query, sample.reasoning, sample.answer)
+    said = sources.conversation(*(str(row[column]) for column in TEXTS))
     messages_json = json.dumps({"messages": [SYSTEM, *said, *said]})
     assert differences(texts, messages_json, encoding) == (6, [])
 

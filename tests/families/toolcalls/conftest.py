@@ -23,10 +23,6 @@ def fixtures(toolcall_cases: Path) -> Path:
     return toolcall_cases / "fixtures"
 
 
-def lines(path: Path) -> list[Any]:
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
-
-
 def values(path: Path) -> Any:
     return json.loads(path.read_bytes())
 

@@ -8,14 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from families.toolcalls.conftest import lines
 from spanloom.families.toolcalls.convert import convert
 from spanloom.families.toolcalls.drafts import Options
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.source import files_below
 from spanloom.families.toolcalls.validation import validate_files
 from support.agentdojo_checker import aim_of, first_shown, traces_of, wrong_labels
-from support.cases import beside
+from support.cases import beside, lines
 from support.requirements import AGENTDOJO, absent
 
 

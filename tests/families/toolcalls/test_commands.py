@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from families.toolcalls.conftest import Run, lines
+from families.toolcalls.conftest import Run
 from spanloom.dataset import manifest
 from spanloom.families.toolcalls.sample import SYSTEM, files
+from support.cases import lines
 from support.toolcall_samples import harmful, retain, write_samples
 
 

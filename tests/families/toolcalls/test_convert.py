@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families.toolcalls.conftest import Run, lines
+from families.toolcalls.conftest import Run
 from spanloom.families.toolcalls.convert import CONVERTERS, convert
-from spanloom.families.toolcalls.drafts import Completion, Options
+from spanloom.families.toolcalls.drafts import Completion, Completions, Options
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.source import files_below
 from spanloom.families.toolcalls.turns import UnusableError, turn_text
 from spanloom.families.toolcalls.validation import validate_files
+from support.cases import lines
 from support.toolcall_samples import CALL, write_samples
 
 SYSTEM = "You have tools."
@@ -466,7 +467,9 @@ def test_completions_that_no_record_asks_for_are_counted(tmp_path: Path) -> None
 
 def test_completions_are_kept_in_order() -> None:
     found: Callable[..., Any] = CONVERTERS["b4"]
-    options = Options(completions={"r-1": [Completion(text=EXPECTED_CALL, about={}), Completion(text=CALL, about={})]})
+    options = Options(
+        completions=Completions({"r-1": [Completion(text=EXPECTED_CALL, about={}), Completion(text=CALL, about={})]})
+    )
     assert [draft.split for draft in found(B4, options)] == ["retain", "harmful"]
 
 

@@ -25,7 +25,7 @@ from spanloom.dataset.rows import rows_schema
 from spanloom.dataset.validate import validate_dataset
 from spanloom.errors import ConflictError, DatasetError, DuplicateIdError, SpanloomError
 from spanloom.families.toolcalls import dataset as family
-from spanloom.families.toolcalls.build import BuildOptions, BuildResult, build
+from spanloom.families.toolcalls.build import BuildOptions, build
 from spanloom.families.toolcalls.loader import PairedLoader
 from spanloom.families.toolcalls.masks import Masked, masked_samples
 from spanloom.families.toolcalls.rendering import load_template, rendered_by
@@ -38,6 +38,7 @@ from spanloom.families.toolcalls.training import bounded_unlikelihood, train_exa
 from spanloom.families.toolcalls.verify_content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
+from spanloom.steps.validate_alignment import BuildResult
 from spanloom.training.document_weights import document_weights
 from spanloom.training.megatron_dataset import DatasetTokenizer
 from spanloom.training.packed import PackedDataset
@@ -87,7 +88,7 @@ def make(data: Path, template: Path, tokenizer: Path, out: Path, **rules: Any) -
     options = BuildOptions(
         data=data, template=template, tokenizer=tokenizer, out=out, rules=given, allow_unknown_sha=True
     )
-    return {one.split: one for one in build(options)}
+    return {one.root.name: one for one in build(options)}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families.toolcalls.conftest import Run, lines, values
+from families.toolcalls.conftest import Run, values
 from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls.audit import audit_sample, validate_template_compatibility
 from spanloom.families.toolcalls.control import CONTROL_STRINGS, END_TOKENS
@@ -23,10 +23,12 @@ from spanloom.families.toolcalls.rendering import (
     render_sample,
     rendered_by,
 )
-from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenizer
+from spanloom.families.toolcalls.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.tools import load_registries
 from spanloom.families.toolcalls.training_files import flat_row
 from spanloom.tokenizers.chat_template import ChatTemplate
+from spanloom.tokenizers.encoding import JsonTokenizer
+from support.cases import lines
 from support.toolcall_samples import CALL, harmful, retain, write_samples
 
 REGISTRIES = load_registries()
@@ -49,7 +51,7 @@ def templates(fixtures: Path) -> dict[str, Render]:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(fixtures: Path) -> SampleTokenizer:
+def tokenizer(fixtures: Path) -> JsonTokenizer:
     return load_tokenizer(fixtures / "tokenizer_llamalike.json")
 
 
@@ -60,7 +62,7 @@ def aware(fixtures: Path, tmp_path: Path) -> Path:
     return path
 
 
-def one_masked(sample: Any, render: Render, tokenizer: SampleTokenizer, **options: Any) -> Masked | Left:
+def one_masked(sample: Any, render: Render, tokenizer: JsonTokenizer, **options: Any) -> Masked | Left:
     (one,) = masked_samples([sample], render, tokenizer, REGISTRIES, **options)
     return one
 
@@ -72,7 +74,7 @@ def numbers(one: Masked | Left) -> tuple[int, ...] | None:
     return (one.span.start, one.span.end, one.start, one.end, len(one.ids)) if isinstance(one, Masked) else None
 
 
-def test_every_given_audit(fixtures: Path, templates: dict[str, Render], tokenizer: SampleTokenizer) -> None:
+def test_every_given_audit(fixtures: Path, templates: dict[str, Render], tokenizer: JsonTokenizer) -> None:
     cases = values(fixtures / "template_audit.json")
     assert cases
     for case in cases:
@@ -85,7 +87,7 @@ def test_every_given_audit(fixtures: Path, templates: dict[str, Render], tokeniz
         assert numbers(one_masked(case["sample"], render, tokenizer)) == wanted, case["case"]
 
 
-def test_every_given_mask(fixtures: Path, templates: dict[str, Render], tokenizer: SampleTokenizer) -> None:
+def test_every_given_mask(fixtures: Path, templates: dict[str, Render], tokenizer: JsonTokenizer) -> None:
     samples = {case["case"]: case["sample"] for case in lines(fixtures / "samples.jsonl")}
     cases = values(fixtures / "loss_masks.json")
     assert cases
@@ -121,7 +123,7 @@ def test_every_given_row(fixtures: Path, run: Run, aware: Path, tmp_path: Path) 
     assert ours.metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_our_rendering_is_transformers(fixtures: Path, tokenizer: SampleTokenizer) -> None:
+def test_our_rendering_is_transformers(fixtures: Path, tokenizer: JsonTokenizer) -> None:
     from transformers import PreTrainedTokenizerFast
 
     special = values(fixtures / "templates.json")
@@ -193,7 +195,7 @@ CONTENT = st.text(max_size=8) | st.lists(
     CONTENT.filter(str.strip),
 )
 def test_the_mask_is_the_answer_and_its_end_whatever_the_messages_hold(
-    fixtures_tokenizer: SampleTokenizer, template: str, messages: list[tuple[str, str]], raw: str
+    fixtures_tokenizer: JsonTokenizer, template: str, messages: list[tuple[str, str]], raw: str
 ) -> None:
     sample = {
         "messages": [{"role": role, "content": text} for role, text in messages],
@@ -213,17 +215,17 @@ def test_the_mask_is_the_answer_and_its_end_whatever_the_messages_hold(
     if isinstance(one, Left):  # a token of the prompt took the whole answer with it
         assert one.reason == "no token begins in the span"
         return
-    offsets = fixtures_tokenizer.encode([one.text])[0].offsets
+    offsets = fixtures_tokenizer.encode([one.text], special=False)[0].offsets
     inside = [k for k, (a, b) in enumerate(offsets) if a < b and span.start <= a < span.end]
     assert (one.start, one.end) == (inside[0], inside[-1] + 1)
 
 
 @pytest.fixture(scope="session")
-def fixtures_tokenizer(tokenizer: SampleTokenizer) -> SampleTokenizer:
+def fixtures_tokenizer(tokenizer: JsonTokenizer) -> JsonTokenizer:
     return tokenizer
 
 
-def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: SampleTokenizer) -> None:
+def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: JsonTokenizer) -> None:
     render = rendered_by(ChatTemplate(FAIR, special_tokens={"bos_token": ""}))
     sample = retain(
         1, assistant_raw="Yes.", messages=[{"role": "tool", "content": "Yes."}, {"role": "user", "content": "Yes."}]
@@ -245,7 +247,7 @@ def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: SampleTok
         ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "the template raises"),
     ],
 )
-def test_without_a_span_there_is_no_mask(tokenizer: SampleTokenizer, template: str, reason: str) -> None:
+def test_without_a_span_there_is_no_mask(tokenizer: JsonTokenizer, template: str, reason: str) -> None:
     one = one_masked(harmful(1), rendered_by(ChatTemplate(template)), tokenizer)
     assert isinstance(one, Left)
     assert one.reason.startswith(reason)

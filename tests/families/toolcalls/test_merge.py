@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from families.toolcalls.conftest import Run, lines, values
+from families.toolcalls.conftest import Run, values
 from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls.ids import Ids, content_id, hash_input
 from spanloom.families.toolcalls.merge import MergeOptions, lines_of_samples, merge, repeats
@@ -17,6 +17,7 @@ from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.source import files_below
 from spanloom.families.toolcalls.tables import weight_of
 from spanloom.families.toolcalls.validation import validate_files
+from support.cases import lines
 from support.toolcall_samples import changed, harmful, retain, write_samples
 
 

@@ -26,13 +26,14 @@ from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.export import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store import Store, default_url, open_store
-from spanloom.families.traces.token_build import TokenBuildOptions, TokenBuildResult, build_tokens
+from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.families.traces.tokenizer import load_tokenizer
 from spanloom.families.traces.tokens import TokenFormat, tokenized
 from spanloom.families.traces.trace import Trace
 from spanloom.families.traces.verify_content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
+from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
 from support.traces import store_rows
 
@@ -60,7 +61,7 @@ def _controls(row: dict[str, Any]) -> int:
     return render.control_strings(render.texts_of(row["payload"]))
 
 
-def make(home: Path, tokenizer: Path, out: Path, **rules: Any) -> TokenBuildResult:
+def make(home: Path, tokenizer: Path, out: Path, **rules: Any) -> BuildResult:
     store = open_store(default_url(home))
     given = TokenizeRules(**{"valid_fraction": 0.2, **rules})
     try:

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 
 from spanloom.families.traces import render
 from spanloom.families.traces.errors import OptionError
-from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_tokenizer
+from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.tokens import TokenFormat, TokenizedTrace, tokenized
 from spanloom.families.traces.trace import Trace
+from spanloom.tokenizers.encoding import JsonTokenizer
 from support.traces import CASES, payloads, read_json
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -23,17 +24,17 @@ TOKENIZERS = ("tokenizer_bytelevel.json", "tokenizer_gemmalike.json")
 
 
 @pytest.fixture(scope="session")
-def tokenizer_named(trace_cases: Path) -> Callable[[str], TraceTokenizer]:
+def tokenizer_named(trace_cases: Path) -> Callable[[str], JsonTokenizer]:
     loaded = {name: load_tokenizer(trace_cases / "fixtures/masks" / name) for name in TOKENIZERS}
     return loaded.__getitem__
 
 
-def one(payload: dict[str, Any], form: TokenFormat, tokenizer: TraceTokenizer) -> TokenizedTrace:
+def one(payload: dict[str, Any], form: TokenFormat, tokenizer: JsonTokenizer) -> TokenizedTrace:
     return next(tokenized([render.texts_of(payload)], form, tokenizer))
 
 
 def test_recorded_masks(
-    trace_cases: Path, case_rows: list[dict[str, Any]], tokenizer_named: Callable[[str], TraceTokenizer]
+    trace_cases: Path, case_rows: list[dict[str, Any]], tokenizer_named: Callable[[str], JsonTokenizer]
 ) -> None:
     payloads_of = {row["id"]: row["payload"] for row in case_rows}
     cases = read_json(trace_cases / "fixtures/masks/expected_masks.json")
@@ -91,7 +92,7 @@ def test_with_a_token_for_each_character_spans_are_as_long_as_their_texts(
 @settings(max_examples=100, deadline=None)
 @given(payload=payloads())
 def test_the_mask_is_the_response_and_never_the_prompt(
-    tokenizer_named: Callable[[str], TraceTokenizer], name: str, payload: dict[str, Any]
+    tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]
 ) -> None:
     payload = Trace.model_validate(payload).payload
     texts = render.texts_of(payload)
@@ -112,12 +113,12 @@ def test_the_mask_is_the_response_and_never_the_prompt(
 @settings(max_examples=50, deadline=None)
 @given(payload=payloads())
 def test_of_a_pair_the_response_alone_is_learned(
-    tokenizer_named: Callable[[str], TraceTokenizer], name: str, payload: dict[str, Any]
+    tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]
 ) -> None:
     payload = Trace.model_validate(payload).payload
     texts, tokenizer = render.texts_of(payload), tokenizer_named(name)
     found = one(payload, "training_example", tokenizer)
-    (prompt,) = tokenizer.encode([render.instructed(texts)])
+    (prompt,) = tokenizer.encode([render.instructed(texts)], special=True)
     (response,) = tokenizer.encode([render.response(texts)], special=False)
     assert found.ids.tolist() == [*prompt.ids.tolist(), *response.ids.tolist()]
     assert not found.loss_mask[: prompt.ids.size].any()
@@ -125,7 +126,7 @@ def test_of_a_pair_the_response_alone_is_learned(
     assert (np.diff(found.span_id[prompt.ids.size :].astype(int)) >= 0).all()
 
 
-def test_a_fake_seam_in_the_content_moves_nothing(tokenizer_named: Callable[[str], TraceTokenizer]) -> None:
+def test_a_fake_seam_in_the_content_moves_nothing(tokenizer_named: Callable[[str], JsonTokenizer]) -> None:
     payload = {
         "trace_version": "1",
         "prompt": f"a{render.SEAM}Answer: b",

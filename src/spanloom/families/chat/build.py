@@ -9,28 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON
-from spanloom.dataset.made_root import made_or_standing
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-    held_root,
-    is_work_of,
-    remove_work,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.errors import SpanloomError
 from spanloom.families.chat import dataset, defaults
 from spanloom.families.chat.blocks import ARRAY_DTYPES, SPLIT
 from spanloom.families.chat.steps.pack_chat import PackingRules, config_of, pack_chat, useful_workers
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts import OnError, transcript_files
-from spanloom.findings import Report
-from spanloom.megatron.official import load_reader, require_megatron
+from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.steps.validate_alignment import BuildResult, made_and_validated
 from spanloom.storage import sha256_file
 from spanloom.workers import leave_if_imported_by_a_worker, process_pool
 
@@ -53,17 +43,7 @@ class PackOptions:
     allow_unknown_sha: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class PackResult:
-    """What was packed. `report.clean` says whether it is a dataset."""
-
-    root: Path
-    manifest: Manifest
-    report: Report
-    already_built: bool = False
-
-
-def build_chat(options: PackOptions, progress: Progress | None = None) -> PackResult:
+def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildResult:
     """Packs and validates. The same options and transcripts give the same bytes, whatever the workers.
 
     Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
@@ -85,29 +65,21 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> PackRe
         identity=identity,
         files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
     )
-    with held_root(root) as work:
-        written, finished = made_or_standing(
-            root, work, record, lambda content: _differs(content, identity), lambda: _pack(options, progress)
-        )
-        if finished:
-            progress.say(f"{root} holds this very dataset already; validating it")
-        load_reader()
-        with progress.stage("validate"), progress.counting("validate", "blocks") as on_progress:
-            report = validate_alignment(
-                root=root,
-                family=dataset,
-                source=options.transcripts,
-                deep=options.deep,
-                tokenizer=options.tokenizer,
-                report_file=root / REPORT_JSON,
-                html_file=root / REPORT_HTML,
-                workers=options.workers,
-                on_progress=on_progress,
-            )
-        if report.clean and is_work_of(work, record):
-            for path in remove_work(root):
-                progress.say(f"warning: {path} was not made by this build and stays")
-    return PackResult(root=root, manifest=written, report=report, already_built=finished)
+    result = made_and_validated(
+        root,
+        record,
+        dataset,
+        progress,
+        differs=lambda content: _differs(content, identity),
+        make=lambda: _pack(options, progress),
+        unit="blocks",
+        source=options.transcripts,
+        deep=options.deep,
+        tokenizer=options.tokenizer,
+        workers=options.workers,
+    )
+    assert result is not None, "packing makes a dataset"
+    return result
 
 
 def _pack(options: PackOptions, progress: Progress) -> Manifest:

@@ -11,10 +11,9 @@ over records, before they are dealt, so the order of a pass is a matter of seed 
 Shards have unequal numbers of blocks, and so have ranks: docs/families/chat.md says what to do about that.
 """
 
-import json
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -24,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from spanloom.errors import ChatError, DatasetError
 from spanloom.families.chat import defaults
@@ -34,23 +32,13 @@ from spanloom.families.chat.samples import Sample, collate, fields
 from spanloom.families.chat.stream import as_stream
 from spanloom.families.chat.tokenizer import ChatTokenizer
 from spanloom.families.chat.transcripts import OnError, Records, read_records, transcript_files
-from spanloom.workers import end_at_once, passing
+from spanloom.training.passes import Begin, PassLoader, Progress, ShardedDataset, ShardPlace
 
 Record = str | Sequence[int] | npt.NDArray[Any]
-Place = dict[str, Any]
-"""How far a shard has come, as values that JSON can carry. Blocks are told by the batch of records that finished them:
-
-    shard    which
-    records  records of the shard before that batch
-    packer   the packer's state before that batch
-    blocks   blocks of that batch that were given out
-"""
-
 _RECORDS = 256
 """Records tokenised at once."""
 
 _FIX = 'fix it, or give on_error="skip" to leave such records out'
-_SAME_SHARDS = "go on with as many ranks and workers as it was taken with"
 _T = TypeVar("_T")
 
 
@@ -65,10 +53,14 @@ class ShardCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Packed:
-    """What a batch of records finished: the blocks not given out yet, the place before them, the counts after them."""
+    """What a batch of records finished: the blocks not given out yet, the place before them, the counts after them.
+
+    A place has these beside `shard`: `records` of the shard before the batch that finished a block, the `packer`'s
+    state before it, and how many `blocks` of that batch were given out.
+    """
 
     blocks: Blocks
-    place: Place
+    place: ShardPlace
     counts: ShardCounts
 
 
@@ -94,7 +86,7 @@ class TranscriptFiles:
                 yield text
 
 
-class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
+class PackedChatDataset(ShardedDataset):
     """One pass over the blocks of this rank's shards.
 
     `records`     files of transcripts, or what is iterable again for each pass: texts; with `markers` and no tokenizer
@@ -142,8 +134,7 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
             records = TranscriptFiles(source=records, on_error=on_error, closed=post_training)
         self.records = records
         self.tokenizer, self.markers = tokenizer, markers
-        self.shuffle, self.seed, self.epoch = shuffle, seed, 0
-        self.rank, self.world_size = _ranks(rank, world_size)
+        self.shuffle, self.seed = shuffle, seed
         self.position_ids, self.cu_seqlens, self.on_error = position_ids, cu_seqlens, on_error
         self.packing: dict[str, Any] = {
             "block_size": block_size,
@@ -153,52 +144,14 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
             "keep_lossless": keep_lossless,
         }
         self._packer()  # refuses what cannot be packed with, before a worker does
-        self.begin: dict[int, Place] = {}  # what the next pass goes on from, by shard
-        self._begin_shards: int | None = None  # how many shards those are of
-        self.first_worker = 0  # which of the rank's shards worker 0 takes: the one whose turn it is
-        self.place: Place | None = None  # after the last sample of the pass that began last
-        self._shards = self.world_size  # of that pass
+        self.rank, self.world_size = _ranks(rank, world_size)
+        order = {"shuffle": shuffle, "seed": seed, "on_error": on_error}
+        decides = {**self.packing, "markers": asdict(markers), **order}
+        self.progress = Progress(decides, epoch=0, rank=self.rank, world_size=self.world_size)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Another order for the next pass, from its beginning."""
-        if epoch != self.epoch:
-            self.epoch, self.place = epoch, None
-            self.forget()
-
-    def __iter__(self) -> Iterator[Sample]:
-        worker = get_worker_info()
-        workers, number = (worker.num_workers, worker.id) if worker else (1, 0)
-        if worker:
-            end_at_once()
-        self._shards = self.world_size * workers
-        if self._begin_shards not in (None, self._shards):
-            raise DatasetError(
-                f"the state to go on from is of {self._begin_shards} shards (ranks · workers), here are {self._shards}",
-                remedy=_SAME_SHARDS,
-            )
-        shard = self.rank * workers + (number + self.first_worker) % workers
-        self.place = self.begin.get(shard)
-        self.forget()
-        return self._samples(shard, self._shards, self.place)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place, as values that JSON can carry."""
-        if self._begin_shards is not None:
-            return self.state_of(self._begin_shards, self.first_worker, list(self.begin.values()))
-        return self.state_of(self._shards, 0, [] if self.place is None else [self.place])
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a place, and its epoch. Raises DatasetError when it was taken with other options."""
-        mine, theirs = self._options(), dict(state["options"])
-        different = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
-        if different:
-            raise DatasetError(
-                "the state to go on from was taken with other options: "
-                + ", ".join(f"{name} was {theirs.get(name)}, now {mine.get(name)}" for name in different),
-                remedy="give the options that it was taken with",
-            )
-        self.epoch, self.first_worker, self._begin_shards = state["epoch"], state["first"], state["shards"]
-        self.begin = {place["shard"]: dict(place) for place in state["places"]}
+    @property
+    def epoch(self) -> int:
+        return self.progress.epoch
 
     def count(self, workers: int = 0) -> list[ShardCounts]:
         """What a whole pass with so many workers gives in each of this rank's shards. Tokenises and packs all of it."""
@@ -210,25 +163,13 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
             counts.append(last.counts)
         return counts
 
-    def forget(self) -> None:
-        """The next pass begins at its beginning."""
-        self.begin, self._begin_shards, self.first_worker = {}, None, 0
-
-    def state_of(self, shards: int, first: int, places: list[Place]) -> dict[str, Any]:
-        """The state of a pass over `shards` shards: its `places`, and the worker whose turn is next."""
-        return {"options": self._options(), "epoch": self.epoch, "shards": shards, "first": first, "places": places}
-
-    def _options(self) -> dict[str, Any]:
-        order = {"shuffle": self.shuffle, "seed": self.seed, "on_error": self.on_error}
-        return {**self.packing, "markers": asdict(self.markers), **order}
-
     def _packer(self) -> Packer:
         # Ready token lists may hold any id that torch can; a tokenizer's fit into half of that.
         dtype = np.int64 if self.tokenizer is None else np.int32
         return Packer(markers=self.markers, dtype=dtype, **self.packing)
 
-    def _samples(self, shard: int, shards: int, begin: Place | None) -> Iterator[Sample]:
-        for packed in self._packed(shard, shards, begin):
+    def samples(self, begin: Begin) -> Iterator[Sample]:
+        for packed in self._packed(begin.shard, begin.shards, begin.place):
             blocks, place = packed.blocks, packed.place
             made = fields(
                 blocks.input_ids,
@@ -238,11 +179,11 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
                 cu_seqlens=self.cu_seqlens,
             )
             for number in range(len(blocks)):
-                self.place = {**place, "blocks": place["blocks"] + number + 1}
+                self.progress.place = {**place, "blocks": place["blocks"] + number + 1}
                 yield {name: torch.from_numpy(rows[number].copy()) for name, rows in made.items()}
 
-    def _packed(self, shard: int, shards: int, begin: Place | None) -> Iterator[_Packed]:
-        begin = begin or {"shard": shard, "records": 0, "packer": self._packer().state(), "blocks": 0}
+    def _packed(self, shard: int, shards: int, begin: ShardPlace | None) -> Iterator[_Packed]:
+        begin = {"records": 0, "packer": self._packer().state(), "blocks": 0, **(begin or {})}
         packer = Packer.from_state(begin["packer"])
         records, given, left_out = begin["records"], begin["blocks"], 0
         mine = islice(self._dealt(shard, shards), records, None)
@@ -289,79 +230,17 @@ class PackedChatDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch
         return np.concatenate([np.empty(0, np.int64), *(_ids(number, record) for number, record in batch)])
 
 
-class PackedChatLoader:
-    """torch's DataLoader over a `PackedChatDataset`, able to go on in the middle of a pass though workers read ahead.
-
-    Batches are `collate`'s, one worker after the other. `state_dict()` is the place after the last batch that was
-    given, whatever the workers have read since. Workers are spawned again for each pass. `options` are DataLoader's.
-    """
+class PackedChatLoader(PassLoader):
+    """`PassLoader` over a `PackedChatDataset`; batches are `collate`'s."""
 
     def __init__(
         self, dataset: PackedChatDataset, *, batch_size: int, workers: int = 0, drop_last: bool = False, **options: Any
     ) -> None:
+        if batch_size < 1:
+            raise ChatError(f"batch_size is {batch_size}: give 1 or more")
         if options.get("persistent_workers"):
             raise ChatError("workers that outlive a pass would not learn where the next one begins")
-        self.dataset, self._workers = dataset, max(1, workers)
-        # With a generator of its own, it does not draw from torch's, which the model may use.
-        options = {"generator": torch.Generator(), **options}
-        if workers:  # tokenizers and pyarrow run threads, and a fork of a threaded process can deadlock
-            options = {"multiprocessing_context": "spawn", **options}
-        self._loader = DataLoader(
-            _Placed(dataset),
-            batch_size=batch_size,
-            num_workers=workers,
-            drop_last=drop_last,
-            collate_fn=_collate_placed,
-            **options,
-        )
-        self._take_over()
-
-    def __iter__(self) -> Iterator[Sample]:
-        self._take_over()
-        batches = passing(self._loader)  # from here on the workers, or the iterator, know what they go on from
-        self.dataset.forget()
-        for batch, shard, place in batches:
-            self._places[shard] = place
-            self._first = (shard + 1) % self._workers
-            yield batch
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place of this rank, as values that JSON can carry."""
-        if self._epoch != self.dataset.epoch:  # its next pass has not begun
-            self._take_over()
-        places = [json.loads(self._places[shard]) for shard in sorted(self._places)]
-        return self.dataset.state_of(self.dataset.world_size * self._workers, self._first, places)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a place. Raises DatasetError when it was taken with other options, or as another number of shards."""
-        shards = self.dataset.world_size * self._workers
-        if state["shards"] != shards:
-            raise DatasetError(
-                f"the state to go on from is of {state['shards']} shards (ranks · workers), and here are {shards}",
-                remedy=_SAME_SHARDS,
-            )
-        self.dataset.load_state_dict(state)
-        self._take_over()
-
-    def _take_over(self) -> None:
-        self._places = {shard: json.dumps(place) for shard, place in self.dataset.begin.items()}
-        self._first, self._epoch = self.dataset.first_worker, self.dataset.epoch
-
-
-class _Placed(IterableDataset[tuple[Sample, Place]]):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Each sample with the place behind it."""
-
-    def __init__(self, dataset: PackedChatDataset) -> None:
-        self._dataset = dataset
-
-    def __iter__(self) -> Iterator[tuple[Sample, Place]]:
-        samples = iter(self._dataset)  # now, not at the first sample: it takes what to go on from
-        return ((sample, self._dataset.place or {}) for sample in samples)
-
-
-def _collate_placed(samples: list[tuple[Sample, Place]]) -> tuple[Sample, int, str]:
-    _, place = samples[-1]
-    return collate([sample for sample, _ in samples]), place["shard"], json.dumps(place)
+        super().__init__(dataset, collate, batch_size=batch_size, workers=workers, drop_last=drop_last, **options)
 
 
 def shuffled(values: Iterable[_T], *, held: int, seed: int, epoch: int) -> Iterator[_T]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
 
 _SYSTEMS = (None, "Be brief.", "Answer in the language of the question, and say when you are not sure.")
@@ -85,5 +84,4 @@ def run(*, out: str, conversations: int, scratch: Path | None = None) -> None:
     """The conversations as JSON Lines at a place, create-only."""
     with scratch_for("chat-sample", [out], scratch) as here:
         lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sample_conversations(conversations))
-        publish_bytes("".join(lines).encode(), here.path(out))
-        here.publish_file(out)
+        here.create(out, "".join(lines).encode())

@@ -11,12 +11,10 @@ over that data, and the learning rate warms up again over WARMUP_PCT of it.
 """
 
 import argparse
-import contextlib
 import json
 import math
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -32,12 +30,14 @@ from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.families.chat.transcripts import SUFFIXES, Records
 from spanloom.records.files import find_files
-from spanloom.storage import sha256_file, write_atomically
+from spanloom.storage import sha256_file
 from spanloom.supervision import IGNORED
 from spanloom.text import visible
 from spanloom.training import checkpoint
 from spanloom.training.learning_rate import learning_rate_at
-from spanloom.training.trainlog import LOG_NAME, Record, read_log
+from spanloom.training.passes import differences
+from spanloom.training.script import flag_parser, process_group
+from spanloom.training.trainlog import Record, TrainLog
 
 POST_TRAINING_VARIABLE = "POST_TRAINING"
 WARMUP_VARIABLE = "WARMUP_PCT"
@@ -159,11 +159,11 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
         state = checkpoint.load(folder, rank=0)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        if changed := _different(state["spec"], spec):
+        if changed := differences(state["spec"], spec):
             began, why = done, f"the data changed: {changed}"
         else:
             began, why = state["began"], f"goes on after step {done}"
-            if changed := _different(state["identity"], identity):
+            if changed := differences(state["identity"], identity):
                 raise ConflictError(
                     f"a checkpoint stands here from a pass over the same data with other options: {changed}",
                     where=str(folder),
@@ -171,7 +171,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
                 )
             loader.load_state_dict(json.loads(checkpoint.load(folder, rank=dist.get_rank())["data"]))
 
-    log = _Log(options.output, first_step=done) if dist.get_rank() == 0 else None
+    log = TrainLog(options.output, first_step=done, line=_line, board=False) if dist.get_rank() == 0 else None
     if log:
         log.say(f"pass of {steps:,} steps, {warmup:,} of them warm-up ({why})")
     batches = iter(loader)
@@ -231,52 +231,13 @@ def pass_length(dataset: PackedChatDataset, options: Options) -> int:
     return int(longest)
 
 
-def _different(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What differs, in words; nothing where nothing does."""
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return ", ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in names)
-
-
-class _Log:
-    """Owns the open log. A run that goes on takes out what was done beyond its checkpoint."""
-
-    def __init__(self, output: Path, *, first_step: int) -> None:
-        path = output / LOG_NAME
-        output.mkdir(parents=True, exist_ok=True)
-        kept = [record for record in read_log(path) if record["step"] <= first_step]
-        write_atomically(path, b"".join(map(self._line, kept)))
-        self._stream = path.open("ab", buffering=0)
-
-    def write(self, record: Record) -> None:
-        self._stream.write(self._line(record))
-        loss = "–" if record["loss"] is None else format(record["loss"], ".4f")
-        self.say(
-            f"step {record['step']:>6}  loss {loss}  {record['trained_tokens']:,} trained tokens in {record['blocks']} "
-            f"blocks  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}"
-        )
-
-    def say(self, line: str) -> None:
-        print(visible(line), flush=True)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    @staticmethod
-    def _line(record: Record) -> bytes:
-        return json.dumps(record, allow_nan=False).encode() + b"\n"
-
-
-@contextlib.contextmanager
-def process_group() -> Iterator[None]:
-    """torchrun's process group, or one of this process alone."""
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    else:
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
+def _line(record: Record) -> str:
+    """One line for people."""
+    loss = "–" if record["loss"] is None else format(record["loss"], ".4f")
+    return (
+        f"step {record['step']:>6}  loss {loss}  {record['trained_tokens']:,} trained tokens in {record['blocks']} "
+        f"blocks  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}"
+    )
 
 
 def switch(text: str | None) -> bool:
@@ -357,17 +318,11 @@ _WHAT_COUNTS = {
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """The flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m spanloom.families.chat.training",
-        description="Train a tiny transformer on packed chat, one pass: an example, and a proof that the data train.",
-        epilog=TEACH,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, flag = flag_parser(
+        "python -m spanloom.families.chat.training",
+        "Train a tiny transformer on packed chat, one pass: an example, and a proof that the data train.",
+        TEACH,
     )
-
-    def flag(name: str, default: Any, text: str, **more: Any) -> None:
-        kind = {} if default is None else {"type": type(default), "default": default}
-        shown = f"{text}." if default is None else f"{text} (default: {default})."
-        parser.add_argument(f"--{name}", help=shown, **{**kind, **more})
 
     flag("input", None, "transcripts: a file or a folder of .parquet, .jsonl or .txt", type=Path, required=True)
     flag("tokenizer", None, "a tokenizers JSON file, or the o200k asset; default: the asset, where it lies", type=Path)

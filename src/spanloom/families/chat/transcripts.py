@@ -282,7 +282,7 @@ def open_span(text: str) -> str | None:
     return opened
 
 
-def are_marked(source: Path, records: Records = defaults.RECORDS, *, looked_at: int = 100) -> bool:
+def are_marked(source: Path, records: Records = defaults.RECORDS) -> bool:
     """Whether one of the first transcripts marks an answer."""
     read = read_transcripts(source, unreadable=lambda _: None, records=records)
-    return any(ASSISTANT_STRING in (text or "") for _, text in islice(read, looked_at))
+    return any(ASSISTANT_STRING in (text or "") for _, text in islice(read, 100))

@@ -1,6 +1,6 @@
-"""A game as arrays → its sequence of tokens, with what is to be predicted in it.
+"""A game as arrays, and how its rows follow one another as a sequence of tokens.
 
-In: one `Game`, and which of its boards are written. Out: token ids, and where moves, values and blocks stand.
+In: one `Game`, and which of its boards are written. Out: where its rows begin, and where a sample may.
 
     board 0 (68) | move 0 | wl_value | d_value | board 1 (68) | move 1 | wl_value | d_value | move 2 | …
     └ block 0 ─┘                               └ block 1 ─┘                                └ board 2 was skipped
@@ -17,21 +17,11 @@ import numpy.typing as npt
 
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.fen import Boards, parse_fen
-from spanloom.families.chess.moves import UNKNOWN_MOVE, MoveIds, move_id, move_name
-from spanloom.families.chess.vocabulary import (
-    BOARD_LENGTH,
-    D_VALUE,
-    INDEX_TO_ID,
-    NO_MOVE,
-    PLY_LENGTH,
-    WL_VALUE,
-)
+from spanloom.families.chess.moves import UNKNOWN_MOVE, MoveIds, move_id
+from spanloom.families.chess.vocabulary import BOARD_LENGTH, NO_MOVE, PLY_LENGTH
 
 Include = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float64]
-WdlData = list[tuple[int, str | None, list[float], bool]]
-Blocks = list[tuple[int, int]]
-ValueData = list[tuple[int, int, float, float, bool]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,31 +102,3 @@ def valid_starts(
     starts = np.zeros(max(int(np.count_nonzero(played >= 0)), 1), np.int64)
     starts[1:] = offsets[1:][played >= 0][:-1]
     return starts[np.isin(starts, offsets[:-1][written])] if start_on_board else starts
-
-
-def game_to_token_ids(
-    game: Game, include: Sequence[bool] | Include | None = None
-) -> tuple[list[int], WdlData, Blocks, ValueData]:
-    """The whole sequence of a game, and what stands where in it.
-
-    Returns `ids`; `wdl_data` (position of the move, best move or None, [win, draw, loss], valid) and `value_data`
-    (position of wl_value, of d_value, win - loss, draw, valid) of each ply; `block_boundaries` (start, end) of each
-    board. A missing component counts as 0, and its ply is not valid. `include` None writes every board.
-    """
-    written = written_boards(game.played, np.ones(len(game), np.bool_) if include is None else include)
-    ids: list[int] = []
-    wdl_data: WdlData = []
-    blocks: Blocks = []
-    value_data: ValueData = []
-    for row in range(len(game)):
-        if written[row]:
-            blocks.append((len(ids), len(ids) + BOARD_LENGTH))
-            ids += INDEX_TO_ID[game.boards[row]].tolist()
-        if game.played[row] < 0:
-            continue
-        valid = not np.isnan(game.values[row]).any()
-        win, draw, loss = np.nan_to_num(game.values[row], nan=0.0).tolist()
-        wdl_data.append((len(ids), move_name(game.best[row]), [win, draw, loss], valid))
-        value_data.append((len(ids) + 1, len(ids) + 2, win - loss, draw, valid))
-        ids += [int(game.played[row]), WL_VALUE, D_VALUE]
-    return ids, wdl_data, blocks, value_data

@@ -9,7 +9,6 @@ Parquet or prepared; and nothing touches the global generators.
 """
 
 import itertools
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,20 +18,19 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import default_collate
 
 from spanloom.families.chess import defaults
 from spanloom.families.chess.draws import pass_of, uniforms
 from spanloom.families.chess.epochs import Counts, Files, Place, dealt
 from spanloom.families.chess.folders import open_both, open_games
 from spanloom.families.chess.games import Game, row_offsets, valid_starts, written_boards
-from spanloom.families.chess.progress import Progress, check_shards, is_whole, require
+from spanloom.families.chess.progress import Progress, is_whole, require
 from spanloom.families.chess.source import GameTable
 from spanloom.families.chess.tensors import Tensors, cut
 from spanloom.families.chess.thinking import ThinkingRules, drawn_sample
-from spanloom.workers import end_at_once, passing
+from spanloom.training.passes import Begin, PassLoader, Sample, ShardedDataset
 
-Sample = dict[str, torch.Tensor]
 OnError = Literal["skip", "raise"]
 Split = Literal["train", "valid"]
 
@@ -118,7 +116,24 @@ def game_samples(
         yield made, place
 
 
-class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
+class _Counting(ShardedDataset):
+    """What both datasets do alike."""
+
+    progress: Progress
+
+    def samples(self, begin: Begin) -> Iterator[Sample]:
+        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
+
+    def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
+        raise NotImplementedError
+
+    @property
+    def counts(self) -> Counts:
+        """Of the pass that began last, so far."""
+        return self.progress.counts
+
+
+class ChessIterableDataset(_Counting):
     """One pass over this rank's share of the games: each once, a slice of at most `max_seq_len` tokens.
 
     `parquet_dir`      a folder of Parquet files, or the root of prepared games (then `split` says which)
@@ -169,10 +184,6 @@ class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # to
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
         )
 
-    def __iter__(self) -> Iterator[Sample]:
-        begin = self.progress.begin_pass(*_worker())
-        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
-
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         for made, place in game_samples(
             self._games,
@@ -187,25 +198,8 @@ class ChessIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # to
             self.progress.place = {"shard": shard, "games": vars(place)}
             yield as_torch(made)
 
-    @property
-    def counts(self) -> Counts:
-        """Of the pass that began last, so far."""
-        return self.progress.counts
 
-    def set_epoch(self, epoch: int) -> None:
-        """Another order, other starts and boards for the next pass, which begins at its beginning."""
-        self.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample that this object gave, as values that JSON can carry."""
-        return self.progress.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
-        self.progress.load_state_dict(state)
-
-
-class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  # as above
+class FinetuneIterableDataset(_Counting):
     """Games and thinking samples, mixed: each sample is a thinking one with probability `variation_ratio`.
 
     The pass ends with the games. Thinking rows start over when they are at their end, with new draws, and
@@ -282,10 +276,6 @@ class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  #
         }
         self.progress = Progress({**vars(self.options), **mixed}, epoch=epoch, rank=rank, world_size=world_size)
 
-    def __iter__(self) -> Iterator[Sample]:
-        begin = self.progress.begin_pass(*_worker())
-        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
-
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         epoch, behind = self.progress.epoch, begin.get("games")
         of_shard = partial(game_samples, self._games, self.options, epoch, shard=shard, shards=shards)
@@ -350,23 +340,6 @@ class FinetuneIterableDataset(IterableDataset[Sample]):  # type: ignore[misc]  #
             )
             yield made, place
 
-    @property
-    def counts(self) -> Counts:
-        """Of the pass that began last, so far."""
-        return self.progress.counts
-
-    def set_epoch(self, epoch: int) -> None:
-        """Another order, other draws for the next pass, which begins at its beginning."""
-        self.progress.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample that this object gave, as values that JSON can carry."""
-        return self.progress.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
-        self.progress.load_state_dict(state)
-
 
 class _Passes:
     """The thinking samples of a shard, pass after pass, and how far it has come.
@@ -430,104 +403,24 @@ def _add_extra(sample: Sample, length: int) -> None:
     sample["first_is_not_best"] = torch.tensor(False)
 
 
-def _worker() -> tuple[int, int]:
-    """Which worker of how many this process is."""
-    worker = get_worker_info()
-    return (worker.id, worker.num_workers) if worker else (0, 1)
-
-
 ChessDataset = ChessIterableDataset | FinetuneIterableDataset
 
 
-class ChessLoader:
-    """torch's DataLoader over one of the datasets, able to go on in the middle of a pass though workers read ahead.
-
-    Batches are of one worker after the other. `state_dict()` is the place behind the last batch that was given;
-    `counts`, after a pass, is the sum over the workers. Workers are started again for each pass. `options` are
-    DataLoader's.
-    """
+class ChessLoader(PassLoader):
+    """`PassLoader` over one of the datasets. `counts`, after a pass, is the sum over the workers."""
 
     def __init__(
-        self,
-        dataset: ChessDataset,
-        *,
-        batch_size: int,
-        workers: int = 0,
-        drop_last: bool = False,
-        **options: Any,
+        self, dataset: ChessDataset, *, batch_size: int, workers: int = 0, drop_last: bool = False, **options: Any
     ) -> None:
         require(is_whole(batch_size) and batch_size >= 1, f"batch_size is {batch_size!r}: give 1 or more")
         require(not options.get("persistent_workers"), "workers that outlive a pass would not learn where to go on")
-        self.dataset, self._workers = dataset, max(1, workers)
-        self._shards = dataset.progress.world_size * self._workers
-        self.counts = Counts()
-        options = {"generator": torch.Generator(), **options}  # not torch's own, which the model may use
-        if workers:  # pyarrow runs threads, and a fork of a threaded process can deadlock
-            options = {"multiprocessing_context": "spawn", **options}
-        self._loader = DataLoader(
-            _Batches(dataset, batch_size, drop_last), batch_size=None, num_workers=workers, **options
+        super().__init__(
+            dataset, default_collate, batch_size=batch_size, workers=workers, drop_last=drop_last, **options
         )
-        self._take_over()
+        self.counts = Counts()
 
     def __iter__(self) -> Iterator[Sample]:
-        self._take_over()
-        counts: dict[int, Counts] = {}
-        batches = passing(self._loader)  # from here on the workers, or the iterator, know what they go on from
-        self.dataset.progress.forget()
         self.counts = Counts()
-        for batch, shard, place in batches:
-            self._places[shard] = place
-            if batch is not None:
-                self._first = (shard + 1) % self._workers
-                yield batch
-            else:
-                counts[shard] = Counts.from_dict(json.loads(place)["counts"])
-        for shard in sorted(counts):
-            self.counts.include(counts[shard])
-
-    def state_dict(self) -> dict[str, Any]:
-        """The place of this rank, as values that JSON can carry."""
-        if self._epoch != self.dataset.progress.epoch:  # its next pass has not begun
-            self._take_over()
-        places = [json.loads(self._places[shard]) for shard in sorted(self._places)]
-        return self.dataset.progress.state_of(self._shards, self._first, places)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a place. Raises DatasetError when it was taken with other options, or as another number of shards."""
-        check_shards(state["shards"], self._shards)
-        self.dataset.load_state_dict(state)
-        self._take_over()
-
-    def _take_over(self) -> None:
-        progress = self.dataset.progress
-        self._places = {shard: json.dumps(place) for shard, place in progress.begin.items()}
-        self._first, self._epoch = progress.first, progress.epoch
-
-
-class _Batches(IterableDataset[tuple[Sample | None, int, str]]):  # type: ignore[misc]  # as above
-    """Batches, each with its shard and the place behind it; last of all the place alone, with the counts."""
-
-    def __init__(self, dataset: ChessDataset, batch_size: int, drop_last: bool) -> None:
-        self._dataset, self._size, self._drop_last = dataset, batch_size, drop_last
-
-    def __iter__(self) -> Iterator[tuple[Sample | None, int, str]]:
-        if get_worker_info():
-            end_at_once()
-        samples = iter(self._dataset)  # now, not at the first batch: it takes what to go on from
-        return self._batches(samples)
-
-    def _batches(self, samples: Iterator[Sample]) -> Iterator[tuple[Sample | None, int, str]]:
-        batch: list[Sample] = []
-        for sample in samples:
-            batch.append(sample)
-            if len(batch) == self._size:
-                yield default_collate(batch), *self._here()
-                batch = []
-        if batch and not self._drop_last:
-            yield default_collate(batch), *self._here()
-        yield None, *self._here()
-
-    def _here(self) -> tuple[int, str]:
-        place = self._dataset.progress.here()
-        assert place is not None  # a pass has begun
-        return place["shard"], json.dumps(place)
+        yield from super().__iter__()
+        for place in self._shard_places():
+            self.counts.include(Counts.from_dict(place["counts"]))

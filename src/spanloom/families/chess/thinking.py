@@ -29,8 +29,8 @@ from spanloom.families.chess import defaults
 from spanloom.families.chess.draws import uniforms
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.fen import Boards, parse_fen
-from spanloom.families.chess.games import Blocks, ValueData, Values
-from spanloom.families.chess.moves import MoveIds, move_id, move_name
+from spanloom.families.chess.games import Values
+from spanloom.families.chess.moves import MoveIds, move_id
 from spanloom.families.chess.tensors import GENERIC_MOVE, Tensors, blank, number_blocks, values_of, write_values
 from spanloom.families.chess.vocabulary import (
     BOARD_INDICES,
@@ -58,8 +58,6 @@ TOO_LONG = "too long"
 NO_TEMPERATURE = "win and loss give no temperature"
 
 Depths = Sequence[int | None]
-FinalMove = tuple[int, str]
-MoveData = list[tuple[int, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,42 +375,3 @@ def drawn_sample(
         if max_seq_len < FRAME + UNIT + 1:
             break  # not even one node fits
     return TOO_LONG
-
-
-def variation_to_token_ids(
-    row: ThinkingRow, order: Sequence[int], depths: Depths
-) -> tuple[list[int], MoveData, FinalMove, ValueData, Blocks, list[int], bool] | None:
-    """The whole sequence of a row with its variations in this order and depth, and what stands where in it.
-
-    Returns `ids`, `thinking_move_data` (position a move is predicted from, move), `final_move_data` (position of
-    end_think, move), `value_data` (position of wl_value, of d_value, win - loss, draw, valid), `block_boundaries`,
-    `ranking` (the place of each shown variation among those shown, by visits, from 1) and `first_is_not_best`. None
-    where there is no usable variation or no usable final move.
-    """
-    lines = lines_of(row, order, depths)
-    if row.final < 0 or not lines:
-        return None
-    made = written(row, lines, length := length_of(lines), cot_values=False)
-    targets = made["move_target_ids"]
-    at = np.flatnonzero(made["wl_positions"]).tolist()
-    # Whole sequences have float64 values, tensors float32: they are taken from the row again.
-    nodes = [int(row.node_offsets[line.variation]) + node for line in lines for node in range(line.depth)]
-    wl, d, valid = values_of(np.concatenate([row.node_values[nodes], row.values[None]]))
-    valid[:-1] = True
-    begins = np.flatnonzero(np.diff(made["block_id"][:length], prepend=-1) != 0)
-    begins = begins[made["block_id"][begins] < 1 + len(nodes)]
-    by_visits = np.argsort(-row.visits[sorted(order)], kind="stable").tolist()
-    place = {sorted(order)[which]: number for number, which in enumerate(by_visits, start=1)}
-    end = int(np.flatnonzero(made["move_mask"])[0])
-    return (
-        made["input_ids"].tolist(),
-        [(int(p), str(move_name(targets[p]))) for p in np.flatnonzero(made["thinking_move_mask"])],
-        (end, str(move_name(row.final))),
-        [
-            (p, p + 1, *value)
-            for p, value in zip(at, zip(wl.tolist(), d.tolist(), valid.tolist(), strict=True), strict=True)
-        ],
-        [(int(begin), int(begin) + BOARD_LENGTH) for begin in begins],
-        [place[variation] for variation in order],
-        bool(made["first_is_not_best"]),
-    )

@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.dataset.manifest import ListedFile, files_of
+from spanloom.dataset.inventory import AT_ONCE, check_inventory
+from spanloom.dataset.manifest import files_of
 from spanloom.errors import UNREADABLE_NPY, SpanloomError
 from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.draws import KEY_BYTES, key_of
@@ -61,9 +62,7 @@ from spanloom.families.chess.vocabulary import (
 )
 from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Finding, Report
 from spanloom.split import SPLITS, id_digests, is_valid
-from spanloom.storage import sha256_file
 
-_AT_ONCE = 4
 _CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
 _SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 
@@ -185,7 +184,10 @@ def validate_root(
             said = "games" if kind == "games" else "thinking rows"
             raise ChessError(f"{root} was prepared without {said}", where=str(folder), remedy="leave their source out")
     report = Report()
-    _check_inventory(report, root, content)
+    listed = list(files_of(content))
+    report.ran("inventory", len({file.path for file in listed}))
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # hashing holds no GIL
+        report.add(check_inventory(root, listed, SPLITS, threads))
     report.ran("manifest", 1)
     report.add(check_content(content))
     if not report.clean:
@@ -205,29 +207,6 @@ def validate_root(
         if folder is not None and report.clean:
             compare_source(report, root, shard, folder, deep)
     return report
-
-
-def _check_inventory(report: Report, root: Path, content: dict[str, Any]) -> None:
-    listed = {file.path: file for file in files_of(content)}
-    report.ran("inventory", len(listed))
-    with ThreadPoolExecutor(_AT_ONCE) as threads:  # hashing holds no GIL
-        report.add(found for found in threads.map(lambda file: _file_fault(root, file), listed.values()) if found)
-    for folder in (*SPLITS, "rejects"):
-        for path in sorted((root / folder).glob("*")):
-            name = path.relative_to(root).as_posix()
-            if path.is_file() and name not in listed and not path.name.startswith("."):
-                report.add([Finding(check="inventory", message="the manifest does not list this file", file=name)])
-
-
-def _file_fault(root: Path, file: ListedFile) -> Finding | None:
-    path, name = root / file.path, file.path
-    if not path.is_file():
-        return Finding(check="inventory", message="the file is missing", file=name)
-    if (size := path.stat().st_size) != file.bytes:
-        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file.bytes}", file=name)
-    if (found := sha256_file(path)) != file.sha256:
-        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file.sha256}", file=name)
-    return None
 
 
 def _check_table(

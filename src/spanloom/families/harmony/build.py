@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -60,22 +60,12 @@ from spanloom.report.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import is_own_view
 from spanloom.split import TRAIN, VALID
-from spanloom.steps.validate_alignment import conclude
+from spanloom.steps.validate_alignment import BuildResult, conclude
 from spanloom.tokenizers.o200k.asset import locate_asset
 from spanloom.workers import Counters, Pool, process_pool
 
 FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_dataset}
 """What validation and reports ask of a dataset of each profile."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildResult:
-    """What was built. `report.clean` says whether it is a dataset."""
-
-    root: Path
-    manifest: Manifest
-    report: Report
-    already_built: bool = False
 
 
 def build(options: BuildOptions, progress: Progress | None = None, validator: Validator | None = None) -> BuildResult:

@@ -44,6 +44,7 @@ from spanloom.provenance import code_sha256, readable_json
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import find_files
 from spanloom.records.parquet import open_parquet, parquet_batches
+from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
 from spanloom.records.staging import staged_records
 from spanloom.storage import write_atomically, written_atomically
@@ -128,7 +129,7 @@ def _reads(files: Sequence[RecordFile], on_progress: OnProgress | None = None) -
         place = _Place()
         for where, value in read_records(file, faults.append, place.read_to):
             yield from _faults(file, faults)
-            yield Read(file=file.name, number=_number(where), where=where, value=value)
+            yield Read(file=file.name, number=where.number, where=where, value=value)
             number += 1
             if on_progress is not None and number % PROGRESS_EVERY == 0:
                 on_progress(min(before + place.bytes, total), total)
@@ -150,14 +151,9 @@ class _Place:
 
 def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
     for fault in faults:
-        where = fault.where or str(file.path)
-        yield Read(file=file.name, number=_number(where), where=where, fault=fault.what)
+        assert isinstance(fault.where, RecordPlace)
+        yield Read(file=file.name, number=fault.where.number, where=fault.where, fault=fault.what)
     faults.clear()
-
-
-def _number(where: str) -> int:
-    """`chat.jsonl, line 17` → 17"""
-    return int(where.rpartition(" ")[2])
 
 
 def count_chat(

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from spanloom.errors import TokenizerError
-from spanloom.families.harmony.sample import FAMILIES
+from spanloom.families.harmony.sample import KINDS, TEXTS, sample_rows
 from spanloom.families.harmony.tokenizer import NAME, SPECIAL_NAMES, VOCAB_SIZE
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, verify_asset
 
@@ -62,8 +62,7 @@ def load_tiktoken(asset: Path) -> "tiktoken.Encoding":
 @cache
 def probe_texts() -> tuple[str, ...]:
     """Texts that must give the same tokens everywhere: the built-in sample's, and one of each 64 code points."""
-    samples = [family(0) for family in FAMILIES]
-    written = [text for sample in samples for text in (sample.query, sample.reasoning, sample.answer)]
+    written = [text for row in sample_rows(KINDS) for column in TEXTS if (text := row[column])]
     points = [
         "".join(map(chr, range(first, first + 64)))
         for first in _PLANES[::64]

@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON, TOKENIZER_NAME
-from spanloom.dataset.made_root import made_or_standing
+from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-    held_root,
-    is_work_of,
-    remove_work,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.findings import ToolCallError
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
@@ -32,13 +24,12 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     tokenize_toolcalls,
 )
 from spanloom.families.toolcalls.tables import SPLITS
-from spanloom.findings import Report
-from spanloom.megatron.official import load_reader, require_megatron
+from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.steps.validate_alignment import validate_alignment
-from spanloom.storage import remove_if_empty, sha256_file
+from spanloom.steps.validate_alignment import BuildResult, made_and_validated
+from spanloom.storage import sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +43,6 @@ class BuildOptions:
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     tools_dir: Path | None = None
     allow_unknown_sha: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildResult:
-    """One root that was made. `report.clean` says whether it is a dataset."""
-
-    split: str
-    root: Path
-    manifest: Manifest
-    report: Report
-    already_built: bool = False
 
 
 def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[BuildResult]:
@@ -112,27 +92,9 @@ def _build(
                 on_progress=on_progress,
             )
 
-    with held_root(out) as work:
-        written, finished = made_or_standing(out, work, record, lambda content: _differs(content, identity), make)
-        if finished:
-            progress.say(f"{out} holds this very dataset already; validating it")
-        if written is None:
-            remove_work(out)
-            remove_if_empty(out)
-            return None
-        load_reader()
-        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-            report = validate_alignment(
-                root=out,
-                family=family,
-                report_file=out / REPORT_JSON,
-                html_file=out / REPORT_HTML,
-                on_progress=on_progress,
-            )
-        if report.clean and is_work_of(work, record):
-            for path in remove_work(out):
-                progress.say(f"warning: {path} was not made by this build and stays")
-    return BuildResult(split=split, root=out, manifest=written, report=report, already_built=finished)
+    return made_and_validated(
+        out, record, family, progress, differs=lambda content: _differs(content, identity), make=make
+    )
 
 
 def _differs(content: Content, identity: dict[str, Any]) -> str | None:

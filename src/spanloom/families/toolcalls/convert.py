@@ -17,13 +17,13 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.families.toolcalls import convert_agentdojo, convert_b4, convert_tau2, convert_ultrachat, convert_xstest
-from spanloom.families.toolcalls.drafts import Completion, Draft, Options
+from spanloom.families.toolcalls.drafts import Completion, Completions, Draft, Options
 from spanloom.families.toolcalls.findings import ToolCallError
 from spanloom.families.toolcalls.ids import Ids, hash_input
 from spanloom.families.toolcalls.rules import Rules, check_sample
@@ -127,7 +127,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     check_outside(out, place)
     files = [file for file in find_files(place, SUFFIXES) if not (completions and file.samefile(completions))]
     if completions is not None:
-        options = options.with_completions(read_completions(completions))
+        options = replace(options, completions=Completions(read_completions(completions)))
     done, ids, rules = Converted(), Ids(), Rules(require_system=True)
     names = {split: name for (made, split), name in FILES.items() if made == source}
     with ExitStack() as stack:
@@ -162,8 +162,8 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
                         continue
                     _take(draft, where, options, ids, rules, streams, leave_out, done)
             _leave_broken(broken, leave_out, done)
-    joined = options.completions or {}
-    done.completions_unused = sum(len(found) for name, found in joined.items() if name not in options.taken)
+    if options.completions is not None:
+        done.completions_unused = options.completions.unused()
     return done
 
 

@@ -34,7 +34,7 @@ def drafts(record: Any, options: Options) -> Iterator[Draft | str]:
     if expected == simulated:
         raise UnusableError("expected_tool is simulated_tool")
     name = next((record[key] for key in ("record_id", "id", "attack_id") if record.get(key) is not None), None)
-    completions = options.completions_of(str(name))
+    completions = options.completions.of(str(name)) if options.completions else ()
     if not completions:
         raise UnusableError("no completion")
     for completion in completions:

@@ -56,7 +56,7 @@ def _is_safe(record: Mapping[str, Any]) -> bool:
 
 def _answers(record: Mapping[str, Any], name: str, options: Options) -> Sequence[Completion]:
     if options.completions is not None:
-        found = options.completions_of(name)
+        found = options.completions.of(name)
         if not found:
             raise UnusableError("no completion")
         return found

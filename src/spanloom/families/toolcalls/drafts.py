@@ -1,10 +1,10 @@
 """What a converter makes of a record, before it gets its id and is checked.
 
-In: nothing. Out: `Draft`, `Completion`, `Options`.
+In: nothing. Out: `Draft`, `Completion`, `Completions`, `Options`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from spanloom.families.toolcalls.agentdojo.goals import Goals, installed_goals
@@ -19,6 +19,22 @@ class Completion:
     about: Mapping[str, Any]
 
 
+class Completions:
+    """Id → the completions of that prompt. Owns which ids a record asked for."""
+
+    def __init__(self, completions: Mapping[str, Sequence[Completion]]) -> None:
+        self._completions = completions
+        self._taken: set[str] = set()
+
+    def of(self, name: str) -> Sequence[Completion]:
+        self._taken.add(name)
+        return self._completions.get(name, ())
+
+    def unused(self) -> int:
+        """How many are of ids that no record asked for."""
+        return sum(len(found) for name, found in self._completions.items() if name not in self._taken)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What converters go by.
@@ -28,7 +44,7 @@ class Options:
     tools          the registry that samples name, where the source does not decide it
     security_means what `security: true` says in AgentDojo's traces; "by-shape": see `convert_agentdojo`
     goals          what AgentDojo's injection tasks ask for, by suite and task; None: those of an installed `agentdojo`
-    completions    id → those of that prompt; `taken`: ids that a record asked for
+    completions    those of a file; None where the source has its own
     """
 
     system: str | None = None
@@ -36,15 +52,7 @@ class Options:
     tools: str = "b4_standard_v1"
     security_means: Literal["by-shape", "resisted", "attack-succeeded"] = "by-shape"
     goals: Goals | None = None
-    completions: Mapping[str, Sequence[Completion]] | None = None
-    taken: set[str] = field(default_factory=set, compare=False)
-
-    def with_completions(self, completions: Mapping[str, Sequence[Completion]]) -> "Options":
-        return replace(self, completions=completions, taken=set())
-
-    def completions_of(self, name: str) -> Sequence[Completion]:
-        self.taken.add(name)
-        return (self.completions or {}).get(name, ())
+    completions: Completions | None = None
 
     def goals_of(self, suite: str, task: str) -> Sequence[str]:
         """The goals of an injection task, of all suites where the suite is not told."""

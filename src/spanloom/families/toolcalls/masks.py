@@ -15,11 +15,11 @@ from typing import Any
 
 from spanloom.families.toolcalls.audit import is_renderable
 from spanloom.families.toolcalls.rendering import Render, Span, answer_span, render_sample
-from spanloom.families.toolcalls.tokenizer import SampleTokenizer
 from spanloom.families.toolcalls.tools import Registries
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import tokens_of_span
 from spanloom.tokenizers.chat_template import ChatTemplateError
+from spanloom.tokenizers.encoding import JsonTokenizer
 
 _BATCH = 64
 
@@ -61,7 +61,7 @@ class Left:
 def masked_samples(
     samples: Iterable[dict[str, Any]],
     render: Render,
-    tokenizer: SampleTokenizer,
+    tokenizer: JsonTokenizer,
     registries: Registries,
     *,
     max_length: int | None = None,
@@ -74,7 +74,7 @@ def masked_samples(
     while batch := list(islice(waiting, _BATCH)):
         located = [_located(sample, render, registries) for sample in batch]
         texts = [one[0] for one in located if not isinstance(one, Left)]
-        encoded = iter(tokenizer.encode(texts))
+        encoded = iter(tokenizer.encode(texts, special=False))
         for sample, one in zip(batch, located, strict=True):
             if isinstance(one, Left):
                 yield one

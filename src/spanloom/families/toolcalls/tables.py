@@ -65,8 +65,8 @@ def is_tool_sample(sample: Mapping[str, Any]) -> bool:
     return isinstance(expected, str) and expected != ""
 
 
-def subtype_of(sample: Mapping[str, Any], tool_sample: bool | None = None) -> str:
-    """One of the names in `WEIGHTS`. `tool_sample`: where that is known already."""
+def subtype_of(sample: Mapping[str, Any]) -> str:
+    """One of the names in `WEIGHTS`."""
     stated = mapping(sample, "training").get("priority_class")
     if isinstance(stated, str) and stated in WEIGHTS:
         return stated
@@ -80,9 +80,7 @@ def subtype_of(sample: Mapping[str, Any], tool_sample: bool | None = None) -> st
         return "adversarial_safe"
     if source.startswith("xstest"):
         return "borderline"
-    if not (is_tool_sample(sample) if tool_sample is None else tool_sample):
-        return "general_conversation"
-    return "tool_capability"
+    return "tool_capability" if is_tool_sample(sample) else "general_conversation"
 
 
 def is_weight(value: Any) -> bool:

@@ -71,12 +71,12 @@ def key_of(request: BuildRequest) -> str:
 
 
 def build_dataset(
-    store: Store, root: Path, request: BuildRequest, *, reproducible: bool = False, created_at: str | None = None
+    store: Store, root: Path, request: BuildRequest, *, reproducible: bool = False
 ) -> tuple[TraceManifest, Path]:
     """Chooses traces and writes the manifest, in place of one of the same key. Returns it and its path.
 
-    `reproducible`: the same store and request give the same bytes, the build's id and times too. `created_at`: the time
-    of the build, the store's text. Raises MissingSeedError, OptionError (no key), EmptyDatasetError.
+    `reproducible`: the same store and request give the same bytes, the build's id and times too. Raises
+    MissingSeedError, OptionError (no key), EmptyDatasetError.
     """
     key = key_of(request)
     # Closed before the snapshot is: what is not taken of the candidates is an open cursor.
@@ -94,9 +94,8 @@ def build_dataset(
             )
         found = snapshot.counts(ids)
         counts = [found[trace_id] for trace_id in ids]
-    if reproducible:
-        created_at = max(count.created_at for count in counts)
-    manifest = _manifest(request, key, ids, counts, created_at or timestamps.now())
+    created_at = max(count.created_at for count in counts) if reproducible else timestamps.now()
+    manifest = _manifest(request, key, ids, counts, created_at)
     if reproducible:
         manifest = manifest.model_copy(update={"build_id": reproducible_id(manifest)})
     return manifest, write_manifest(root, manifest)

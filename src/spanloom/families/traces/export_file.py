@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.export import ExportFormat, ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.store import Snapshot
-from spanloom.families.traces.tokenizer import TraceTokenizer
 from spanloom.families.traces.tokens import BATCH, tokenized
 from spanloom.storage import written_atomically
+from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 if TYPE_CHECKING:  # pyarrow takes 40 MB, and JSON Lines need none of it
@@ -36,7 +36,7 @@ class TokenColumns:
     `max_length`: longer rows are cut at their end; one that has nothing to learn then is left out and counted.
     """
 
-    tokenizer: TraceTokenizer
+    tokenizer: JsonTokenizer
     offsets: bool = False
     max_length: int | None = None
 

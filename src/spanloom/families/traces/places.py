@@ -17,10 +17,10 @@ from spanloom.storage.scratch import Scratch
 
 
 @contextmanager
-def opened_store(here: Scratch, place: str, *, create: bool = False) -> Iterator[Store]:
+def opened_store(here: Scratch, place: str) -> Iterator[Store]:
     """The store at a database's URL, in a local file, or in an object, which is staged."""
-    url = place if is_database(place) else file_url(here.path(place) if create else here.file(place))
-    store = open_store(url, create=create)
+    url = place if is_database(place) else file_url(here.file(place))
+    store = open_store(url)
     try:
         yield store
     finally:

@@ -10,7 +10,6 @@ from typing import Any
 
 from spanloom.errors import TokenizerError
 from spanloom.families.traces.render import CONTROL_STRINGS
-from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
 
 VOCABULARY = 600
@@ -69,8 +68,6 @@ def run(*, out: str, traces: int, tokenizer: str | None = None, scratch: Path | 
     with scratch_for("sample-traces", [out, tokenizer], scratch) as here:
         made = list(sample_traces(traces))
         lines = b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in made)
-        publish_bytes(lines, here.path(out))
-        here.publish_file(out)
+        here.create(out, lines)
         if tokenizer is not None:
-            publish_bytes(sample_tokenizer(made), here.path(tokenizer))
-            here.publish_file(tokenizer)
+            here.create(tokenizer, sample_tokenizer(made))

@@ -8,29 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON, TOKENIZER_NAME
-from spanloom.dataset.made_root import made_or_standing
+from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import (
-    BuildRecord,
-    check_apart,
-    data_names,
-    held_root,
-    is_work_of,
-    remove_work,
-)
+from spanloom.dataset.root import BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces.keys import manifest_file
 from spanloom.families.traces.manifest import read_manifest
 from spanloom.families.traces.steps.tokenize_traces import ARRAY_DTYPES, TokenizeRules, config_of, tokenize_traces
 from spanloom.families.traces.store import Store
 from spanloom.families.traces.tokenizer import load_tokenizer
-from spanloom.findings import Report
-from spanloom.megatron.official import load_reader, require_megatron
+from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS
-from spanloom.steps.validate_alignment import validate_alignment
+from spanloom.steps.validate_alignment import BuildResult, made_and_validated
 from spanloom.storage import sha256_file
 
 
@@ -46,17 +37,7 @@ class TokenBuildOptions:
     allow_unknown_sha: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenBuildResult:
-    """What was made. `report.clean` says whether it is a dataset."""
-
-    root: Path
-    manifest: Manifest
-    report: Report
-    already_built: bool = False
-
-
-def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> TokenBuildResult:
+def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> BuildResult:
     """Tokenises and validates. The same store, dataset, tokenizer and rules give the same bytes.
 
     Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
@@ -87,23 +68,11 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
                 on_progress=on_progress,
             )
 
-    with held_root(out) as work:
-        written, finished = made_or_standing(out, work, record, lambda content: _differs(content, identity), make)
-        if finished:
-            progress.say(f"{out} holds this very dataset already; validating it")
-        load_reader()
-        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-            report = validate_alignment(
-                root=out,
-                family=family,
-                report_file=out / REPORT_JSON,
-                html_file=out / REPORT_HTML,
-                on_progress=on_progress,
-            )
-        if report.clean and is_work_of(work, record):
-            for path in remove_work(out):
-                progress.say(f"warning: {path} was not made by this build and stays")
-    return TokenBuildResult(root=out, manifest=written, report=report, already_built=finished)
+    result = made_and_validated(
+        out, record, family, progress, differs=lambda content: _differs(content, identity), make=make
+    )
+    assert result is not None, "a dataset of traces is made, or an error"
+    return result
 
 
 def _differs(content: Content, identity: dict[str, Any]) -> str | None:

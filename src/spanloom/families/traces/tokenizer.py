@@ -1,59 +1,21 @@
 """The tokenizer that traces are encoded with: a `tokenizer.json`, and its end-of-document token.
 
-In: a local file. Out: encodings with ids and offsets in code points; the id of the EOD.
+In: a local file. Out: the tokenizer; the id of the EOD.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from spanloom.errors import TokenizerError
 from spanloom.families.traces.errors import OptionError
-from spanloom.storage import sha256_file
-from spanloom.supervision import Tokens
-from spanloom.tokenizers.character_spans import Offsets
-from spanloom.tokenizers.json_file import load_json_tokenizer
+from spanloom.tokenizers.encoding import JsonTokenizer
 
 CONFIG_NAME = "tokenizer_config.json"
 """Beside a tokenizer.json: what says which token ends a document."""
 
 _USUAL_EODS = ("<eos>", "<|endoftext|>", "</s>")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Encoded:
-    """One text. `ids` int32 [T]; `offsets` int [T, 2], begin and end of each token in code points of the text."""
-
-    ids: Tokens
-    offsets: Offsets
-
-
-class TraceTokenizer:
-    """What `load_tokenizer` gives. `name` says what it is, not where; ids are below `vocab_size`."""
-
-    def __init__(self, path: Path, loaded: Any) -> None:
-        self.path, self.sha256 = path, sha256_file(path)
-        self._loaded = loaded
-        self._vocabulary: dict[str, int] = loaded.get_vocab(with_added_tokens=True)
-        self.vocab_size = max(self._vocabulary.values()) + 1
-        self.name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
-
-    def encode(self, texts: Sequence[str], *, special: bool = True) -> list[Encoded]:
-        """Whole texts. `special`: with the tokens that the tokenizer's own post-processor adds."""
-        found = self._loaded.encode_batch(list(texts), add_special_tokens=special)
-        return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in found]
-
-    def special_texts(self) -> set[str]:
-        """The texts that the tokenizer makes a control token of wherever they stand."""
-        return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}
-
-    def id_of(self, token: str) -> int | None:
-        """The id of a token by its name; None where there is none."""
-        return self._vocabulary.get(token)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,12 +30,12 @@ class Eod:
         return {"text": self.text, "id": self.id}
 
 
-def load_tokenizer(path: Path) -> TraceTokenizer:
+def load_tokenizer(path: Path) -> JsonTokenizer:
     """Raises TokenizerError for a file that is missing or no `tokenizer.json`."""
-    return TraceTokenizer(path, load_json_tokenizer(path, extra="traces"))
+    return JsonTokenizer(path, extra="traces")
 
 
-def find_eod(tokenizer: TraceTokenizer, named: str | None = None) -> Eod:
+def find_eod(tokenizer: JsonTokenizer, named: str | None = None) -> Eod:
     """The token that was named; else `eos_token` of the `tokenizer_config.json` beside the file; else the usual one.
 
     Raises OptionError where the tokenizer has no such token, or where there is none or more than one to choose.

@@ -13,15 +13,16 @@ characters, which the tokenizer adds, are not learned.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal
 
 import numpy as np
 
 from spanloom.families.traces import render
 from spanloom.families.traces.render import TraceTexts
-from spanloom.families.traces.tokenizer import Encoded, TraceTokenizer
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import tokens_of_span
+from spanloom.tokenizers.encoding import Encoded, JsonTokenizer
 
 TokenFormat = Literal["tunix_sft", "training_example"]
 """The exports that have a mask."""
@@ -71,25 +72,23 @@ class TokenizedTrace:
 
 
 def tokenized(
-    traces: Sequence[TraceTexts], form: TokenFormat, tokenizer: TraceTokenizer, system: str | None = None
+    traces: Sequence[TraceTexts], form: TokenFormat, tokenizer: JsonTokenizer, system: str | None = None
 ) -> Iterator[TokenizedTrace]:
     """Each trace as tokens, in order."""
     for first in range(0, len(traces), BATCH):
         batch = traces[first : first + BATCH]
         if form == "tunix_sft":
             yield from map(
-                _chat, batch, tokenizer.encode([render.chat_text(texts, system) for texts in batch]), _repeat(system)
+                _chat,
+                batch,
+                tokenizer.encode([render.chat_text(texts, system) for texts in batch], special=True),
+                repeat(system),
             )
             continue
-        prompts = tokenizer.encode([render.instructed(texts, system) for texts in batch])
+        prompts = tokenizer.encode([render.instructed(texts, system) for texts in batch], special=True)
         # The tokens that begin a text are there once: the response goes on where the prompt ends.
         responses = tokenizer.encode([render.response(texts) for texts in batch], special=False)
-        yield from map(_pair, batch, prompts, responses, _repeat(system))
-
-
-def _repeat(system: str | None) -> Iterator[str | None]:
-    while True:
-        yield system
+        yield from map(_pair, batch, prompts, responses, repeat(system))
 
 
 def _chat(texts: TraceTexts, encoded: Encoded, system: str | None) -> TokenizedTrace:

@@ -7,7 +7,6 @@ parts are put together; it is no trainer to build on: with GPUs, bring your own 
 Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
 """
 
-import argparse
 import contextlib
 import os
 import sys
@@ -44,6 +43,7 @@ with warnings.catch_warnings():
     from spanloom.training.reference.optimizer import MasterAdamW
     from spanloom.training.reference.schedule import StepResult, average_gradients, run_step
     from spanloom.training.reference.stream import Layout, train_batches, valid_batch, valid_batches
+    from spanloom.training.script import flag_parser, process_group
     from spanloom.training.trainlog import Record, TrainLog
 
 TEACH = """
@@ -307,38 +307,27 @@ def _process_group(options: Options) -> Iterator[torch.device]:
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    backend = "nccl" if cuda else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    try:
+    with process_group("nccl" if cuda else "gloo"):
         if dist.get_world_size() % options.tensor_parallel:
             raise DatasetError(
                 f"{dist.get_world_size()} processes cannot be cut into groups of --tensor-parallel "
                 f"{options.tensor_parallel}"
             )
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=options.tensor_parallel)
-        yield device
-    finally:
-        parallel_state.destroy_model_parallel()
-        dist.destroy_process_group()
+        try:
+            yield device
+        finally:
+            parallel_state.destroy_model_parallel()
 
 
 def parse(arguments: list[str] | None = None) -> Options:
     """The flags."""
-    parser = argparse.ArgumentParser(
-        prog="python -m spanloom.training.reference",
-        description="Train a small GPT from megatron-core on a dataset with spans: the reference, and a proof that the "
-        "dataset trains.",
-        epilog=TEACH,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, flag = flag_parser(
+        "python -m spanloom.training.reference",
+        "Train a small GPT from megatron-core on a dataset with spans: the reference, and a proof that the dataset "
+        "trains.",
+        TEACH,
     )
-
-    def flag(name: str, default: Any, text: str, **more: Any) -> None:
-        kind = {} if default is None else {"type": type(default), "default": default}
-        shown = f"{text}." if default is None else f"{text} (default: {default})."
-        parser.add_argument(f"--{name}", help=shown, **{**kind, **more})
 
     flag("root", None, "root of the dataset, which may be mounted read-only", type=Path, required=True)
     flag("index-cache", None, "folder for Megatron's sample indices, shared by all ranks", type=Path, required=True)

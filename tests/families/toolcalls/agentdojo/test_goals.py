@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from families.toolcalls.conftest import Run, lines
+from families.toolcalls.conftest import Run
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls.agentdojo.goals import installed_goals, read_goals
 from spanloom.families.toolcalls.drafts import Options
 from spanloom.families.toolcalls.steps import convert_toolcalls
+from support.cases import lines
 from support.toolcall_samples import write_samples
 
 TRACE = {

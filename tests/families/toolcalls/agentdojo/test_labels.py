@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from families.toolcalls.conftest import Run, lines
+from families.toolcalls.conftest import Run
 from spanloom.families.toolcalls.convert import Converted, convert, outcome_table
 from spanloom.families.toolcalls.drafts import Options
+from support.cases import lines
 from support.toolcall_samples import write_samples
 
 ACCOUNT = "US133000000121212121212"

@@ -129,7 +129,7 @@ def here(tmp_path: Path, sources: dict[str, Path], template: Path, tokenizer: Pa
     data = tmp_path / "merged.jsonl"
     data.write_bytes(lines_of_samples(merge(out / "harmful", out / "retain", MERGE).train))
     rules = BuildOptions(data=data, template=template, tokenizer=tokenizer, out=tmp_path / "roots", rules=RULES)
-    return {one.split: one.manifest for one in build(rules)}
+    return {one.root.name: one.manifest for one in build(rules)}
 
 
 def test_other_bytes_are_a_conflict(tmp_path: Path, place: Place, sources: dict[str, Path]) -> None:

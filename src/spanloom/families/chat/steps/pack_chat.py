@@ -51,10 +51,10 @@ from spanloom.families.chat.transcripts import (
     text_bytes,
     transcript_files,
 )
-from spanloom.kubeflow import split_metrics
+from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.records.files import name_below
-from spanloom.storage import publish_bytes, sha256_file
+from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import check_unchanged, file_state
 from spanloom.supervision import ALIGNMENT, Lengths, Tokens
@@ -398,9 +398,7 @@ def run(
                     **options,
                 )
 
-        if asset:
-            publish_bytes(loaded.path.read_bytes(), here.path(asset))
-            here.publish_file(asset)
+        here.create(asset, loaded.path.read_bytes())
 
         def identity() -> dict[str, Any]:
             return {
@@ -414,22 +412,6 @@ def run(
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        **content["totals"]["packing"],
-    }
     settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **settings,
-            **counts,
-        },
-        "tokenizer": {name: content["tokenizer"][name] for name in ("name", "sha256", "vocab_size", "eod")},
-        "metrics": counts,
-    }
+    packing = content["totals"]["packing"]
+    return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"), numbers=packing, **settings)

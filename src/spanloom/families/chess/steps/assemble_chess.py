@@ -13,7 +13,8 @@ from spanloom.errors import ArtifactError
 from spanloom.families.chess import manifest
 from spanloom.families.chess.build import INVENTORY_SCHEMA, assemble
 from spanloom.families.chess.prepared import KINDS
-from spanloom.provenance import git_sha, require_git_sha, sha256_json
+from spanloom.kubeflow import identity_of
+from spanloom.provenance import git_sha, require_git_sha
 from spanloom.storage import read_json
 from spanloom.storage.scratch import scratch_for
 
@@ -87,13 +88,4 @@ def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         counts[f"{kind}_rejected"] = sum(totals["rejected"].values())
         for split, sums in totals["splits"].items():
             counts |= {f"{split}_{kind}": sums["items"], f"{split}_{kind}_positions": sums["positions"]}
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "metrics": counts,
-    }
+    return {"dataset": {**identity_of(result), **counts}, "metrics": counts}

@@ -14,8 +14,8 @@ from spanloom.families.chess.places import staged_folder
 from spanloom.families.chess.report import findings_page
 from spanloom.families.chess.verify import validate_root
 from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
 from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 
@@ -59,12 +59,9 @@ def run(
             legal=legal,
             tolerance=tolerance,
         )
-        if report:
-            write_atomically(here.path(report), readable_json(result.as_dict()))
+        here.replace(report, readable_json(result.as_dict()))
         if html:
-            write_atomically(here.path(html), findings_page(local_root, result, root).encode())
-        for place in filter(None, (report, html)):
-            here.publish_file(place, replace=True)
+            here.replace(html, findings_page(local_root, result, root).encode())
         if is_uri(root) and result.clean:
             publish_promoted(parse_uri(root), local_root, {})
     return result
@@ -72,10 +69,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
-    findings = sum(result["found"].values())
-    checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
-    return {
-        "report": {"clean": result["clean"], "findings": findings},
-        "html": {"clean": result["clean"], "findings": findings},
-        "metrics": {"findings": findings, **checked},
-    }
+    return report_artifacts(result)

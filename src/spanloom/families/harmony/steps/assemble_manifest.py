@@ -28,7 +28,7 @@ from spanloom.families.harmony.config import ARRAY_DTYPES, dataset_config
 from spanloom.families.harmony.history import rules_of
 from spanloom.families.harmony.profile import profile_of_family
 from spanloom.families.harmony.rendered_parts import read_sidecar
-from spanloom.kubeflow import split_metrics
+from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, require_git_sha, sha256_json
 from spanloom.split import VALID
 from spanloom.storage.scratch import scratch_for
@@ -141,20 +141,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
-    content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
-    }
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "metrics": counts,
-    }
+    return dataset_artifacts(result)

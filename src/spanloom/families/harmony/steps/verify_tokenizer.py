@@ -14,7 +14,6 @@ from spanloom.errors import TokenizerError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.tiktoken_encoding import first_difference, load_tiktoken, probe_texts
 from spanloom.provenance import readable_json
-from spanloom.storage import publish_bytes, write_atomically
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
@@ -74,12 +73,8 @@ def run(
     with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as here:
         verified = verify_tokenizer(staged_asset(here, tokenizer))
         result = {**asdict(verified), "path": here.stands_for.get(verified.path, str(verified.path))}
-        if asset:
-            publish_bytes(verified.path.read_bytes(), here.path(asset))
-            here.publish_file(asset)
-        if report:
-            write_atomically(here.path(report), readable_json(result))
-            here.publish_file(report, replace=True)
+        here.create(asset, verified.path.read_bytes())
+        here.replace(report, readable_json(result))
     return result
 
 

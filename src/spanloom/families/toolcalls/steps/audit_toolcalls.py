@@ -13,7 +13,6 @@ from spanloom.families.toolcalls.rendering import load_template, rendered_by
 from spanloom.families.toolcalls.source import one_file, read_samples
 from spanloom.families.toolcalls.tools import load_registries
 from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
 
@@ -26,9 +25,7 @@ def run(
         samples = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
         render = rendered_by(load_template(here.file(template)))
         result = audit_samples(islice(samples, limit or None), render, load_registries()).as_dict()
-        if report is not None:
-            write_atomically(here.path(report), readable_json(result))
-            here.publish_file(report, replace=True)
+        here.replace(report, readable_json(result))
     return result
 
 

@@ -14,7 +14,6 @@ from spanloom.families.toolcalls.convert import SUFFIXES, Converted, Source, con
 from spanloom.families.toolcalls.drafts import Options
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
-from spanloom.storage import write_atomically
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
@@ -46,9 +45,7 @@ def run(
                 names = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
                 publish_files([Upload(path=made / name, uri=uri / name) for name in names])
         result = {"source": source, "given": place is not None, **done.as_dict()}
-        if report is not None:
-            write_atomically(here.path(report), readable_json(result))
-            here.publish_file(report, replace=True)
+        here.replace(report, readable_json(result))
     return result
 
 

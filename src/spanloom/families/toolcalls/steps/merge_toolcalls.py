@@ -34,9 +34,7 @@ def run(
                 write_atomically(here.path(place), lines_of_samples(samples))
                 here.publish_file(place)
         result = {"output": output, "sha256": sha256_file(here.path(output)), **merged.stats}
-        if stats is not None:
-            write_atomically(here.path(stats), readable_json(result))
-            here.publish_file(stats, replace=True)
+        here.replace(stats, readable_json(result))
     return result
 
 

@@ -10,7 +10,6 @@ ones, teach the attack. `config.harmful` says so, and trainers open such a root 
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,21 +18,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    ListedFile,
-    Manifest,
-    ShardEntry,
-    SplitRule,
-    TokenizerEntry,
-)
+from spanloom.dataset.made_root import write_pending
+from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.places import made_at
-from spanloom.dataset.split_writer import SplitWriter
+from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.control import PYTHON_TAG
@@ -43,15 +32,16 @@ from spanloom.families.toolcalls.merge import repeats
 from spanloom.families.toolcalls.rendering import load_template, rendered_by
 from spanloom.families.toolcalls.source import one_file, read_samples
 from spanloom.families.toolcalls.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
-from spanloom.families.toolcalls.tokenizer import SampleTokenizer, load_tokenizer
+from spanloom.families.toolcalls.tokenizer import eod_id, load_tokenizer
 from spanloom.families.toolcalls.tools import Registries, load_registries
-from spanloom.kubeflow import split_metrics
-from spanloom.provenance import environment_here, library_versions, readable_json, require_git_sha, sha256_json
-from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
+from spanloom.kubeflow import dataset_artifacts
+from spanloom.provenance import library_versions, readable_json, require_git_sha, sha256_json
+from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.supervision import shift_to_labels, tokens_per_span
 from spanloom.tokenizers.chat_template import ChatTemplate
+from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "tool_calls"
@@ -92,7 +82,7 @@ class Ingredients:
     """What samples are made into tokens with, loaded."""
 
     template: ChatTemplate
-    tokenizer: SampleTokenizer
+    tokenizer: JsonTokenizer
     registries: Registries
     rules: TokenizeRules
 
@@ -102,7 +92,7 @@ class Ingredients:
             "split": split,
             "harmful": split == HARMFUL,
             "special_tokens": dict(sorted(self.template.special_tokens.items())),
-            "eod": {"text": self.rules.eod, "id": self.tokenizer.id_of(self.rules.eod)},
+            "eod": {"text": self.rules.eod, "id": eod_id(self.tokenizer, self.rules.eod)},
             "max_length": self.rules.max_length,
             "valid_fraction": self.rules.valid_fraction,
             "template_sha256": sha256_json(self.template.text),
@@ -140,13 +130,7 @@ def tokenize_toolcalls(
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     rules, config = ingredients.rules, ingredients.config(split)
     counts = _Counts()
-    with ExitStack() as stack:
-        writers = {
-            name: stack.enter_context(
-                SplitWriter(root, name, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
-            )
-            for name in SPLITS
-        }
+    with split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers:
         for batch in _batches(_masked(data, split, ingredients, counts)):
             _write(batch, rules, int(config["eod"]["id"]), writers)
             counts.written += len(batch)
@@ -167,42 +151,21 @@ def tokenize_toolcalls(
             rejects_file=None,
             splits={name: writers[name].publish() for name in SPLITS},
         )
-    files = _publish_files(root, ingredients)
-    totals = add_up([entry])
-    content = Content(
+    source = InputShard(path=data.name, rows=counts.read, bytes=data.stat().st_size, sha256=sha256_file(data))
+    return write_pending(
+        root,
+        entry,
         family=FAMILY,
         git_sha=made_by,
         config=config,
-        config_sha256=sha256_json(config),
-        tokenizer=TokenizerEntry(
-            name=ingredients.tokenizer.name,
-            sha256=ingredients.tokenizer.sha256,
-            vocab_size=ingredients.tokenizer.vocab_size,
-            eod=config["eod"]["id"],
-        ),
-        input=Input(
-            schema_version=INPUT_SCHEMA,
-            shards=(InputShard(path=data.name, rows=counts.read, bytes=data.stat().st_size, sha256=sha256_file(data)),),
-        ),
-        split=SplitRule(
-            rule=split_rule("sample_id"),
-            valid_fraction=rules.valid_fraction,
-            threshold=str(valid_threshold(rules.valid_fraction)),
-            repeated_rows=0,
-            realised_valid_fraction=totals.splits[VALID].sequences / counts.written,
-        ),
-        alignment=ALIGNMENT,
+        tokenizer=ingredients.tokenizer,
+        input=Input(schema_version=INPUT_SCHEMA, shards=(source,)),
+        id_column="sample_id",
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
-        totals=totals,
-        files=files,
-        shards=(entry,),
+        files=_publish_files(root, ingredients),
+        environment={"libraries": library_versions("tokenizers", "Jinja2"), **(environment or {})},
     )
-    whole = manifest.new_manifest(
-        content, environment_here({"libraries": library_versions("tokenizers", "Jinja2"), **(environment or {})})
-    )
-    manifest.write_pending(root, whole.as_dict())
-    return whole
 
 
 @dataclass(kw_only=True)
@@ -262,10 +225,8 @@ def _batches(masked: Iterator[tuple[int, Masked]]) -> Iterator[list[tuple[int, M
 
 
 def _write(batch: list[tuple[int, Masked]], rules: TokenizeRules, eod: int, writers: dict[str, SplitWriter]) -> None:
-    valid = is_valid(id_digests(str(one.sample["id"]) for _, one in batch), rules.valid_fraction)
-    for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
-        if chosen.size:
-            _append(writers[split], [batch[at] for at in chosen.tolist()], eod)
+    for split, chosen in by_split(id_digests(str(one.sample["id"]) for _, one in batch), rules.valid_fraction):
+        _append(writers[split], [batch[at] for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) -> None:
@@ -356,22 +317,4 @@ def run(
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
-    content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
-    }
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "harmful": content["config"]["harmful"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "tokenizer": {"sha256": content["tokenizer"]["sha256"]},
-        "metrics": counts,
-    }
+    return dataset_artifacts(result, tokenizer=("sha256",), harmful=result["content"]["config"]["harmful"])

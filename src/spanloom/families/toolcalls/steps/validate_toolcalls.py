@@ -13,7 +13,6 @@ from spanloom.families.toolcalls.source import SUFFIX, files_below
 from spanloom.families.toolcalls.validation import validate_files
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
 
@@ -30,10 +29,8 @@ def run(
         folder = staged_records(here, data_dir, (SUFFIX,))
         run = validate_files(files_below(folder), Rules(require_system=require_system))
         result = json_report(run, data_dir, strict=True)
-        for place, data in ((report, readable_json(result)), (html, html_report(run, data_dir).encode())):
-            if place is not None:
-                write_atomically(here.path(place), data)
-                here.publish_file(place, replace=True)
+        here.replace(report, readable_json(result))
+        here.replace(html, html_report(run, data_dir).encode())
     return result
 
 

@@ -10,7 +10,6 @@ dataset can be held against the very file that others train on.
 import hashlib
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,21 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    ListedFile,
-    Manifest,
-    ShardEntry,
-    SplitRule,
-    TokenizerEntry,
-)
+from spanloom.dataset.made_root import write_pending
+from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.places import made_at
-from spanloom.dataset.split_writer import SplitWriter
+from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.families.traces import defaults
 from spanloom.families.traces.errors import OptionError, TraceError
 from spanloom.families.traces.export import ExportOptions, check_controls, line_of, record, texts_of
@@ -41,14 +30,15 @@ from spanloom.families.traces.manifest import TraceManifest
 from spanloom.families.traces.places import opened_store, staged_manifest
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
 from spanloom.families.traces.store import Snapshot, Store, StoredTrace
-from spanloom.families.traces.tokenizer import TraceTokenizer, find_eod, load_tokenizer
+from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
-from spanloom.kubeflow import split_metrics
-from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
-from spanloom.split import SPLITS, TRAIN, VALID, id_digests, is_valid, split_rule, valid_threshold
+from spanloom.kubeflow import dataset_artifacts
+from spanloom.provenance import library_versions, require_git_sha
+from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.supervision import shift_to_labels, tokens_per_span
+from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "reasoning_traces"
@@ -83,7 +73,7 @@ class TokenizeRules:
     valid_fraction: float = defaults.VALID_FRACTION
 
 
-def config_of(rules: TokenizeRules, tokenizer: TraceTokenizer) -> dict[str, Any]:
+def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
     """The manifest's `config`. Raises OptionError where no token ends a document."""
     return {
         "format": rules.form,
@@ -99,7 +89,7 @@ def tokenize_traces(
     dataset: TraceManifest,
     manifest_sha256: str,
     root: Path,
-    tokenizer: TraceTokenizer,
+    tokenizer: JsonTokenizer,
     rules: TokenizeRules,
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
@@ -114,14 +104,10 @@ def tokenize_traces(
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = config_of(rules, tokenizer)
-    with ExitStack() as stack:
-        snapshot = stack.enter_context(store.snapshot())
-        writers = {
-            split: stack.enter_context(
-                SplitWriter(root, split, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
-            )
-            for split in SPLITS
-        }
+    with (
+        store.snapshot() as snapshot,
+        split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers,
+    ):
         _check_eod(rules, tokenizer, config["eod"])
         _warn_of_template(rules, tokenizer)
         _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
@@ -143,44 +129,31 @@ def tokenize_traces(
         )
     copied = tokenizer.path.read_bytes()
     publish_bytes(copied, root / TOKENIZER_NAME)
-    totals = add_up([entry])
     exported = f"{dataset.dataset_key}.{rules.form}.jsonl"
-    content = Content(
+    source = InputShard(path=exported, rows=counts.rows, bytes=counts.size, sha256=counts.sha256.hexdigest())
+    return write_pending(
+        root,
+        entry,
         family=FAMILY,
         git_sha=made_by,
         config=config,
-        config_sha256=sha256_json(config),
-        tokenizer=TokenizerEntry(
-            name=tokenizer.name, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size, eod=config["eod"]["id"]
-        ),
+        tokenizer=tokenizer,
         input=Input(
             schema_version=INPUT_SCHEMA,
             manifest_sha256=manifest_sha256,
             dataset=dataset.dataset_key,
-            shards=(InputShard(path=exported, rows=counts.rows, bytes=counts.size, sha256=counts.sha256.hexdigest()),),
+            shards=(source,),
         ),
-        split=SplitRule(
-            rule=split_rule("trace_id"),
-            valid_fraction=rules.valid_fraction,
-            threshold=str(valid_threshold(rules.valid_fraction)),
-            repeated_rows=counts.rows - len(counts.ids),
-            realised_valid_fraction=totals.splits[VALID].sequences / counts.rows,
-        ),
-        alignment=ALIGNMENT,
+        id_column="trace_id",
+        repeated_rows=counts.rows - len(counts.ids),
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
-        totals=totals,
         files=(ListedFile(path=TOKENIZER_NAME, bytes=len(copied), sha256=tokenizer.sha256),),
-        shards=(entry,),
+        environment={"libraries": library_versions("tokenizers"), **(environment or {})},
     )
-    whole = manifest.new_manifest(
-        content, environment_here({"libraries": library_versions("tokenizers"), **(environment or {})})
-    )
-    manifest.write_pending(root, whole.as_dict())
-    return whole
 
 
-def _check_eod(rules: TokenizeRules, tokenizer: TraceTokenizer, eod: dict[str, Any]) -> None:
+def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, Any]) -> None:
     """No EOD but the one that is appended, unless control strings are copied: a trace without text has none."""
     (empty,) = tokenized([TraceTexts(prompt="", steps=[], final_answer="")], rules.form, tokenizer)
     if rules.options.control_tokens != "verbatim" and eod["id"] in empty.ids:
@@ -192,7 +165,7 @@ def _check_eod(rules: TokenizeRules, tokenizer: TraceTokenizer, eod: dict[str, A
         )
 
 
-def _warn_of_template(rules: TokenizeRules, tokenizer: TraceTokenizer) -> None:
+def _warn_of_template(rules: TokenizeRules, tokenizer: JsonTokenizer) -> None:
     missing = [mark for mark in TURN_MARKS if tokenizer.id_of(mark) is None]
     if rules.form == "tunix_sft" and missing:
         _log.warning(
@@ -203,7 +176,7 @@ def _warn_of_template(rules: TokenizeRules, tokenizer: TraceTokenizer) -> None:
 
 
 def _check_controls(
-    snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: TraceTokenizer, eod: str
+    snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: JsonTokenizer, eod: str
 ) -> None:
     """No content that the tokenizer would make control tokens of, unless that was asked for: by name of the template,
     which `escape` breaks, or of the tokenizer alone, which nothing breaks, since the export has it as it is."""
@@ -237,7 +210,7 @@ def _batches(snapshot: Snapshot, ids: Sequence[str]) -> Iterator[list[StoredTrac
 def _write(
     traces: list[StoredTrace],
     rules: TokenizeRules,
-    tokenizer: TraceTokenizer,
+    tokenizer: JsonTokenizer,
     eod: int,
     writers: dict[str, SplitWriter],
     counts: _Counts,
@@ -250,13 +223,10 @@ def _write(
     digests = id_digests(trace.id for trace in traces)
     counts.ids.update(digests.tolist())
     counts.rows += len(traces)
-    valid = is_valid(digests, rules.valid_fraction)
     texts = [texts_of(trace, rules.options) for trace in traces]
     documents = list(tokenized(texts, rules.form, tokenizer, rules.options.system))
-    for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
-        if chosen.size:
-            ours = [(first + at, traces[at], documents[at]) for at in chosen.tolist()]
-            _append(writers[split], ours, eod)
+    for split, chosen in by_split(digests, rules.valid_fraction):
+        _append(writers[split], [(first + at, traces[at], documents[at]) for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int) -> None:
@@ -321,30 +291,11 @@ def run(
                     environment={"dataset": dataset, "root": root},
                 )
 
-        if asset is not None:
-            publish_bytes(loaded.path.read_bytes(), here.path(asset))
-            here.publish_file(asset)
+        here.create(asset, loaded.path.read_bytes())
         identity = {"config": config_of(rules, loaded), "inputs": [sha256], "tokenizer_sha256": loaded.sha256}
         return made_at(root, here, lambda: identity, make)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
-    content = result["content"]
-    counts = {
-        "rows_read": content["totals"]["rows_read"],
-        "rejected": sum(content["totals"]["rejected"].values()),
-        **split_metrics(content["totals"]["splits"]),
-        "realised_valid_fraction": content["split"]["realised_valid_fraction"],
-    }
-    return {
-        "dataset": {
-            "schema_version": result["schema_version"],
-            "git_sha": content["git_sha"],
-            "config_sha256": content["config_sha256"],
-            "content_sha256": sha256_json(content),
-            **counts,
-        },
-        "tokenizer": {name: content["tokenizer"][name] for name in ("name", "sha256", "vocab_size", "eod")},
-        "metrics": counts,
-    }
+    return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"))

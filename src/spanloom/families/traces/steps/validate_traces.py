@@ -12,7 +12,6 @@ from spanloom.families.traces.export import ExportFormat
 from spanloom.families.traces.manifest import load_ids
 from spanloom.families.traces.verify_export import CheckedExport, check_export
 from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
 
@@ -42,9 +41,7 @@ def run(
             "lines": sum(one.lines for one in checked.values()),
             "exports": {form: {**one.as_dict(), "file": exports[form]} for form, one in checked.items()},
         }
-        if report is not None:
-            write_atomically(here.path(report), readable_json(result))
-            here.publish_file(report, replace=True)
+        here.replace(report, readable_json(result))
     return result
 
 

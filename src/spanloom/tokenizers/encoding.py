@@ -1,0 +1,49 @@
+"""Texts → ids and offsets, by a `tokenizer.json`.
+
+In: a local file. Out: encodings with ids and offsets in code points; the id of a token by its name.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from spanloom.storage import sha256_file
+from spanloom.supervision import Tokens
+from spanloom.tokenizers.character_spans import Offsets
+from spanloom.tokenizers.json_file import load_json_tokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """One text. `ids` int32 [T]; `offsets` int [T, 2], begin and end of each token in code points of the text."""
+
+    ids: Tokens
+    offsets: Offsets
+
+
+class JsonTokenizer:
+    """A loaded file. `name` says what it is, not where; ids are below `vocab_size`. Raises as `load_json_tokenizer`."""
+
+    def __init__(self, path: Path, *, extra: str) -> None:
+        self.path = path
+        self._loaded = load_json_tokenizer(path, extra=extra)
+        self.sha256 = sha256_file(path)
+        self._vocabulary: dict[str, int] = self._loaded.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(self._vocabulary.values()) + 1
+        self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
+
+    def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
+        """Whole texts. `special`: with the tokens that the tokenizer's own post-processor adds."""
+        found = self._loaded.encode_batch(list(texts), add_special_tokens=special)
+        return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in found]
+
+    def special_texts(self) -> set[str]:
+        """The texts that the tokenizer makes a control token of wherever they stand."""
+        return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token by its name; None where there is none."""
+        return self._vocabulary.get(token)
