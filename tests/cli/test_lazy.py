@@ -45,7 +45,7 @@ def tops(modules: set[str]) -> set[str]:
 def command_files(modules: set[str]) -> set[str]:
     """Those of the files with commands that were imported."""
     names = {name.removeprefix("spanloom.cli.") for name in modules if name.startswith("spanloom.cli.")}
-    return names - {"app", "lazy", "options", "outputs", "streams", "toolcalls_options", "traces_options"}
+    return names - {"app", "lazy", "options", "outputs", "steps", "streams", "toolcalls_options", "traces_options"}
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="option-not-passed-on",
         module="spanloom.cli.harmony",
-        old="on_duplicate=on_duplicate,\n            renderer=renderer,",
+        old="on_duplicate=on_duplicate,\n                renderer=renderer,",
         new="renderer=renderer,",
         why="`build --on-duplicate keep` would stop at the first copy",
         tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
