@@ -10,7 +10,8 @@
     traces_steps   its steps · traces_options
     toolcalls tool calls: toolcalls convert, validate, merge, batches, sample, serve, demo
     toolcalls_tokens   toolcalls audit, mask, export, tokenize · toolcalls_steps · toolcalls_options
-    options   what several of them share · outputs: where they may write · app: their frame
+    options   what several of them share · outputs: where they may write · steps: how a step gets its options
+    app       their frame · lazy: a command's file is imported when the command is asked for
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
 could not be written to stdout · 130 interrupted.
