@@ -9,13 +9,13 @@ HELD = "a worker is held"
 """What a worker prints, once, when it begins to wait."""
 
 HOLD = """
-import atexit, fcntl, multiprocessing, signal
+import atexit, fcntl, multiprocessing, os, signal
 gate = open("gate", "a")
 if multiprocessing.current_process().name == "MainProcess":
     # A process that a shell started in the background ignores SIGINT, and so do its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 elif multiprocessing.current_process().name not in {free}:
-    print({held!r}, flush=True)
+    os.write(1, b"{held}\\n")  # in one piece, whatever others write
     fcntl.flock(gate, fcntl.LOCK_SH)
 """
 
