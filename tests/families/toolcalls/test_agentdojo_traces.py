@@ -15,6 +15,7 @@ from spanloom.families.toolcalls.source import files_below
 from spanloom.families.toolcalls.validation import validate_files
 from support.agentdojo_checker import aim_of, first_shown, traces_of, wrong_labels
 from support.cases import beside, lines
+from support.each import each
 from support.requirements import AGENTDOJO, absent
 
 
@@ -39,7 +40,7 @@ def agentdojo_traces(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(files, out, numbers)
 
 
-@pytest.mark.parametrize("split", ["harmful", "retain"])
+@each("split", ["harmful", "retain"])
 def test_no_sample_has_a_wrong_label(agentdojo_traces: Run, split: str) -> None:
     traces = traces_of(agentdojo_traces.files)
     wrong = {

@@ -257,12 +257,10 @@ def test_a_damaged_source_is_a_finding(built: Path, data: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["chat_template.jinja", "tool_registries.json", "tokenizer.json"])
-@pytest.mark.parametrize("instead", [None, *INSTEAD])
+@pytest.mark.parametrize("instead", [None, *(each for each in INSTEAD if "8 GiB" not in each)])  # minutes to hash
 def test_another_thing_in_place_of_what_the_root_carries_is_found(
     built: Path, data: Path, tmp_path: Path, name: str, instead: str | None
 ) -> None:
-    if instead is not None and "8 GiB" in instead:
-        pytest.skip("hashing it takes longer than it tells")
     root = tmp_path / "root"
     shutil.copytree(built / "retain", root)
     (root / name).unlink()
