@@ -47,7 +47,7 @@ def load_reader() -> None:
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:
-    """What stands in for torch.compile, called or as a decorator with options."""
+    """Replaces torch.compile, called or as a decorator with options: returns the function unchanged."""
     return _uncompiled if function is None else function
 
 

@@ -333,6 +333,23 @@ def test_the_command_makes_both_roots(data: Path, template: Path, tokenizer: Pat
     assert run("tokenize", *options, "-q", "--eod", "<none>").err.count("no token '<none>'") == 1
 
 
+def test_the_command_ends_with_4_where_validation_of_a_finished_root_finds_something(
+    data: Path, template: Path, tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
+    options = ["--data", data, "--template", template, "--tokenizer", tokenizer, "--out", tmp_path / "roots"]
+    assert run("tokenize", *options, "-q").code == 0
+    root = tmp_path / "roots/retain"
+    mask = root / "train/shard_00_lossmask.bin"
+    mask.write_bytes(bytes(byte ^ 1 for byte in mask.read_bytes()))
+    # A manifest that names the damaged bytes: only the tokens themselves contradict the mask.
+    whole = json.loads((root / "manifest.json").read_bytes())
+    listed = whole["content"]["shards"][0]["splits"]["train"]["files"]
+    (entry,) = [one for one in listed if one["path"].endswith("lossmask.bin")]
+    entry["sha256"] = hashlib.sha256(mask.read_bytes()).hexdigest()
+    (root / "manifest.json").write_text(json.dumps(whole))
+    assert run("tokenize", *options, "-q").code == 4
+
+
 def test_an_id_that_comes_again_stops_it(template: Path, tokenizer: Path, tmp_path: Path) -> None:
     data = write_samples(tmp_path / "x.jsonl", [retain(1), retain(1)])
     with pytest.raises(DuplicateIdError, match="comes again"):

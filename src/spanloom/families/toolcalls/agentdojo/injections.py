@@ -117,7 +117,7 @@ class Known:
 
 
 def find_injection(messages: Sequence[tuple[str, str]], known: Known) -> Injection | None:
-    """The injection in messages of role and text; None where none stands there.
+    """The injection in messages of role and text; None without one.
 
     What the model wrote itself is no injection: a tool that returns the mail just sent shows its text again.
     """
