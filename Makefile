@@ -102,10 +102,10 @@ chaos: setup ## Fail and kill every file-system change of every command (hours; 
 	PYTHONPATH=src:tests $(BIN)/python -m chaos $(CHAOS_ARGS)
 	PYTHONPATH=src:tests $(BIN)/python -m corruption
 	SPANLOOM_STATEFUL=nightly $(BIN)/python -m pytest tests/chaos/test_stateful.py
-	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/test_chat_texts_kept.py
+	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/convert/test_chat_texts_kept.py
 
 .PHONY: mutants
-mutants: setup ## Forty faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
+mutants: setup ## Forty-two faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
 	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 lint: setup ## ruff, the import rules, the Dockerfile
@@ -135,8 +135,9 @@ bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_
 	PYTHONPATH=tests $(BIN)/python -m bench.plans $(filter --quick,$(BENCH_ARGS))
 	@echo "results, tables and plot: $(BENCH_OUT)/performance.{json,md,svg}"
 
-bench-train: setup ## Measure what training reads: our dataset against the stock one, plans, the loss, index builds
+bench-train: setup ## Measure what training reads: our dataset against the stock one, plans, the loss, index builds, opening of many shards
 	PYTHONPATH=tests $(BIN)/python -m bench.training $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m bench.opening $(filter --quick,$(BENCH_ARGS))
 	PYTHONPATH=tests $(BIN)/python -m bench.plans $(BENCH_ARGS)
 
 bench-chess: setup ## Measure chess: on the fly, prepared and thinking against a plain loop, preparing, DataLoader workers
@@ -148,7 +149,7 @@ bench-harmony-chat: setup ## Measure conversations (harmony_chat) against SYNTH 
 	PYTHONPATH=tests $(BIN)/python -m bench.harmony_chat $(BENCH_ARGS)
 
 law: setup ## What conversations show is what servers show: 10,000 drawn conversations (CI takes 300)
-	SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/test_history.py
+	SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py
 
 bench-toolcalls: setup ## Measure tool calls: all rules, convert, merge, masks, each against a plain loop
 	PYTHONPATH=tests $(BIN)/python -m bench.toolcalls $(BENCH_ARGS)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
+from support import warm
 from support.cases import REPOSITORY, beside
 from support.requirements import BESIDE, SAMPLE, absent
 
@@ -57,16 +57,15 @@ def cli(asset: Path) -> Cli:
     """Runs the `spanloom` command in a process of its own: `cli("build", "--source", …)`."""
 
     def run(*arguments: object, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "spanloom", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=cwd,
-            env={**os.environ, "O200K_HARMONY_VOCAB_PATH": str(asset), "SPANLOOM_GIT_SHA": "0" * 40, **environment},
-        )
+        ours = {"O200K_HARMONY_VOCAB_PATH": str(asset), "SPANLOOM_GIT_SHA": "0" * 40}
+        return warm.run("spanloom", *arguments, cwd=cwd, env={**os.environ, **ours, **environment})
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm(asset: Path) -> None:
+    warm.fork_workers(str(asset))
 
 
 @pytest.fixture(autouse=True)

@@ -2,18 +2,33 @@
 
 The packages, in the order in which imports may run:
 
-    cli → families → steps, service → report, training → dataset → megatron, tokenizers, records → storage → the rest
+    cli → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
+    → storage → the rest
 
-    families/    one folder a dataset family, from raw records to a dataset: SYNTH KD (harmony), packed chat (chat)
-    service/     the HTTP application that routes of families go into
-    steps/       steps of the pipelines that every family shares
-    dataset/     what every dataset root has: manifest, files, validation, statistics, export
-    report/      values in, pages and tables for people out
-    training/    what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
-    megatron/    the IndexedDataset format
-    records/     reading JSON Lines and Parquet, strictly
-    tokenizers/  the o200k vocabulary, tokenizer.json files, spans of characters
-    storage/     files on this machine, gs://, s3://
+    cli/            the `spanloom` command
+    families/       one folder a dataset family, from raw records to a dataset
+    service/        the HTTP application that routes of families go into
+    steps/          steps of the pipelines that every family shares
+    report/         values in, pages and tables for people out
+    training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
+    dataset/        what every dataset root has: manifest, files, validation, statistics, export
+    conversations/  chat data of any form → conversations, and the folders of them
+    megatron/       the IndexedDataset format
+    tokenizers/     the o200k vocabulary, tokenizer.json files, spans of characters
+    records/        reading JSON Lines and Parquet, strictly
+    storage/        files on this machine, gs://, s3://
+
+    kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
+    provenance      canonical JSON, hashes, git SHA, versions, the machine
+    workers         worker processes and the counters they report through
+    supervision     token documents, spans from messages, the shift to labels
+    split           which ids are valid
+    findings        findings, and reports of them
+    text            text of others made visible
+    no_pandas       pandas kept out of processes that only read Arrow
+    errors          the exceptions and their exit codes
+    presentable     URLs and connection strings without passwords and keys
+    __main__        the entry of the command
 """
 
 __version__: str

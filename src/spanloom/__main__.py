@@ -14,6 +14,10 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        # Dataclasses are made by running text. CPython notes a KeyboardInterrupt that leaves such text, and under
+        # `python -m` dies of SIGINT at its end, although it was handled. Running other text withdraws the note.
+        exec("")
 
 
 if __name__ == "__main__":

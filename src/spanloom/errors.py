@@ -6,6 +6,8 @@ In: what was wrong, where, what to do. Out: an exception whose text a person can
 from pickle import UnpicklingError
 from tokenize import TokenError
 
+from spanloom.presentable import presentable
+
 EXIT_FAILURE = 1
 """Stopped with an error."""
 
@@ -17,6 +19,8 @@ EXIT_OUTPUT = 5
 """Did its work, but its result could not be written to stdout."""
 
 EXIT_INTERRUPTED = 130
+EXIT_READER_GONE = 141
+"""What a shell says of a command that SIGPIPE ended."""
 
 UNREADABLE_NPY = (ValueError, EOFError, TokenError, UnpicklingError)
 """What numpy raises for a `.npy` file that is torn; TokenError from Python 3.12 on."""
@@ -32,6 +36,8 @@ class SpanloomError(Exception):
     exit_code = EXIT_FAILURE
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
+        # What a user gave is quoted in many places, and may hold a password.
+        what, where, remedy = presentable(what), where and presentable(where), remedy and presentable(remedy)
         self.what, self.where, self.remedy = what, where, remedy
         lines = (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}")
         # A line feed in a name, or in a value that is quoted, must not make a line of its own.
@@ -82,6 +88,10 @@ class OutputError(SpanloomError):
     """The work is done, but stdout does not take its result: full, or its reader is gone."""
 
     exit_code = EXIT_OUTPUT
+
+
+class ReaderGoneError(OutputError):
+    """The reader of stdout is gone, as `head` is once it has its lines."""
 
 
 class WorkerError(SpanloomError):

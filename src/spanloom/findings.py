@@ -90,6 +90,10 @@ class Report:
             if self.keep is None or self.found[finding.check] <= self.keep:
                 self.findings.append(finding)
 
+    def wrong(self, check: str, message: str, **where: Any) -> None:
+        """Adds one finding; `where`: the other fields of a `Finding`."""
+        self.add([Finding(check=check, message=message, **where)])
+
     def include(self, other: "Report") -> None:
         """Adds all that another report says, as if its checks had run here."""
         for check, count in other.checked.items():

@@ -15,6 +15,7 @@ Run it with `PYTHONPATH=tests python -m bench --help`. It asserts nothing about 
     stages.py          what a worker does, stage by stage; the steps alone; validation; start-up
     writing.py         write-indexed and its writer against tofile, hashing apart
     alone.py           runs these two, the demo's build and the real rows, and sums them up
+    opening.py         opening many shards for training against Megatron's own class
     memory.py          `spanloom build` at two sizes of tiny rows → bytes a row
     packing.py         packed chat: blocks against a loop and a copy, transcripts to tokens, memory of a long stream
     tables.py          what a person reads

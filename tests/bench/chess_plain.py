@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from spanloom.families.chess.games import game_from_rows
-from spanloom.families.chess.tensors import sample
-from spanloom.families.chess.thinking import thinking_row, thinking_sample
-from spanloom.families.chess.vocabulary import BOARD_INDICES, ID_TO_INDEX, IGNORE, PAD, TOKEN_IDS
+from spanloom.families.chess.encoding.games import game_from_rows
+from spanloom.families.chess.encoding.tensors import sample
+from spanloom.families.chess.encoding.thinking import thinking_row, thinking_sample
+from spanloom.families.chess.encoding.vocabulary import BOARD_INDICES, ID_TO_INDEX, IGNORE, PAD, TOKEN_IDS
 
 Row = dict[str, Any]
 Tensors = dict[str, torch.Tensor]

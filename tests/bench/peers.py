@@ -18,9 +18,10 @@ from bench import chat_template
 from bench.pieces import write_tokenizer_json
 from bench.processes import run
 from bench.speed import Trial, build_command, environment, run_build, trial_of
-from spanloom.families.harmony.conversations import parse_conversation
-from spanloom.families.harmony.render import load_renderer
-from spanloom.families.harmony.source import open_source, open_source_shard, plan_parts, read_rows
+from spanloom.conversations.source.folder import open_source_shard, plan_parts, read_rows
+from spanloom.families.harmony.contract.conversation import parse_conversation
+from spanloom.families.harmony.contract.source import open_source
+from spanloom.families.harmony.render.routes import load_renderer
 from spanloom.families.harmony.tokenizer import EOD
 
 RECORD = "build --renderer harmony"

@@ -86,9 +86,9 @@ def plan_lengths(folder: Path, strategy: Any) -> dict[str, float]:
     """The files of a plan of the lengths in `folder`, in this process alone. Longer documents are left out: windows
     need the loss mask of a document, not its length alone."""
     from bench.training import _peak
-    from spanloom.dataset.plan import PlanOptions, ShardPlan, plan_file
-    from spanloom.dataset.plan_check import check_units_and_samples
-    from spanloom.dataset.plan_writer import document_sizes, write_groups
+    from spanloom.dataset.plan.check import check_units_and_samples
+    from spanloom.dataset.plan.format import PlanOptions, ShardPlan, plan_file
+    from spanloom.dataset.plan.writer import document_sizes, write_groups
 
     options = PlanOptions(
         sequence_length=LENGTH, strategy=strategy, seed=0, long="drop", question_tokens=LENGTH // 2, multiple_of=1
@@ -123,7 +123,7 @@ def say_waste(count: int) -> None:
     from datasets import Dataset, disable_progress_bars
     from trl.data_utils import pack_dataset
 
-    from spanloom.dataset.bin_packing import best_fit, sequential
+    from spanloom.dataset.plan.bin_packing import best_fit, sequential
 
     disable_progress_bars()
     lengths = np.minimum(lengths_like_conversations(count), LENGTH)
@@ -152,8 +152,8 @@ def say_waste(count: int) -> None:
 def say_opening(work: Path, documents: int) -> None:
     from bench.training import empty_shard
     from spanloom.dataset import manifest
-    from spanloom.dataset.plan import PlanOptions
-    from spanloom.dataset.plan_writer import make_plan
+    from spanloom.dataset.plan.format import PlanOptions
+    from spanloom.dataset.plan.writer import make_plan
 
     root = empty_shard(work / "big", documents)
     options = PlanOptions(
@@ -189,8 +189,8 @@ def say_samples(work: Path, runs: int) -> None:
 
     from bench.training import _open
     from spanloom.dataset import manifest
-    from spanloom.dataset.plan import PlanOptions
-    from spanloom.dataset.plan_writer import make_plan
+    from spanloom.dataset.plan.format import PlanOptions
+    from spanloom.dataset.plan.writer import make_plan
     from spanloom.training.packed_megatron import packed_datasets
     from support.megatron_options import packing_config
     from support.token_datasets import random_shards, write_dataset

@@ -19,23 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from spanloom.families.harmony.conversations import LabelledConversation, parse_conversation, row_id
+from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
+from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.history import CutRules, rules_for
+from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
+from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
-from spanloom.families.harmony.history import CutRules, rules_for
-from spanloom.families.harmony.profile import SYNTH_KD
-from spanloom.families.harmony.render import ROWS_WORTH_LOADING, load_renderer, loading_ahead
-from spanloom.families.harmony.render_audit import Auditor, audit_stride
-from spanloom.families.harmony.render_fast import FastRenderer
-from spanloom.families.harmony.render_part import render_rows
-from spanloom.families.harmony.rendered_parts import PartWriter
-from spanloom.families.harmony.source import (
-    SourceRows,
-    SourceShard,
-    open_source,
-    open_source_shard,
-    plan_parts,
-    read_rows,
-)
+from spanloom.families.harmony.render.artifact import PartWriter
+from spanloom.families.harmony.render.audit import Auditor, audit_stride
+from spanloom.families.harmony.render.fast import FastRenderer
+from spanloom.families.harmony.render.part import render_rows
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, load_renderer, loading_ahead
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
@@ -76,7 +71,7 @@ class _TimedEncoder:
 
 
 def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
-    """Read, parse, lay out, encode, audit, write the part: batch by batch, as `render_part.render_part` does."""
+    """Read, parse, lay out, encode, audit, write the part: batch by batch, as `render.part.render_part` does."""
     encoding = load_encoding(tokenizer)
     renderer = FastRenderer(encoding, tokenizer)
     timed = renderer._encoder = _TimedEncoder(renderer._encoder)  # type: ignore[assignment]
@@ -90,7 +85,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
         auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
         for number, part in enumerate(plan_parts(_group_rows(shard))):
             folder = work / f"shard_{shard.index:02d}"
-            with PartWriter(folder, folder / "ids", number, shard.profile) as writer:
+            with PartWriter(folder, folder / "ids", number, profile_of_source(shard.format)) as writer:
                 clock.lap(None)
                 for batch in read_rows(shard, part):
                     clock.lap("read Parquet rows")
@@ -102,7 +97,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
                     places = list(enumerate(ids, batch.first_row))
                     audited += auditor.audit(shard.index, places, conversations, rendered)
                     clock.lap("audit")
-                    columns = {name: batch.columns[name] for name in shard.profile.metadata_columns}
+                    columns = {name: batch.columns[name] for name in shard.format.metadata_columns}
                     writer.write(
                         np.arange(len(batch)) + batch.first_row, columns | {"synth_id": ids}, rendered.documents
                     )
@@ -196,8 +191,8 @@ def worker_startup(tokenizer: Path) -> Iterator[Line]:
 def one_pass(source: Path, tokenizer: Path, history: str | None = None) -> Iterator[Line]:
     """Rows of a source read, checked and rendered once, in one process: more passes would flatter the caches."""
     opened = open_source(source)
-    renderer = load_renderer("fast", tokenizer, opened.profile)
-    rules = rules_for(opened.profile, None if history is None else CutRules(history=history))
+    renderer = load_renderer("fast", tokenizer, profile_of_source(opened.format))
+    rules = rules_for(profile_of_source(opened.format), None if history is None else CutRules(history=history))
     renderer.render([parse_conversation('{"messages": [{"role": "assistant", "channel": "final", "content": "é"}]}')])
     began, began_cpu = time.perf_counter(), time.process_time()
     rows = tokens = fallbacks = 0
@@ -217,7 +212,7 @@ def one_pass(source: Path, tokenizer: Path, history: str | None = None) -> Itera
 
 def _first_row(tokenizer: Path) -> int:
     """In a worker: the renderer loaded, one row rendered. Returns its tokens."""
-    from spanloom.families.harmony import render_part
+    from spanloom.families.harmony.render import part as render_part
 
     conversation = parse_conversation(
         '{"messages": [{"role": "user", "content": "Größe?"}, '

@@ -25,16 +25,16 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.toolcalls.convert import convert
-from spanloom.families.toolcalls.drafts import Options
-from spanloom.families.toolcalls.masks import Masked, masked_samples
-from spanloom.families.toolcalls.merge import MergeOptions, lines_of_samples, merge
-from spanloom.families.toolcalls.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.convert.drafts import Options
+from spanloom.families.toolcalls.convert.sources import convert
+from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.format.tools import load_registries
+from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.source import one_file, read_samples
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules, load_ingredients, tokenize_toolcalls
-from spanloom.families.toolcalls.tokenizer import load_tokenizer
-from spanloom.families.toolcalls.tools import load_registries
+from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
+from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.validation import validate_files
 
 VALIDATE_BAR = 50_000

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.export import FORMATS, ExportOptions, export_lines
-from spanloom.families.traces.ingest import ingest_file
+from spanloom.families.traces.export.lines import FORMATS, ExportOptions, export_lines
 from spanloom.families.traces.sample import sample_traces
-from spanloom.families.traces.store import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.ingest import ingest_file
 from support.cases import beside
 
 EXPORT_BAR = 3.0
@@ -44,9 +44,9 @@ PARTS = ("speed", "memory", "build", "service")
 _EXPORT = """
 import sys
 from pathlib import Path
-from spanloom.families.traces.export import ExportOptions
-from spanloom.families.traces.export_file import ExportCounts, records, write_file
-from spanloom.families.traces.store import default_url, open_store
+from spanloom.families.traces.export.lines import ExportOptions
+from spanloom.families.traces.export.file import ExportCounts, records, write_file
+from spanloom.families.traces.store.database import default_url, open_store
 root, form = Path(sys.argv[1]), sys.argv[2]
 store = open_store(default_url(root))
 with store.snapshot() as snapshot:
@@ -58,7 +58,7 @@ _BUILD = """
 import sys, time
 from pathlib import Path
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.store import default_url, open_store
+from spanloom.families.traces.store.database import default_url, open_store
 root = Path(sys.argv[1])
 store = open_store(default_url(root))
 request = BuildRequest.model_validate_json(sys.argv[2])

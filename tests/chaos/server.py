@@ -4,33 +4,26 @@ In: a JSON line on stdin for each run. Out: a JSON line on stdout. Run as `pytho
 it.
 
 A command takes seconds to import what it needs and a fork takes milliseconds, which is what makes it possible to try
-every file-system change of a build. What differs from a process of its own: workers are forks, not spawned; both
-tokenizers are loaded beforehand; there are no plots (matplotlib counts as not installed). With `own_process` nothing
-differs.
+every file-system change of a build. What differs from a process of its own: see `support.warm`; and there are no plots
+(matplotlib counts as not installed). With `own_process` nothing differs.
 """
 
-import atexit
 import errno
-import gc
+import importlib
 import json
-import multiprocessing
 import os
-import pkgutil
 import resource
 import select
 import socket
 import sys
-import tempfile
-import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from chaos import supervisor
-from spanloom import workers
+from support import warm
 
 MOST_MEMORY = 3 << 30
 """Bytes that a command may map beyond what it begins with: many times what small data needs."""
@@ -42,67 +35,15 @@ TAKES_SPACE = frozenset(f"{_CREATING} {_WRITING}".split())
 
 
 def main() -> None:
-    workers._SPAWN = multiprocessing.get_context("fork")  # type: ignore[assignment]
     supervisor.adopt_orphans()
     answers = os.dup(1)
     os.dup2(2, 1)
-    _import_everything()
-    _load_tokenizers_once()
-    if others := _other_threads():  # a fork has one thread: what others were doing would never end
-        raise RuntimeError(f"threads were started before the first fork: {others}")
-    gc.freeze()
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]  # plots take half of the time and change no file
+    importlib.import_module("support.warm_imports")
     with os.fdopen(answers, "w") as out:
         print(json.dumps({"ready": True}), file=out, flush=True)
         for line in sys.stdin:
             print(json.dumps(run(**json.loads(line))), file=out, flush=True)
-
-
-def _import_everything() -> None:
-    sys.modules["matplotlib"] = None  # type: ignore[assignment]  # plots take half of the time and change no file
-    import spanloom
-
-    for module in pkgutil.walk_packages(spanloom.__path__, "spanloom."):
-        if not module.name.endswith("__main__"):
-            __import__(module.name)
-    # What is imported where it is used.
-
-    from megatron.core.datasets import indexed_dataset  # noqa: F401
-
-
-def _load_tokenizers_once() -> None:
-    """The tables of both tokenizers, which take two seconds: loaded here, handed to every fork that asks for them."""
-    import fastokens
-    import openai_harmony
-
-    asset = os.environ["O200K_HARMONY_VOCAB_PATH"]
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "o200k_base.tiktoken").symlink_to(Path(asset).resolve())
-        os.environ["TIKTOKEN_ENCODINGS_BASE"] = directory
-        harmony = openai_harmony.load_harmony_encoding(openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS)
-        del os.environ["TIKTOKEN_ENCODINGS_BASE"]
-    # No text is encoded here: the first batch would start a thread.
-    o200k = {"encoding": "o200k_base", "special_tokens": {}}
-    fast = fastokens.Tokenizer.from_tiktoken(asset, **o200k)
-
-    def load_harmony_encoding(name: Any) -> Any:
-        assert name == openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS, name
-        return harmony
-
-    class Tokenizer:
-        @staticmethod
-        def from_tiktoken(path: str, **options: Any) -> Any:
-            assert (path, options) == (asset, o200k), (path, options)
-            return fast
-
-    openai_harmony.load_harmony_encoding = load_harmony_encoding
-    fastokens.Tokenizer = Tokenizer  # type: ignore[misc]
-
-
-def _other_threads() -> list[str]:
-    """Names of this process's threads but this one, and but that of Arrow's allocator, which looks after itself."""
-    tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) != os.getpid()]
-    names = [(task / "comm").read_text().strip() for task in tasks]
-    return [name for name in names if name != "jemalloc_bg_thd"]
 
 
 def run(
@@ -203,37 +144,21 @@ def _become(
     own_process: bool,
 ) -> None:
     """In the fork: the command itself, to its end."""
-    os.setsid()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.chdir(folder)
-    os.environ.update(environment)
     _limit_memory()
-    tempfile.tempdir = None  # the server's, from before the folder was there
     if channel is not None:
         supervisor.listen(channel)
         channel.close()
+    environment = {**os.environ, **environment}
     if own_process:
+        os.setsid()
+        os.chdir(folder)
         os.closerange(3, 100)
-        os.execv(sys.executable, [sys.executable, "-m", "spanloom", *arguments])
-    sys.argv = ["spanloom", *arguments]
-    code = 1
-    try:
-        from spanloom.cli import main as command
-
-        command()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        os.execve(sys.executable, [sys.executable, "-m", "spanloom", *arguments], environment)
+    warm.become("spanloom", arguments, folder, environment)
 
 
 if __name__ == "__main__":

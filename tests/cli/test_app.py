@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +128,22 @@ class TestExitCodes:
         assert errors.splitlines()[-1] == "interrupted", "it keeps no parts"
         assert "Traceback" not in errors
         assert out == ""
+
+    def test_of_a_command_that_was_interrupted_while_a_class_was_made(self, tmp_path: Path) -> None:
+        """Dataclasses and named tuples are made by running text, which CPython remembers to the end of the process."""
+        (tmp_path / "interrupted.py").write_text(
+            "import sys\n"
+            "from spanloom import cli, __main__\n"
+            "def main():\n"
+            "    try:\n"
+            "        exec('raise KeyboardInterrupt')\n"
+            "    except KeyboardInterrupt:\n"
+            "        sys.exit(130)\n"
+            "cli.main = main\n"
+            "__main__.main()\n"
+        )
+        done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_the_help_of_every_command_works_and_loads_no_heavy_library() -> None:

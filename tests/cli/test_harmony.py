@@ -5,11 +5,11 @@ from pathlib import Path
 
 from conftest import Cli
 from spanloom.families.harmony import defaults as family
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.convert import Conversion
-from spanloom.families.harmony.history import CutRules, parsed_train
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.history import CutRules, parsed_train
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD
+from spanloom.families.harmony.convert.synth import Conversion
 from spanloom.families.harmony.options import BuildOptions
-from spanloom.families.harmony.profile import HARMONY_CHAT, SYNTH_KD
 from support.commands import Changed
 
 RENDERING = ("source", "max_rejects", "renderer", "audit_fraction")
@@ -33,9 +33,9 @@ def test_every_default_of_an_option_is_the_one_of_the_family(changed: Changed) -
     constants, defaults = changed(
         "spanloom.families.harmony.defaults",
         "spanloom.families.harmony.options:BuildOptions",
-        "spanloom.families.harmony.caps:Caps",
-        "spanloom.families.harmony.chat_conversion:ChatConversion",
-        "spanloom.families.harmony.history:CutRules",
+        "spanloom.families.harmony.contract.caps:Caps",
+        "spanloom.families.harmony.convert.conversion:ChatConversion",
+        "spanloom.families.harmony.contract.history:CutRules",
     )
     for command, names in SAME_NAME.items():
         assert {name: defaults[command][name] for name in names} == {name: constants[name.upper()] for name in names}
@@ -57,7 +57,7 @@ def test_what_depends_on_the_profile_is_none_until_the_source_is_read() -> None:
     """Shards, and what conversations show and train; the profile's number of shards is the constant."""
     options = BuildOptions()
     assert (options.shards, options.rules) == (None, None)
-    assert (SYNTH_KD.shards, HARMONY_CHAT.shards) == (family.SHARDS, None)
+    assert (SYNTH_KD.source.shards, HARMONY_CHAT.source.shards) == (family.SHARDS, None)
     assert CutRules() == CutRules(history=family.HISTORY, train=parsed_train(family.TRAIN), turns=family.TURNS)
 
 

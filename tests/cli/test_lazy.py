@@ -15,7 +15,8 @@ from support.commands import all_commands
 from support.demo_datasets import built
 from support.sources import rows, write_source
 
-FILES = sorted(path.stem for path in Path(spanloom.cli.__file__).parent.glob("*.py"))
+FOLDER = Path(spanloom.cli.__file__).parent
+FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
 HEAVY = {
     "boto3", "fastokens", "google", "jinja2", "jsonschema", "matplotlib", "megatron", "numpy", "openai_harmony",
     "pandas", "pyarrow", "requests", "sqlalchemy", "tiktoken", "tokenizers", "torch", "transformers",
@@ -45,7 +46,8 @@ def tops(modules: set[str]) -> set[str]:
 def command_files(modules: set[str]) -> set[str]:
     """Those of the files with commands that were imported."""
     names = {name.removeprefix("spanloom.cli.") for name in modules if name.startswith("spanloom.cli.")}
-    return names - {"app", "lazy", "options", "outputs", "steps", "streams", "toolcalls_options", "traces_options"}
+    shared = {"app", "lazy", "options", "outputs", "steps", "streams"}
+    return names - shared - {"toolcalls", "toolcalls.options", "traces", "traces.options"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,7 @@ def command_files(modules: set[str]) -> set[str]:
         (["manifest", "show", "--help"], {"dataset"}),
         (["step", "pack-chat", "--help"], {"chat"}),
         (["chess", "train", "--help"], {"chess"}),
-        (["traces", "list", "--help"], {"traces"}),
+        (["traces", "list", "--help"], {"traces.commands"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -21,6 +21,7 @@ STEPS: dict[str, tuple[str, set[str], set[str]]] = {
     "assemble-manifest": ("harmony", set(), set()),
     "prepare-chess": ("chess", set(), set()),
     "assemble-chess": ("chess", set(), set()),
+    "validate-chess": ("chess", set(), set()),
     "convert-toolcalls": ("toolcalls", {"system", "turns"}, {"options"}),
     "validate-toolcalls": ("toolcalls", set(), set()),
     "merge-toolcalls": ("toolcalls", {"dr_ratio", "seed", "eval_fraction"} | GATES, {"options"}),

@@ -2,30 +2,29 @@
 
 import os
 import subprocess
-import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from conftest import REPOSITORY
-from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, EXIT_OUTPUT
-from support import sources
+from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, EXIT_OUTPUT, EXIT_READER_GONE
+from support import sources, warm
 
 FROZEN = REPOSITORY / "tests/frozen"
 
 
 def spanloom(
-    *arguments: object, stdout: int | None = None, stderr: int = subprocess.PIPE, shell: str = "", **environment: str
+    *arguments: object,
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    closed: Collection[int] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> "subprocess.CompletedProcess[str]":
-    """The command with a stdout of its own; `shell` may redirect more: `>&-`."""
-    words = [sys.executable, "-m", "spanloom", *map(str, arguments)]
-    return subprocess.run(
-        ["sh", "-c", f'exec "$@" {shell}', "sh", *words],
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
+    """The command with streams of its own; `closed` are the numbers of those that are closed."""
+    return warm.run(
+        "spanloom", *arguments, env={**os.environ, **environment}, stdout=stdout, stderr=stderr, closed=closed
     )
 
 
@@ -51,8 +50,19 @@ COMMANDS: tuple[tuple[object, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("opened", [full, left])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]}-{command[-1]}")
+def name_of(command: tuple[object, ...]) -> str:
+    return f"{command[0]}-{command[-1]}"
+
+
+@pytest.mark.parametrize(
+    ("command", "opened"),
+    [
+        pytest.param(command, opened, id=f"{name_of(command)}-{opened.__name__}")
+        for command in COMMANDS
+        for opened in (full, left)
+        if (command[0], opened) != ("inspect", left)
+    ],
+)
 def test_the_exit_code_tells_that_it_is_the_output(command: tuple[object, ...], opened: object) -> None:
     descriptor = opened()  # type: ignore[operator]
     try:
@@ -66,6 +76,16 @@ def test_the_exit_code_tells_that_it_is_the_output(command: tuple[object, ...], 
     assert "Exception ignored" not in done.stderr
 
 
+def test_a_reader_of_inspect_may_leave() -> None:
+    """As `head` does once it has its lines: that is no error."""
+    descriptor = left()
+    try:
+        done = spanloom("inspect", FROZEN / "synth_kd", "--count", 99, "--labels", stdout=descriptor)
+    finally:
+        os.close(descriptor)
+    assert (done.returncode, done.stderr) == (EXIT_READER_GONE, "")
+
+
 def test_a_build_stands_though_its_result_is_lost(tmp_path: Path) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(6)])
     command = ("build", "--source", source, "--out", tmp_path / "out", "--shards", 1, "--valid-fraction", 0.5)
@@ -75,7 +95,7 @@ def test_a_build_stands_though_its_result_is_lost(tmp_path: Path) -> None:
     finally:
         os.close(descriptor)
     assert done.returncode == EXIT_OUTPUT, done.stderr
-    assert spanloom("validate", tmp_path / "out", "-q", stdout=subprocess.PIPE).returncode == 0
+    assert spanloom("validate", tmp_path / "out", "-q").returncode == 0
 
 
 def test_findings_count_for_more_than_a_lost_result(tmp_path: Path) -> None:
@@ -100,23 +120,23 @@ def test_errors_keep_their_code_where_nothing_takes_them(tmp_path: Path) -> None
             assert spanloom(*command, stdout=descriptor, stderr=descriptor).returncode == EXIT_FAILURE
             # What only tells of the work may be lost.
             command = ("validate", FROZEN / "synth_kd")
-            assert spanloom(*command, stdout=subprocess.PIPE, stderr=descriptor).returncode == 0
+            assert spanloom(*command, stderr=descriptor).returncode == 0
         finally:
             os.close(descriptor)
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path, closed: str) -> None:
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path, closed: tuple[int, ...]) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(6)])
     out = tmp_path / "out"
     command = ("build", "--source", source, "--out", out, "--shards", 1, "--valid-fraction", 0.5, "--workers", 1)
-    done = spanloom(*command, stdout=subprocess.PIPE, shell=closed)
+    done = spanloom(*command, closed=closed)
     assert done.returncode == 0, done.stderr
-    assert spanloom("validate", out, "--source", source, "-q", stdout=subprocess.PIPE).returncode == 0
+    assert spanloom("validate", out, "--source", source, "-q").returncode == 0
 
 
 def test_a_terminal_of_another_encoding_gets_escapes() -> None:
-    done = spanloom("inspect", FROZEN / "synth_kd", "--count", 9, stdout=subprocess.PIPE, PYTHONIOENCODING="ascii")
+    done = spanloom("inspect", FROZEN / "synth_kd", "--count", 9, environment={"PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0, done.stderr
     assert "\\u2503" in done.stdout
 
@@ -126,8 +146,8 @@ def test_quiet_holds_for_warnings_of_libraries(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     command = ("validate", FROZEN / "synth_kd", "--html", tmp_path / "report.html")
     environment = {"MPLCONFIGDIR": str(tmp_path / "file/below"), "TMPDIR": str(tmp_path)}
-    loud = spanloom(*command, stdout=subprocess.PIPE, **environment)
-    quiet = spanloom(*command, "--quiet", stdout=subprocess.PIPE, **environment)
+    loud = spanloom(*command, environment=environment)
+    quiet = spanloom(*command, "--quiet", environment=environment)
     assert (loud.returncode, quiet.returncode) == (0, 0), loud.stderr + quiet.stderr
     assert "atplotlib" in loud.stderr
     assert quiet.stderr == ""
@@ -137,10 +157,10 @@ def test_a_report_goes_to_stdout_or_a_device(tmp_path: Path) -> None:
     (tmp_path / "stdout").symlink_to("/dev/stdout")  # through links: a failure must harm nobody
     (tmp_path / "null").symlink_to("/dev/null")
     root = FROZEN / "synth_kd"
-    done = spanloom("validate", root, "-q", "--html", tmp_path / "stdout", stdout=subprocess.PIPE)
+    done = spanloom("validate", root, "-q", "--html", tmp_path / "stdout")
     assert done.returncode == 0, done.stderr
     assert done.stdout.lstrip().lower().startswith("<!doctype html>")
-    done = spanloom("validate", root, "-q", "--report", tmp_path / "null", stdout=subprocess.PIPE)
+    done = spanloom("validate", root, "-q", "--report", tmp_path / "null")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("clean: ")
     assert (tmp_path / "null").is_symlink()

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,25 @@ def test_it_serves_logs_and_ends(tmp_path: Path) -> None:
     assert "secret" not in rest
     assert "t0ken" not in rest
     assert (tmp_path / "traces.sqlite").is_file()
+
+
+def test_its_limits_are_options(tmp_path: Path) -> None:
+    options = ("--allowed-host", "data.example", "--header-seconds", "0.5", "--bodies-max-bytes", "2048")
+    process = start(tmp_path, *options, "--body-seconds", "0.5")
+    try:
+        assert process.stderr is not None
+        service = Service(json.loads(process.stderr.readline())["port"])
+        with closing(socket.create_connection(("127.0.0.1", service.port), timeout=60)) as half:
+            half.sendall(b"GET / HTTP/1.1\r\n")
+            assert half.recv(1) == b""
+        with closing(socket.create_connection(("127.0.0.1", service.port), timeout=60)) as slow:
+            slow.sendall(b"POST /api/traces HTTP/1.1\r\nHost: data.example\r\nContent-Length: 9\r\n\r\n")
+            assert slow.recv(65536).startswith(b"HTTP/1.1 408")
+        assert service.ask("POST", "/api/traces", {**TRACE, "prompt": "x" * 2048}).status == 413
+        assert service.ask("POST", "/api/traces", TRACE).status == 201
+    finally:
+        process.kill()
+        process.communicate()
 
 
 @pytest.mark.parametrize(
@@ -105,8 +126,8 @@ def test_the_pages_jq_lines_find_what_is_wrong_and_nothing_else(tmp_path: Path) 
 
 def test_an_export_may_be_cut_off_by_its_reader(tmp_path: Path) -> None:
     from spanloom.families.traces.build import BuildRequest, build_dataset
-    from spanloom.families.traces.ingest import add_traces
-    from spanloom.families.traces.store import default_url, open_store
+    from spanloom.families.traces.store.database import default_url, open_store
+    from spanloom.families.traces.store.ingest import add_traces
     from spanloom.families.traces.trace import Trace
 
     store = open_store(default_url(tmp_path), create=True)

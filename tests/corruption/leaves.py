@@ -13,7 +13,7 @@ from typing import Any
 
 from corruption.dataset import sha256_json
 from corruption.trial import ROOT, Edit
-from spanloom.dataset.validate import NOT_CHECKABLE
+from spanloom.dataset.validate.dataset import NOT_CHECKABLE
 
 Place = tuple[str | int, ...]
 

@@ -12,8 +12,8 @@ from spanloom.dataset.facts import dataset_facts, wilson_interval
 from spanloom.dataset.manifest import Manifest
 from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Finding, Report
-from spanloom.report.html import percent
-from spanloom.report.report_page import report_page
+from spanloom.report.pages.html import percent
+from spanloom.report.pages.report import report_page
 
 
 @pytest.mark.parametrize(

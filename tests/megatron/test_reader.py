@@ -107,8 +107,8 @@ def test_a_file_that_ends_early_is_refused(tmp_path: Path) -> None:
 
 def test_looking_counting_and_exporting_wait_for_no_torch() -> None:
     code = (
-        "import sys, spanloom.dataset.inspect, spanloom.dataset.export, spanloom.dataset.statistics;"
-        " import spanloom.report.documents_page;"
+        "import sys, spanloom.dataset.inspect, spanloom.dataset.export.parquet, spanloom.dataset.statistics;"
+        " import spanloom.report.pages.documents;"
         " print([name for name in ('torch', 'megatron', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Forty faults that a careless change could make, each of which the tests must find.
+"""Forty-two faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -131,7 +131,7 @@ FAULTS: tuple[Fault, ...] = (
     # --- Storage ---
     Fault(
         name="object-create-only",
-        module="spanloom.storage.s3",
+        module="spanloom.storage.stores.s3",
         old='{} if replace else {"IfNoneMatch": "*"}',
         new='{"IfNoneMatch": "*"} if replace else {}',
         why="an object that another build wrote would be overwritten",
@@ -139,7 +139,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="retry-of-500",
-        module="spanloom.storage.s3",
+        module="spanloom.storage.stores.s3",
         old="status >= 500 and status != 501",
         new="status > 500 and status != 501",
         why="a 500 would stop a transfer that is to be tried again",
@@ -156,43 +156,43 @@ FAULTS: tuple[Fault, ...] = (
     # --- Datasets ---
     Fault(
         name="lock-that-is-shared",
-        module="spanloom.dataset.root",
+        module="spanloom.storage.local",
         old="fcntl.LOCK_EX | fcntl.LOCK_NB",
         new="fcntl.LOCK_SH | fcntl.LOCK_NB",
         why="two builds could work in one root at the same time",
-        tests=("tests/dataset/test_root.py",),
+        tests=("tests/dataset/root/test_lock.py",),
     ),
     Fault(
         name="inventory-longest",
-        module="spanloom.dataset.inventory",
+        module="spanloom.dataset.root.inventory",
         old="longest=max(count.longest for count in counts)",
         new="longest=sum(count.longest for count in counts)",
         why="the longest document of a split would be as long as those of all shards together",
-        tests=("tests/dataset/test_inventory.py",),
+        tests=("tests/dataset/root/test_inventory.py",),
     ),
     Fault(
         name="row-numbers-begin-again",
-        module="spanloom.dataset.rows",
+        module="spanloom.dataset.rows.table",
         old="np.arange(self._written + self._buffered, self._written + self._buffered + about.num_rows)",
         new="np.arange(self._buffered, self._buffered + about.num_rows)",
         why="row numbers would not go on behind the first group of 65,536 rows",
-        tests=("tests/dataset/test_rows.py",),
+        tests=("tests/dataset/rows/test_table.py",),
     ),
     Fault(
         name="packing-bound",
-        module="spanloom.dataset.bin_packing",
+        module="spanloom.dataset.plan.bin_packing",
         old='- sizes[units] + length, side="right")',
         new='- sizes[units] + length + 1, side="right")',
         why="sequences could hold one position more than their length",
-        tests=("tests/dataset/test_bin_packing.py",),
+        tests=("tests/dataset/plan/test_bin_packing.py",),
     ),
     Fault(
         name="export-ignored-label",
-        module="spanloom.dataset.export",
+        module="spanloom.dataset.export.parquet",
         old="np.where(loss_mask > 0, tokens, np.int32(IGNORED))",
         new="np.where(loss_mask > 0, tokens, np.int32(0))",
         why="trainers would learn token 0 wherever nothing is to be learned",
-        tests=("tests/dataset/test_export.py::test_datasets_loads_what_lies_on_disk",),
+        tests=("tests/dataset/export/test_parquet.py::test_datasets_loads_what_lies_on_disk",),
     ),
     # --- Above datasets ---
     Fault(
@@ -221,7 +221,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="oldest-checkpoint",
-        module="spanloom.training.checkpoint",
+        module="spanloom.training.runs.checkpoint",
         old="in reversed(_finished(output)):",
         new="in _finished(output):",
         why="a run would go on from its oldest checkpoint",
@@ -229,11 +229,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="pages-without-escapes",
-        module="spanloom.report.html",
+        module="spanloom.report.pages.html",
         old="autoescape=True",
         new="autoescape=False",
         why="markup in a document would run in the browser",
-        tests=("tests/report/test_html.py",),
+        tests=("tests/report/pages/test_html.py",),
     ),
     Fault(
         name="any-token-will-do",
@@ -254,36 +254,56 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="option-not-passed-on",
-        module="spanloom.cli.harmony",
-        old="on_duplicate=on_duplicate,\n                renderer=renderer,",
-        new="renderer=renderer,",
+        module="spanloom.cli.options",
+        old="if field.name in options}",
+        new="if field.name in options and field.name != 'on_duplicate'}",
         why="`build --on-duplicate keep` would stop at the first copy",
         tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
     ),
+    # --- Conversations ---
+    Fault(
+        name="two-ids-of-a-row",
+        module="spanloom.conversations.source.structure",
+        old="inner is not None and value != inner:",
+        new="inner is not None and not value:",
+        why="a row whose column and metadata name two ids would be taken",
+        tests=("tests/conversations/source/test_structure.py",),
+    ),
     # --- Harmony ---
     Fault(
+        name="good-rows-rejected",
+        module="spanloom.conversations.source.structure",
+        old="if not isinstance(channel, str) or channel not in span_of_channel:",
+        new='if not message.get("content") or channel not in span_of_channel:',
+        why="rows with an empty answer would be set aside, which only rules of validation's own can tell",
+        tests=(
+            "tests/families/harmony/verify/test_rules.py::"
+            "test_what_a_build_rejects_is_judged_by_rules_of_validations_own",
+        ),
+    ),
+    Fault(
         name="history-shows-old-reasoning",
-        module="spanloom.families.harmony.history",
+        module="spanloom.families.harmony.contract.history",
         old="hidden_before = finals[-1]",
         new="hidden_before = finals[0]",
         why="documents would show reasoning that servers have dropped",
-        tests=("tests/families/harmony/test_history.py::test_what_each_document_shows_and_trains",),
+        tests=("tests/families/harmony/contract/test_history.py::test_what_each_document_shows_and_trains",),
     ),
     Fault(
         name="commentary-as-final",
-        module="spanloom.families.harmony.profile",
+        module="spanloom.families.harmony.contract.profile",
         old='"final": SPAN_FINAL, "commentary": SPAN_COMMENTARY}',
         new='"final": SPAN_FINAL, "commentary": SPAN_FINAL}',
         why="tool calls would be weighed as answers",
-        tests=("tests/families/harmony/test_conversations.py",),
+        tests=("tests/conversations/source/test_structure.py",),
     ),
     Fault(
         name="eod-is-trained",
-        module="spanloom.families.harmony.render_official",
+        module="spanloom.families.harmony.render.official",
         old="spans += (span, _CONTEXT)",
         new="spans += (span, span[-1:])",
         why="the end of a document would carry loss",
-        tests=("tests/families/harmony/test_render_official.py::test_a_conversation_token_by_token",),
+        tests=("tests/families/harmony/render/test_official.py::test_a_conversation_token_by_token",),
     ),
     Fault(
         name="duplicates-beyond-the-first-shard",
@@ -295,16 +315,16 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="part-key-without-the-shard",
-        module="spanloom.families.harmony.render_part",
+        module="spanloom.families.harmony.render.part",
         old='{"index": self.shard.index, "sha256": self.shard.sha256}',
         new='{"index": self.shard.index}',
         why="a resumed build would keep parts of a shard that was replaced meanwhile",
-        tests=("tests/families/harmony/test_render_part.py",),
+        tests=("tests/families/harmony/render/test_part.py",),
     ),
     # --- Packed chat ---
     Fault(
         name="injected-user-counts-as-whole",
-        module="spanloom.families.chat.masks",
+        module="spanloom.families.chat.blocks.masks",
         old="== injected[row] - 1)",
         new="== injected[row])",
         why="an answer to a user span that was cut would carry loss",
@@ -321,9 +341,9 @@ FAULTS: tuple[Fault, ...] = (
     # --- Traces ---
     Fault(
         name="true-is-one",
-        module="spanloom.families.traces.selection",
-        old="if isinstance(one, bool) or isinstance(other, bool):",
-        new="if isinstance(one, bool) and isinstance(other, bool):",
+        module="spanloom.families.traces.store.selection",
+        old="if isinstance(left, bool) or isinstance(right, bool):",
+        new="if isinstance(left, bool) and isinstance(right, bool):",
         why="a filter for 1 would pass traces that say true",
         tests=("tests/families/traces/test_build.py::test_null_matches_absent_keys_and_objects_compare_deep",),
     ),
@@ -349,18 +369,18 @@ FAULTS: tuple[Fault, ...] = (
     # --- Chess ---
     Fault(
         name="castling-to-the-wrong-rook",
-        module="spanloom.families.chess.moves",
+        module="spanloom.families.chess.encoding.moves",
         old='("e8c8", E8, "e8a8")',
         new='("e8c8", E8, "e8h8")',
         why="long castling of black would be the token of short castling",
-        tests=("tests/families/chess/test_moves.py",),
+        tests=("tests/families/chess/encoding/test_moves.py",),
     ),
     Fault(
         name="games-dealt-by-file",
-        module="spanloom.families.chess.epochs",
+        module="spanloom.families.chess.reading.epochs",
         old="games[(shard - before) % shards :: shards]",
         new="games[shard::shards]",
         why="with fewer files than shards some shards would get more games than others",
-        tests=("tests/families/chess/test_epochs.py",),
+        tests=("tests/families/chess/reading/test_epochs.py",),
     ),
 )

@@ -51,7 +51,7 @@ def first_failed(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def module_path(module: str) -> Path:
-    """`spanloom.dataset.rows` → `spanloom/dataset/rows.py`, below a folder of sources."""
+    """`spanloom.dataset.rows.table` → `spanloom/dataset/rows/table.py`, below a folder of sources."""
     parts = Path(*module.split("."))
     package = parts / "__init__.py"
     return package if (SOURCES / package).is_file() else parts.with_suffix(".py")

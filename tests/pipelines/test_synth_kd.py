@@ -16,7 +16,7 @@ PUBLISHING = {"write-indexed", "assemble-manifest", "validate-alignment"}
 
 @pytest.fixture(scope="module")
 def committed() -> dict[str, Any]:
-    spec, _ = yaml.safe_load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text())
+    spec, _ = yaml.load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text(), yaml.CSafeLoader)
     return dict(spec)
 
 
@@ -26,7 +26,7 @@ def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def compiled(folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None) -> list[Any]:
     files = compile_pipelines(folder, placement or Placement(), images or {})
-    return [list(yaml.safe_load_all(file.read_text())) for file in files]
+    return [list(yaml.load_all(file.read_text(), yaml.CSafeLoader)) for file in files]
 
 
 def test_what_is_committed_is_what_compiles(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_container_says_its_command_and_its_size(committed: dict[str, Any]
 
 
 def test_every_task_ends_and_has_a_scratch_volume(committed: dict[str, Any]) -> None:
-    _, platform = yaml.safe_load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text())
+    _, platform = yaml.load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text(), yaml.CSafeLoader)
     placed = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert set(placed) == set(committed["deploymentSpec"]["executors"])
     for settings in placed.values():

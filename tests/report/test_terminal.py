@@ -32,7 +32,7 @@ def test_colours_only_where_they_are_wanted(demo: Path, cli: Cli) -> None:
 
 
 def test_labels_are_one_place_ahead_of_tokens(demo: Path, cli: Cli) -> None:
-    """Around the borders of the spans, and at the end: what each position learns, and the two values on disk."""
+    """SystemFields the borders of the spans, and at the end: what each position learns, and the two values on disk."""
     lines = cli("inspect", demo, "train/1/4", "--labels").stdout.splitlines()
     cells = {int(line.split()[0]): re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r"\s*\d+  ", line)}
     assert cells[84] == ["84", "<|end|>", "<|start|>", "1", "┊ 1 analysis"]

@@ -11,7 +11,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Report
-from spanloom.report.report_page import report_page
+from spanloom.report.pages.report import report_page
 from spanloom.report.views import is_own_view, may_replace_view, remove_views
 from spanloom.steps.validate_alignment import validate_alignment
 from support import sources
@@ -129,7 +129,7 @@ def test_without_matplotlib_the_report_has_its_tables_and_says_what_is_missing(
     written = manifest.read(demo)
     facts, description = dataset_facts(demo, written, harmony, Report()), harmony.describe(written.content)
     whole = report_page(facts, description, harmony.GROUP_COLUMNS)
-    monkeypatch.setattr("spanloom.report.report_page.can_plot", lambda: False)
+    monkeypatch.setattr("spanloom.report.pages.report.can_plot", lambda: False)
     plain = report_page(facts, description, harmony.GROUP_COLUMNS)
     assert "spanloom[report]" in plain
     assert "spanloom[report]" not in whole

@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -15,11 +15,11 @@ from starlette.responses import Response
 
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.service.access import TOKEN_VARIABLE, check_address, read_token
-from spanloom.service.application import create_application
+from spanloom.service.application import Guards, create_application
 from spanloom.service.limits import BodyLimit
 from spanloom.service.observed import LOGGER, JsonLines
 from spanloom.service.streaming import HeldStream
-from support.http_service import Service, served
+from support.http_service import Answer, Service, served
 
 SECRET = "do-not-log-this"
 
@@ -39,6 +39,10 @@ class Body(BaseModel):
     text: str
 
 
+class Many(BaseModel):
+    numbers: list[int]
+
+
 class Held:
     """What a stream holds open."""
 
@@ -54,6 +58,14 @@ def routes() -> APIRouter:
     @router.post("/echo")
     def echo(body: Body) -> dict[str, int]:
         return {"characters": len(body.text)}
+
+    @router.post("/many")
+    def many(body: Many) -> int:
+        return len(body.numbers)
+
+    @router.get("/long")
+    def long() -> None:
+        raise StorageError("\U0001f600" * 1_000_000)
 
     @router.get("/refused")
     def refused() -> None:
@@ -135,6 +147,14 @@ def test_errors_have_a_status_or_say_nothing(serve: Serve, caplog: pytest.LogCap
     assert (service.ask("GET", "/readyz").status, service.ask("GET", "/healthz").status) == (503, 200)
 
 
+def test_no_line_of_the_log_shows_a_password() -> None:
+    record = logging.makeLogRecord({"msg": f"at postgresql://h/d?password={SECRET}", "levelname": "INFO"})
+    record.said = {"serves": f"traces of postgresql://u:{SECRET}@h/d", "port": 1}
+    line = JsonLines().format(record)
+    assert SECRET not in line
+    assert json.loads(line)["serves"] == "traces of postgresql://u:***@h/d"
+
+
 def test_a_request_leaves_one_line_without_what_it_sent(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     service = serve()
     with caplog.at_level(logging.INFO, logger=LOGGER):
@@ -173,6 +193,78 @@ def test_a_stream_that_breaks_is_no_whole_answer_and_lets_go(serve: Serve) -> No
     until(lambda: Held.closed == 2)
     until(lambda: b"spanloom_http_broken_total 1.0" in service.ask("GET", "/metrics").body)
     assert b'route="/stream/{lines}"' in service.ask("GET", "/metrics").body
+
+
+def test_few_errors_are_told_of_many(serve: Serve) -> None:
+    detail = serve().ask("POST", "/many", {"numbers": ["x"] * 50}).json()["detail"]
+    assert [one["loc"] for one in detail[:20]] == [["body", "numbers", number] for number in range(20)]
+    assert detail[20:] == [{"type": "more_errors", "loc": ["body"], "msg": "30 more errors"}]
+
+
+def test_a_long_error_is_told_in_part(serve: Serve) -> None:
+    answer = serve().ask("GET", "/long")
+    assert answer.status == 507
+    assert answer.json()["detail"] == "\U0001f600" * 16_384 + "… (983,616 more characters)"
+    assert len(answer.body) < 256 << 10
+
+
+def test_bodies_of_all_requests_have_a_total(serve: Serve) -> None:
+    service = serve(guards=Guards(bodies_bytes=150), limits=[BodyLimit(path="/echo", max_bytes=1000)])
+    body = json.dumps({"text": "x" * 80}).encode()
+    with closing(service.connection()) as first:
+        first.putrequest("POST", "/echo")
+        first.putheader("content-type", "application/json")
+        first.putheader("content-length", str(len(body)))
+        first.endheaders(body[:-1])
+        until(lambda: service.ask("POST", "/echo", body).status == 503)
+        refused = service.ask("POST", "/echo", body)
+        assert refused.headers["retry-after"] == "1"
+        assert "too large together" in refused.json()["detail"]
+        assert service.ask("POST", "/echo", {"text": "small"}).status == 200
+        first.send(body[-1:])
+        assert first.getresponse().status == 200
+    assert service.ask("POST", "/echo", body).status == 200
+    assert service.ask("POST", "/echo", b"x" * 151).status == 413
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:1", "[::1]:8000", "localhost."])
+def test_names_of_this_machine_are_answered(serve: Serve, host: str) -> None:
+    assert asked_as(serve(), host).status == 200
+
+
+FOREIGN = "evil.example evil.example:80 127.0.0.1.evil.example localhost.evil 10.0.0.1 0.0.0.0 [::2] ::1"
+GARBLED = "a@localhost localhost/x localhost:x"
+
+
+@pytest.mark.parametrize("host", ["", *FOREIGN.split(), *GARBLED.split()])
+def test_a_page_whose_name_leads_here_gets_nothing(serve: Serve, host: str) -> None:
+    service = serve()
+    for method, url in (("GET", "/openapi.json"), ("GET", "/healthz"), ("POST", "/echo"), ("DELETE", "/echo")):
+        answer = asked_as(service, host, method, url)
+        assert (answer.status, "--allowed-host" in answer.json()["detail"]) == (403, True)
+
+
+def test_hosts_that_are_allowed_and_hosts_with_a_token(serve: Serve) -> None:
+    allowing = serve(guards=Guards(allowed_hosts=["Data.Example"]))
+    assert asked_as(allowing, "data.example:8000").status == 200
+    assert asked_as(allowing, "localhost").status == 200
+    assert asked_as(allowing, "other.example").status == 403
+    with_token = serve(token="right")
+    assert asked_as(with_token, "other.example", url="/echo").status == 401
+    assert asked_as(with_token, "other.example", more={"authorization": "Bearer right"}).status == 200
+
+
+def asked_as(
+    service: Service, host: str, method: str = "GET", url: str = "/healthz", more: dict[str, str] | None = None
+) -> Answer:
+    """The answer to a request that names a host, as a page of that host would have a browser send it."""
+    with closing(service.connection()) as connection:
+        connection.putrequest(method, url, skip_host=True)
+        for name, value in {"host": host, "origin": f"http://{host}", **(more or {})}.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return Answer(answer.status, dict(answer.getheaders()), answer.read())
 
 
 def test_without_a_token_only_this_machine_is_listened_to() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from spanloom.errors import StorageError
-from spanloom.storage import gcs, patience
 from spanloom.storage.publishing import publish_file
 from spanloom.storage.staging import list_objects, read_object, stage_file
+from spanloom.storage.stores import gcs, retry
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 from support.object_stores import BUCKET, Enter, Place, amazon, amazon_client
@@ -334,7 +334,7 @@ def test_a_slow_store_is_not_given_up_while_bytes_come(
     tmp_path: Path, gs_place: Place, enter: Enter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """50 bytes a second, of which 5 are the least: the object takes twice the deadline."""
-    monkeypatch.setattr(patience, "SLOWEST", 5)
+    monkeypatch.setattr(retry, "SLOWEST", 5)
     monkeypatch.setattr(gcs, "BLOCK", 10)
     path = tmp_path / "written"
     path.write_bytes(b"x" * 100)
@@ -353,5 +353,5 @@ def test_the_deadline_is_the_same_for_a_client_that_spins(
     store, go_on = open_store(uri), threading.Event()
     monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.5")
     with pytest.raises(StorageError, match=r"no answer to go on with for 0\.5 s; too little came, or nothing"):
-        patience.keep_trying(go_on.wait, store=store, uri=uri)
+        retry.keep_trying(go_on.wait, store=store, uri=uri)
     go_on.set()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from spanloom.errors import ConflictError, StorageError
-from spanloom.storage import gcs, patience, s3
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import publish_file, remove_if_allowed
 from spanloom.storage.staging import find, stage_file
+from spanloom.storage.stores import gcs, retry, s3
 from spanloom.storage.uri import Uri
 from support.object_stores import BUCKET, Contents, Place, amazon_client
 from support.stores import lies
@@ -165,14 +165,14 @@ def test_a_slow_upload_is_not_given_up_while_bytes_leave(
     """`progress` hears of bytes as the connection takes them, not of whole pieces."""
     heard: list[int] = []
     (tmp_path / "file").write_bytes(SMALL * 100)
-    original = patience._SentBytes.read
+    original = retry._SentBytes.read
 
-    def read(stream: patience._SentBytes, size: int | None = -1, /) -> bytes:
+    def read(stream: retry._SentBytes, size: int | None = -1, /) -> bytes:
         data = original(stream, size)
         heard.append(stream.tell())
         return data
 
-    monkeypatch.setattr(patience._SentBytes, "read", read)
+    monkeypatch.setattr(retry._SentBytes, "read", read)
     publish_file(tmp_path / "file", place.uri / "file")
     assert len(set(heard)) > 5
     assert heard == sorted(heard)

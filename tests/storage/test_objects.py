@@ -11,9 +11,9 @@ import pytest
 
 from spanloom.errors import ConflictError, StorageError
 from spanloom.storage.claim import claim_root
-from spanloom.storage.objects import AlreadyThereError
 from spanloom.storage.publishing import Upload, publish_file, publish_files, publish_folder
 from spanloom.storage.staging import find, list_objects, stage_file, stage_folder
+from spanloom.storage.stores.objects import AlreadyThereError
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
 from support.object_stores import BUCKET, Place, amazon
@@ -262,6 +262,21 @@ def test_a_key_cannot_lead_out_of_the_folder(
     with pytest.raises(StorageError, match="no name for a file"):
         stage_folder(gs_place.uri, tmp_path / "deep" / "there")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_objects_of_which_one_would_be_the_folder_of_another_are_refused(tmp_path: Path, place: Place) -> None:
+    for key in ("a", "a/b", "c"):
+        publish_file(written(tmp_path / "source" / key.replace("/", "-"), b"x"), place.uri / key)
+    with pytest.raises(StorageError, match=r"(?s)cannot both be files.*/a\b.*rename"):
+        stage_folder(place.uri, tmp_path / "staged")
+    assert not (tmp_path / "staged").exists()
+
+
+def test_a_folder_under_the_name_of_a_file_is_told(tmp_path: Path, place: Place) -> None:
+    publish_file(written(tmp_path / "a", b"x"), place.uri / "a")
+    (tmp_path / "staged/a").mkdir(parents=True)
+    with pytest.raises(StorageError, match="a folder stands where the file"):
+        stage_folder(place.uri, tmp_path / "staged")
 
 
 def test_a_root_belongs_to_the_build_that_claimed_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

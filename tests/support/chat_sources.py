@@ -1,6 +1,5 @@
 """Small `harmony_conversations_v1` sources for tests: conversations in, a folder with shards and a manifest out."""
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +7,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from spanloom.families.harmony.source_manifest import (
+from spanloom.conversations.source.manifest import (
     CONVERSATIONS_COLUMNS,
     CONVERSATIONS_GLOB,
     CONVERSATIONS_V1,
     conversations_shard_name,
 )
+from support.sources import storage
 
 Message = dict[str, Any]
 Row = dict[str, str]
@@ -133,13 +133,8 @@ def write_source(directory: Path, shards: Sequence[Sequence[Row]], *, row_group_
 
 def write_manifest(directory: Path, shards: int, **changes: Any) -> None:
     """Writes a manifest for the shards as they lie there now; `changes` replaces its top-level keys."""
-    entries = []
-    for index in range(shards):
-        path = directory / conversations_shard_name(index)
-        data = path.read_bytes()
-        count, sha256 = pq.read_metadata(path).num_rows, hashlib.sha256(data).hexdigest()
-        entries.append({"path": path.name, "rows": count, "bytes": len(data), "sha256": sha256})
-    total = sum(entry["rows"] for entry in entries)
+    names = [conversations_shard_name(index) for index in range(shards)]
+    stored = storage(directory, names, CONVERSATIONS_GLOB)
     manifest = {
         "schema_version": CONVERSATIONS_V1,
         "conversion": {
@@ -150,13 +145,13 @@ def write_manifest(directory: Path, shards: int, **changes: Any) -> None:
             "knowledge_cutoff": None,
             "reasoning_effort": "Medium",
             "developer": None,
-            "rows_read": total,
-            "rows_written": total,
+            "rows_read": stored["total_rows"],
+            "rows_written": stored["total_rows"],
             "skipped": {},
             "dropped": {},
             "sources": [],
         },
-        "storage": {"format": "parquet", "glob": CONVERSATIONS_GLOB, "total_rows": total, "shards": entries},
+        "storage": stored,
         **changes,
     }
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=2))

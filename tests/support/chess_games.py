@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from spanloom.families.chess.fen import parse_fen
-from spanloom.families.chess.games import Game, Include, written_boards
-from spanloom.families.chess.moves import move_name
-from spanloom.families.chess.pgn import SCHEMA
-from spanloom.families.chess.vocabulary import (
+from spanloom.families.chess.encoding.fen import parse_fen
+from spanloom.families.chess.encoding.games import Game, Include, written_boards
+from spanloom.families.chess.encoding.moves import move_name
+from spanloom.families.chess.encoding.vocabulary import (
     BOARD_INDICES,
     BOARD_LENGTH,
     D_VALUE,
@@ -30,6 +29,7 @@ from spanloom.families.chess.vocabulary import (
     TOKEN_IDS,
     WL_VALUE,
 )
+from spanloom.families.chess.pgn import SCHEMA
 
 BAD_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP w KQkq - 0 1"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spanloom.families.harmony.build import BuildOptions, build
-from spanloom.families.harmony.convert import Conversion, convert_synth
+from spanloom.families.harmony.convert.synth import Conversion, convert_synth
 from spanloom.families.harmony.sample import write_sample
 from support import sources
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import uvicorn
 
+from spanloom.service.connections import HEADER_SECONDS, timed_protocol
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -59,12 +61,15 @@ class Service:
 
 
 @contextmanager
-def served(app: Any) -> Iterator[Service]:
-    """The application on a free port, until the block ends."""
+def served(app: Any, *, header_seconds: float = HEADER_SECONDS) -> Iterator[Service]:
+    """The application on a free port, until the block ends. `header_seconds`: see `spanloom.service.connections`."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(512)
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+        config = uvicorn.Config(
+            app, http=timed_protocol(header_seconds), log_config=None, access_log=False, lifespan="off"
+        )
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
         thread.start()
         try:

@@ -11,7 +11,8 @@ import pytest
 from gcp_storage_emulator.server import create_server
 from moto.server import ThreadedMotoServer
 
-from spanloom.storage import patience, transfer
+from spanloom.storage import transfer
+from spanloom.storage.stores import retry
 from spanloom.storage.uri import Uri, parse_uri
 from support.stores.gcs import CloudStorage, Stored
 from support.stores.proxy import Proxy
@@ -64,7 +65,7 @@ def cloud_storage() -> Iterator[CloudStorage]:
 def _fresh_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are made once in a process; each test has its own address. And no test waits for minutes."""
     transfer._open.cache_clear()
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.02)
     monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "20")
 
 

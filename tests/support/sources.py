@@ -75,29 +75,27 @@ def shard_name(shard: int) -> str:
 
 def write_manifest(directory: Path, shards: int = 4, **changes: Any) -> None:
     """Writes a manifest for the shards as they lie there now; `changes` replaces its top-level keys."""
-    entries = []
-    for index in range(shards):
-        path = directory / shard_name(index)
-        data = path.read_bytes()
-        try:
-            count = pq.read_metadata(path).num_rows
-        except pa.ArrowInvalid:  # a test broke this shard on purpose
-            count = 0
-        entries.append(
-            {"path": path.name, "rows": count, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        )
     manifest = {
         "schema_version": "synth_harmony_v1",
         "conversion": {"dataset": "test"},
-        "storage": {
-            "format": "parquet",
-            "glob": "synth_harmony_shard_*.parquet",
-            "total_rows": sum(entry["rows"] for entry in entries),
-            "shards": entries,
-        },
+        "storage": storage(directory, [shard_name(index) for index in range(shards)], "synth_harmony_shard_*.parquet"),
         **changes,
     }
     (directory / "manifest.json").write_text(json.dumps(manifest, indent=2))
+
+
+def storage(directory: Path, names: Sequence[str], glob: str) -> dict[str, Any]:
+    """What a source's manifest says of its shards, as they lie there now."""
+    entries = []
+    for name in names:
+        data = (directory / name).read_bytes()
+        try:
+            count = pq.read_metadata(directory / name).num_rows
+        except pa.ArrowInvalid:  # a test broke this shard on purpose
+            count = 0
+        entries.append({"path": name, "rows": count, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+    total = sum(entry["rows"] for entry in entries)
+    return {"format": "parquet", "glob": glob, "total_rows": total, "shards": entries}
 
 
 def data_files(root: Path) -> dict[str, bytes]:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.dataset import manifest
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.config import dataset_config, rule_of_split
-from spanloom.families.harmony.profile import SYNTH_KD
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.config import dataset_config, rule_of_split
+from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.megatron.indexed import index_blocks
 from spanloom.provenance import sha256_json
 from spanloom.split import id_digests, is_valid, valid_threshold

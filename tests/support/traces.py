@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from spanloom.families.traces import timestamps
-from spanloom.families.traces.store import NewTrace, Store
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import NewTrace, Store
 from spanloom.families.traces.trace import Trace
 from support.cases import cases_of
 

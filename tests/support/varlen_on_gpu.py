@@ -29,8 +29,8 @@ Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, in
 def write(out: Path) -> None:
     """Batches of packed samples: `cu_seqlens` [N, B, longest], and `bounds` of each batch, end to end, with `ends`."""
     from spanloom.dataset import manifest
-    from spanloom.dataset.plan import PlanOptions
-    from spanloom.dataset.plan_writer import make_plan
+    from spanloom.dataset.plan.format import PlanOptions
+    from spanloom.dataset.plan.writer import make_plan
     from spanloom.training.packed import PackedDataset, collate_packed, varlen
     from support.token_datasets import random_shards, write_dataset
 

@@ -1,10 +1,12 @@
 """The chat template as transformers renders it, and every way that a template may run away."""
 
 import json
+import tracemalloc
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +130,80 @@ ENDLESS = {
     "long separators": "{% set s = 'x' * 99999 %}{{ range(99999) | list | tojson(separators=(s, s)) }}",
     "filters alone": "{% for a in range(99999) %}{{ range(99999) | map('string') | list | length }}{% endfor %}",
 }
+
+
+LONG = "{% set a = 'x' * 900000 %}"
+KEPT = {
+    "slices": LONG + "".join(f"{{% set b{number} = a[{number}:] %}}" for number in range(100)),
+    "slices let go": LONG + "{% set b = a[1:] %}" * 100,
+    "slices backwards": LONG + "{% set b = a[::-1] %}" * 100,
+    "slices of joined texts": "{% set b = ('x' * 900000 ~ 'x')[1:] %}" * 100,
+    "slices of slices": LONG + "{% set b = a[1:][1:][1:] %}" * 40,
+    "slices of lists": "{% set a = range(99999) | list %}" + "{% set b = a[1:] %}" * 100,
+    "slices of methods": LONG + "{% set b = a.strip('y')[:-1] %}" * 100,
+    "blocks": LONG + "".join(f"{{% set b{number} %}}y{{{{ a }}}}{{% endset %}}" for number in range(100)),
+    "parts": LONG + "".join(f"{{% set b{number} = a.split('x') %}}" for number in range(100)),
+    "lists of characters": LONG + "".join(f"{{% set b{number} = a | list %}}" for number in range(100)),
+    "filters of constants": "".join("{{ 'x' | center(99999) }}" for number in range(1000)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_template_without_loops_keeps_no_more_than_the_limits(name: str) -> None:
+    template = ChatTemplate(KEPT[name], limits=Limits(characters=10_000_000))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ChatTemplateError, match="grows without end"):
+            template.render(MESSAGES)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # Before it is refused a list of parts is made: a reference and a text for each.
+    assert peak < 80_000_000
+
+
+def test_wide_characters_count_by_their_bytes() -> None:
+    limits = Limits(bytes=10_000_000)
+    for character, most in (("x", 9), ("é", 9), ("語", 4), ("😀", 2)):
+        text = f"{{% set a = '{character}' * 1000000 %}}"
+        ChatTemplate(text + "{% set b = a[:] %}" * (most - 1), limits=limits).render(MESSAGES)
+        with pytest.raises(ChatTemplateError, match="more than 10,000,000 bytes of text"):
+            ChatTemplate(text + "{% set b = a[:] %}" * (most + 1), limits=limits).render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% set a = messages[1:] %}",
+        "{{ 'x' in messages }}",
+        "{{ messages == messages }}",
+        "{{ 1 is in messages }}",
+        "{{ messages | length }}",
+        "{{ (messages[0].content * 999)[1:] }}",
+        "{{ messages[0].content * 999 ~ '' }}",
+        "{{ [messages[0].content * 999] }}",
+        "{{ messages[0].content * 999 }}",
+    ],
+)
+def test_the_clock_is_looked_at_with_each_operation(text: str) -> None:
+    with pytest.raises(ChatTemplateError, match="runs for more than"):
+        ChatTemplate(text, limits=Limits(seconds=-1)).render(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "ends", ["1:", ":1", ":-1", "::2", "::-1", "-2:", "5:", "0:0", "none:none", "true:", "[1:][1:]"]
+)
+@pytest.mark.parametrize("value", ["'abcd'", "messages[0].content", "range(5)", "(1, 2, 3)", "[1, 2] + messages"])
+def test_a_slice_is_what_jinja_makes_of_it(ends: str, value: str) -> None:
+    text = "{{ " + (f"({value}){ends}" if "[" in ends else f"({value})[{ends}]") + " }}"
+    wanted = jinja2.Environment().from_string(text).render(messages=MESSAGES)
+    assert ChatTemplate(text).render(MESSAGES) == wanted
+
+
+@pytest.mark.parametrize("value", ["missing[1:]", "5[1:]", "'a'['b':]", "{}[1:]", "'abc'[::0]"])
+def test_a_slice_that_fails_says_why(value: str) -> None:
+    with pytest.raises(ChatTemplateError, match="failed"):
+        ChatTemplate("{{ " + value + " }}").render(MESSAGES)
 
 
 @pytest.mark.parametrize("name", ENDLESS)

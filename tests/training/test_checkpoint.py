@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from spanloom.errors import ArtifactError
-from spanloom.training import checkpoint
-from spanloom.training.trainlog import read_log
+from spanloom.training.runs import checkpoint
+from spanloom.training.runs.trainlog import read_log
 
 IDENTITY = {"steps": 8}
 

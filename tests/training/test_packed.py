@@ -13,11 +13,11 @@ from torch.utils.data import DataLoader
 
 from conftest import REPOSITORY
 from spanloom.dataset import manifest
-from spanloom.dataset.plan import Plan, PlanOptions
-from spanloom.dataset.plan_writer import make_plan
+from spanloom.dataset.plan.format import Plan, PlanOptions
+from spanloom.dataset.plan.writer import make_plan
 from spanloom.errors import DatasetError
-from spanloom.training.epoch_order import samples_at
 from spanloom.training.packed import EpochSampler, PackedDataset, block_diagonal, collate_packed, document_ids, varlen
+from spanloom.training.samples.epoch_order import samples_at
 from support import plan_reference
 from support.each import each
 from support.packed_datasets import write_packed

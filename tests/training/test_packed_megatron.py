@@ -17,8 +17,8 @@ from megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 from torch.utils.data import default_collate
 
 from spanloom.dataset import manifest
-from spanloom.dataset.plan import Plan, PlanOptions
-from spanloom.dataset.plan_writer import make_plan
+from spanloom.dataset.plan.format import Plan, PlanOptions
+from spanloom.dataset.plan.writer import make_plan
 from spanloom.errors import DatasetError
 from spanloom.training.megatron_dataset import DatasetTokenizer
 from spanloom.training.packed import PackedDataset, block_diagonal

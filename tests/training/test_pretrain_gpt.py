@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from spanloom.dataset.blend import blend, per_split
-from spanloom.dataset.plan import Plan, PlanOptions
-from spanloom.dataset.plan_writer import make_plan
+from spanloom.dataset.plan.format import Plan, PlanOptions
+from spanloom.dataset.plan.writer import make_plan
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.training import pretrain_gpt
 from spanloom.training.loss import SpanWeights

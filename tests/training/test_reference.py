@@ -1,6 +1,7 @@
 """The reference run: it logs what it says, resumes exactly, and is the same on one process and on several."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from spanloom.errors import DatasetError
 from spanloom.training.reference import __main__ as training
 from spanloom.training.reference.stream import Layout
+from support import warm
 from support.token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
 
 STEPS = 8
@@ -49,22 +51,32 @@ def arguments(root: Path, output: Path, **changes: Any) -> list[str]:
     return [f"--{name}={value}" for name, value in options.items()]
 
 
-def start(root: Path, output: Path, *, processes: int = 1, **changes: Any) -> "subprocess.Popen[str]":
-    """The run as a user starts it."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    command = [
-        sys.executable,
-        *launcher,
-        "-m",
-        "spanloom.training.reference",
-        *arguments(root, output, **changes),
-    ]
+def ended(root: Path, output: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
+    """The run as a user starts it, to its end."""
+    return warm.run("spanloom.training.reference", *arguments(root, output, **changes), env=os.environ)
+
+
+def started(root: Path, output: Path) -> "subprocess.Popen[str]":
+    """As a fresh process: the last bits of a sum differ between forks."""
+    command = [sys.executable, "-m", "spanloom.training.reference", *arguments(root, output)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def finish(run: "subprocess.Popen[str]") -> None:
     _, errors = run.communicate()
     assert run.returncode == 0, errors
+
+
+def ended_on(processes: int, root: Path, output: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
+    """The same on several processes."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    command = [sys.executable, *launcher, "-m", "spanloom.training.reference", *arguments(root, output, **changes)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def train(root: Path, output: Path, **changes: Any) -> None:
+    run = ended(root, output, **changes)
+    assert run.returncode == 0, run.stderr
 
 
 def log(output: Path) -> list[dict[str, Any]]:
@@ -76,7 +88,7 @@ def log(output: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def unbroken(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("unbroken") / "output"
-    finish(start(root, output))
+    finish(started(root, output))
     return output
 
 
@@ -106,7 +118,7 @@ def test_a_killed_run_goes_on_with_the_batches_and_losses_of_an_unbroken_one(
     root: Path, unbroken: Path, tmp_path: Path
 ) -> None:
     output = tmp_path / "output"
-    run = start(root, output)
+    run = started(root, output)
     assert run.stdout is not None
     for line in run.stdout:
         if line.split()[:2] == ["train", "5"]:  # two steps after the checkpoint of step 3
@@ -115,7 +127,7 @@ def test_a_killed_run_goes_on_with_the_batches_and_losses_of_an_unbroken_one(
     run.communicate()
     assert run.returncode == -signal.SIGKILL
     assert [record["step"] for record in log(output) if record["kind"] == "train"][-1] >= 5
-    finish(start(root, output))
+    finish(started(root, output))
     assert log(output) == log(unbroken), "bit for bit, and no step twice"
 
 
@@ -123,14 +135,15 @@ def test_two_processes_make_the_losses_of_one(root: Path, unbroken: Path, tmp_pa
     """Data parallel, and tensor parallel, where ranks get their batches over the wire."""
     for name, options in (("data", {}), ("tensor", {"tensor_parallel": 2})):
         output = tmp_path / name / "output"
-        finish(start(root, output, processes=2, **options))
+        run = ended_on(2, root, output, **options)
+        assert run.returncode == 0, run.stderr
         for mine, alone in zip(log(output), log(unbroken), strict=True):
             assert mine.pop("kind") == alone.pop("kind")
             assert mine == pytest.approx(alone, rel=2e-5), (name, mine, alone)
 
 
 def test_bfloat16_stays_close_to_float32(root: Path, unbroken: Path, tmp_path: Path) -> None:
-    finish(start(root, tmp_path / "output", dtype="bf16"))
+    train(root, tmp_path / "output", dtype="bf16")
     for mine, exact in zip(log(tmp_path / "output"), log(unbroken), strict=True):
         assert mine["analysis_tokens"] == exact["analysis_tokens"]
         assert mine["loss"] == pytest.approx(exact["loss"], rel=1e-2)
@@ -148,7 +161,7 @@ def test_the_span_with_the_weight_is_learned_and_the_other_is_not(tmp_path: Path
     root = write_dataset(tmp_path / "root", {"train": [[document] * 20]})
     weights = {"span_weights": f"{trained}=1.0,{other}=0.0"}
     run = {"steps": 40, "warmup": 2, "learning_rate": 0.01, "sequence_length": 33, "save_interval": 40}
-    finish(start(root, tmp_path / "output", **run, **weights))
+    train(root, tmp_path / "output", **run, **weights)
     records = log(tmp_path / "output")
     first, last = records[0], records[-1]
     assert first[f"{trained}_loss"] == pytest.approx(np.log(VOCAB_SIZE), abs=0.2)
@@ -244,9 +257,8 @@ def test_a_torn_index_of_the_blend_names_the_file(root: Path, unbroken: Path, tm
     assert torn
     for path in torn:
         path.write_bytes(path.read_bytes()[:-1])
-    run = start(root, tmp_path / "output")
-    _, errors = run.communicate()
-    assert run.returncode == 1, errors
-    assert "a cached sample index cannot be read" in errors
-    assert str(torn[0]) in errors
-    assert "remedy: remove these files" in errors
+    run = ended(root, tmp_path / "output")
+    assert run.returncode == 1, run.stderr
+    assert "a cached sample index cannot be read" in run.stderr
+    assert str(torn[0]) in run.stderr
+    assert "remedy: remove these files" in run.stderr

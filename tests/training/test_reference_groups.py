@@ -13,8 +13,8 @@ from spanloom.dataset.blend import blend
 from spanloom.errors import DatasetError
 from spanloom.training.reference import __main__ as training
 from spanloom.training.reference.groups import losses_by, values_of
+from spanloom.training.runs.trainlog import read_log
 from spanloom.training.shard import read_content
-from spanloom.training.trainlog import read_log
 from support.one_process import one_process
 from support.token_datasets import Document, random_document, read_raw, write_dataset
 

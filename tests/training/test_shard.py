@@ -13,9 +13,12 @@ from spanloom.dataset.blend import blend, per_split
 from spanloom.dataset.manifest import ManifestError
 from spanloom.errors import DatasetError
 from spanloom.megatron.indexed import index_blocks
-from spanloom.training.megatron_dataset import DatasetTokenizer, SpanGPTDataset
+from spanloom.training.megatron_dataset import DatasetTokenizer, SpanGPTDataset, SpanWireGPTDataset
+from spanloom.training.pytorch import DocumentDataset, StreamDataset
 from spanloom.training.shard import open_shard, read_content
+from support.counting import calls_of
 from support.megatron_options import TOKENIZER, config, open_dataset
+from support.opened_files import opens_of
 from support.token_datasets import Document, random_document, random_shards, write_dataset, write_manifest
 
 PREFIX = "train/shard_00_tokens"
@@ -234,3 +237,51 @@ def test_the_command_prints_and_writes_what_megatrons_flags_take(root: Path, tmp
     cut = cli("blend", root, "--sequence-length", 30)
     assert cut.returncode == 1
     assert "shard of valid" in cut.stderr
+
+
+class TestOpeningManyShards:
+    """The manifest is read once a root and process, however many shards are opened, and again where it changed."""
+
+    @pytest.fixture
+    def many(self, tmp_path: Path) -> Path:
+        return write_dataset(tmp_path / "many", {"train": random_shards(5, [[9, 12, 20]] * 5)})
+
+    def test_megatron_classes_and_plain_pytorch_read_the_manifest_once(self, many: Path, tmp_path: Path) -> None:
+        def open_all() -> None:
+            for kind in (SpanWireGPTDataset, SpanGPTDataset):
+                for shard in range(5):
+                    open_dataset(many / f"train/shard_{shard:02d}_tokens", config(tmp_path / "cache", 7), kind=kind)
+            StreamDataset(many, sequence_length=7)
+            DocumentDataset(many)
+
+        assert opens_of(many / "manifest.json", open_all) == 1
+        assert opens_of(many / "manifest.json", open_all) == 0
+
+    @pytest.mark.parametrize("replace", [True, False])
+    def test_a_manifest_that_changed_is_read_again(self, many: Path, replace: bool) -> None:
+        before = read_content(many)
+        path = many / "manifest.json"
+        changed = path.read_text().replace('"eod": 95', '"eod": 94')
+        assert len(changed) == path.stat().st_size
+        if replace:  # as a build does: another file under the same name
+            (many / "other.json").write_text(changed)
+            (many / "other.json").replace(path)
+        else:
+            path.write_text(changed)
+        assert (before.tokenizer.eod, read_content(many).tokenizer.eod) == (95, 94)
+
+    def test_a_manifest_that_is_gone_is_told(self, many: Path) -> None:
+        read_content(many)
+        (many / "manifest.json").unlink()
+        with pytest.raises(ManifestError, match=r"there is no manifest\.json"):
+            read_content(many)
+
+    def test_the_files_of_all_shards_are_listed_once(self, many: Path) -> None:
+        """Work in Python for each further shard does not grow with their number."""
+
+        def calls(shards: int) -> int:
+            root = write_dataset(many.parent / f"of{shards}", {"train": random_shards(5, [[9]] * shards)})
+            open_shard(root / "train/shard_00_tokens")
+            return calls_of(lambda: [open_shard(root / f"train/shard_{number:02d}_tokens") for number in range(10)])
+
+        assert calls(60) < 1.1 * calls(10)

@@ -1,20 +1,23 @@
 """The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
 
-    dataset   looking at any dataset: validate, inspect, stats, manifest
-    dataset_export   bringing it to a trainer: export, plan, fetch, blend
-    harmony   SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
-    convert   chat data of any form → a source of Harmony conversations
-    chat      packed chat: chat sample, generate, pack, and its steps
-    chess     chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
-    traces    reasoning traces: traces ingest, list, show, delete, build, export, validate, tokenize, serve
-    traces_steps   its steps · traces_options
-    toolcalls tool calls: toolcalls convert, validate, merge, batches, sample, serve, demo
-    toolcalls_tokens   toolcalls audit, mask, export, tokenize · toolcalls_steps · toolcalls_options
-    options   what several of them share · outputs: where they may write · steps: how a step gets its options
-    app       their frame · lazy: a command's file is imported when the command is asked for
+    dataset         looking at any dataset: validate, inspect, stats, manifest
+    dataset_export  bringing it to a trainer: export, plan, fetch, blend
+    harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
+    convert         chat data of any form → a source of Harmony conversations
+    chat            packed chat: chat sample, generate, pack, and its steps
+    chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
+    traces/         reasoning traces, and their steps
+    toolcalls/      tool calls, and their steps
+
+    options         options that several of them share
+    outputs         where they may write
+    streams         stdout and stderr, guarded
+    steps           how a step gets its options
+    app             the frame of all commands
+    lazy            a command's file is imported when the command is asked for
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
-could not be written to stdout · 130 interrupted.
+could not be written to stdout · 130 interrupted · 141 the reader of `inspect` left, as `head` does.
 stdout carries results (a table, or JSON with `--json`), stderr everything else.
 """
 
@@ -29,8 +32,17 @@ import typer
 
 from spanloom.cli.app import app, executor_here
 from spanloom.cli.streams import flush_results, give_up_results, guard_streams, show_warnings
-from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, EXIT_USAGE, OutputError, SpanloomError
+from spanloom.errors import (
+    EXIT_FAILURE,
+    EXIT_INTERRUPTED,
+    EXIT_READER_GONE,
+    EXIT_USAGE,
+    OutputError,
+    ReaderGoneError,
+    SpanloomError,
+)
 from spanloom.kubeflow import split_arguments
+from spanloom.presentable import presentable
 from spanloom.text import is_utf8, visible, visible_line
 
 _REMEDIES = {
@@ -52,6 +64,30 @@ _KEEP_PARTS = (("build",), ("convert",), ("fetch",), ("chess", "prepare"), ("ste
 """Commands that, when they end early, keep what is finished; all others start over."""
 
 
+_SHOW_ONLY = (("inspect",), ("chess", "inspect"))
+"""Commands that make nothing but what they show."""
+
+_EXTRAS = {
+    "torch": "megatron",
+    "megatron": "megatron",
+    "tensorboard": "train",
+    "google": "gcs",
+    "boto3": "s3",
+    "botocore": "s3",
+    "chess": "chess",
+    "sqlalchemy": "traces",
+    "psycopg": "postgres",
+    "transformers": "hf",
+    "fastapi": "serve",
+    "prometheus_client": "serve",
+    "uvicorn": "serve",
+    "yaml": "serve",
+    "mlcroissant": "croissant",
+    "matplotlib": "report",
+}
+"""Package → the extra of ours that brings it. `tokenizers` comes with several."""
+
+
 def main() -> None:
     """Runs the command and turns errors into messages and exit codes."""
     guard_streams()
@@ -60,7 +96,7 @@ def main() -> None:
     try:
         flush_results()
     except OutputError as error:
-        code = code or _fail(error)
+        code = code or _unwritten(error, sys.argv[1:])
     sys.exit(code)
 
 
@@ -76,21 +112,43 @@ def _run(words: list[str]) -> int:
     except _UsageError as wrong:
         from typer import rich_utils
 
-        wrong.message = visible_line(wrong.message or "")
+        wrong.message = visible_line(presentable(wrong.message or ""))
         rich_utils.rich_format_error(wrong)
         return EXIT_USAGE
     except OutputError as error:
         give_up_results()
-        return _fail(error)
+        return _unwritten(error, words)
+    except ModuleNotFoundError as missing:
+        if (extra := _extra_of(missing, words)) is None:
+            print(visible(traceback.format_exc()), end="", file=sys.stderr)
+            return EXIT_FAILURE
+        package = (missing.name or "").partition(".")[0]
+        what = f"this needs spanloom[{extra}]: the package {package} is not installed"
+        return _fail(SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'"))
     except SpanloomError as error:
         return _fail(error)
     except OSError as error:
-        what = error.strerror or str(error)
-        where = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "(unknown)"
-        return _fail(SpanloomError(what, where=where, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
+        message = error.strerror or str(error)
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "(unknown)"
+        return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
     except Exception:
-        print(visible(traceback.format_exc()), end="", file=sys.stderr)
+        print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
+
+
+def _unwritten(error: OutputError, words: Sequence[str]) -> int:
+    """The exit code where stdout did not take all. A reader that left a command which only shows has what it wanted."""
+    if isinstance(error, ReaderGoneError) and any(words[: len(command)] == [*command] for command in _SHOW_ONLY):
+        return EXIT_READER_GONE
+    return _fail(error)
+
+
+def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
+    """The extra that brings a package which is missing; None where none does."""
+    package = (missing.name or "").partition(".")[0]
+    if package == "tokenizers":
+        return next((word for word in words[:1] if word in ("traces", "toolcalls")), "chat")
+    return _EXTRAS.get(package)
 
 
 def _check_text(arguments: Sequence[str]) -> None:
@@ -110,8 +168,8 @@ def _fail(error: SpanloomError) -> int:
     from rich.console import Console
     from rich.text import Text
 
-    said = Text(visible(f"error: {error}"), style="red")
-    Console(stderr=True).print(said, soft_wrap=True)
+    text = Text(visible(f"error: {error}"), style="red")
+    Console(stderr=True).print(text, soft_wrap=True)
     if {"-v", "--verbose"} & set(sys.argv):
-        print(visible(traceback.format_exc()), end="", file=sys.stderr)
+        print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
     return error.exit_code

@@ -89,16 +89,16 @@ load_lazily(
         "assemble-split": "harmony",
         "write-indexed": "harmony",
         "assemble-manifest": "harmony",
-        "convert-toolcalls": "toolcalls_steps",
-        "validate-toolcalls": "toolcalls_steps",
-        "merge-toolcalls": "toolcalls_steps",
-        "audit-toolcalls": "toolcalls_steps",
-        "tokenize-toolcalls": "toolcalls_steps",
-        "ingest-traces": "traces_steps",
-        "build-traces": "traces_steps",
-        "export-traces": "traces_steps",
-        "validate-traces": "traces_steps",
-        "tokenize-traces": "traces_steps",
+        "convert-toolcalls": "toolcalls.steps",
+        "validate-toolcalls": "toolcalls.steps",
+        "merge-toolcalls": "toolcalls.steps",
+        "audit-toolcalls": "toolcalls.steps",
+        "tokenize-toolcalls": "toolcalls.steps",
+        "ingest-traces": "traces.steps",
+        "build-traces": "traces.steps",
+        "export-traces": "traces.steps",
+        "validate-traces": "traces.steps",
+        "tokenize-traces": "traces.steps",
     },
 )
 load_lazily(chat_app, dict.fromkeys(("sample", "generate", "pack"), "chat"))
@@ -107,15 +107,16 @@ load_lazily(
 )
 load_lazily(
     toolcalls_app,
-    dict.fromkeys(("validate", "merge", "sample", "batches", "convert", "serve", "demo"), "toolcalls")
-    | dict.fromkeys(("audit", "mask", "export", "tokenize"), "toolcalls_tokens"),
+    dict.fromkeys(("validate", "merge", "sample", "batches", "convert", "serve", "demo"), "toolcalls.commands")
+    | dict.fromkeys(("audit", "mask", "export", "tokenize"), "toolcalls.tokens"),
 )
 load_lazily(
     traces_app,
     dict.fromkeys(
-        ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve"), "traces"
+        ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve"),
+        "traces.commands",
     ),
-    options_in="traces",
+    options_in="traces.commands",
 )
 
 

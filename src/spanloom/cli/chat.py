@@ -13,8 +13,10 @@ from spanloom.cli.options import (
     ReportOption,
     RootOption,
     ScratchOption,
+    Switch,
     VerboseOption,
     WorkersOption,
+    made_of,
     place,
 )
 from spanloom.families.chat import defaults
@@ -87,8 +89,7 @@ OnErrorOption = Annotated[
 ]
 
 
-def _switch(on: bool) -> Literal["0", "1"]:
-    """A switch as the parameters of a pipeline have it."""
+def _switch(on: bool) -> Switch:
     return "1" if on else "0"
 
 
@@ -141,6 +142,7 @@ def generate(
 
     Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
     """
+    options = locals()
     from spanloom.families.chat.steps import generate_chat
 
     progress = make_progress(quiet, verbose)
@@ -149,9 +151,7 @@ def generate(
             source=source,
             out=out,
             tokenizer=tokenizer,
-            rules=generate_chat.GeneratorRules(
-                context_len=context_len, drop=_names(drop), think=think, on_error=on_error
-            ),
+            rules=made_of(generate_chat.GeneratorRules, options, drop=_names(drop)),
             report=report,
             on_progress=on_progress,
             scratch=scratch,
@@ -226,41 +226,22 @@ def pack(
 
     Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
     """
+    options = locals()
     from spanloom.families.chat import dataset
     from spanloom.families.chat.build import PackOptions, build_chat
-    from spanloom.families.chat.places import local_transcripts
     from spanloom.families.chat.steps.pack_chat import PackingRules
+    from spanloom.families.chat.transcripts.places import local_transcripts
 
     progress = make_progress(quiet, verbose)
-    rules = PackingRules(
-        block_size=block_size,
-        post_training=post_training,
-        strict_user=strict_user,
-        keep_lossless=keep_lossless,
-        pad_tail=pad_tail,
-        shards=shards,
-        records=records,
-    )
     if post_training:
         progress.say("post-training: loss on the assistant's complete spans alone")
     else:
         progress.say("post-training is off: plain packing, every token counts (--post-training or POST_TRAINING=1)")
     with local_transcripts(source, tokenizer, scratch) as (transcripts, tokenizer_file):
-        result = build_chat(
-            PackOptions(
-                transcripts=transcripts,
-                root=out,
-                tokenizer=tokenizer_file,
-                tokenizer_as_given=tokenizer,
-                rules=rules,
-                source_as_given=source,
-                workers=workers,
-                deep=deep,
-                on_error=on_error,
-                allow_unknown_sha=allow_unknown_sha,
-            ),
-            progress,
-        )
+        places = {"transcripts": transcripts, "root": out, "tokenizer": tokenizer_file}
+        as_given = {"source_as_given": source, "tokenizer_as_given": tokenizer}
+        rules = made_of(PackingRules, options)
+        result = build_chat(made_of(PackOptions, options, rules=rules, **places, **as_given), progress)
     finish_build(dataset, result.root, result.manifest, result.report, as_json=as_json)
 
 
@@ -272,23 +253,23 @@ def step_pack_chat(
     asset: Annotated[str | None, place("File or URI for a copy of the tokenizer, for validation.")] = None,
     block_size: BlockSizeOption = defaults.BLOCK_SIZE,
     post_training: Annotated[
-        Literal["0", "1"],
+        Switch,
         typer.Option(
             envvar="POST_TRAINING", help="1: loss on the assistant's complete spans alone; 0: on every token."
         ),
     ] = _switch(defaults.POST_TRAINING),
     strict_user: Annotated[
-        Literal["0", "1"],
+        Switch,
         typer.Option(
             help="1: no loss on an answer whose user span does not stand in the block whole; 0: also where a border "
             "cut it."
         ),
     ] = _switch(defaults.STRICT_USER),
-    keep_lossless: Annotated[Literal["0", "1"], typer.Option(help="0: drop blocks without any loss.")] = _switch(
+    keep_lossless: Annotated[Switch, typer.Option(help="0: drop blocks without any loss.")] = _switch(
         defaults.KEEP_LOSSLESS
     ),
     pad_tail: Annotated[
-        Literal["0", "1"], typer.Option(help="1: pad the last, shorter block of each shard instead of dropping it.")
+        Switch, typer.Option(help="1: pad the last, shorter block of each shard instead of dropping it.")
     ] = _switch(defaults.PAD_TAIL),
     shards: ChatShardsOption = defaults.SHARDS,
     records: RecordsOption = defaults.RECORDS,
@@ -303,17 +284,11 @@ def step_pack_chat(
     It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
+    options = locals()
     from spanloom.families.chat.steps import pack_chat
 
-    rules = pack_chat.PackingRules(
-        block_size=block_size,
-        post_training=post_training == "1",
-        strict_user=strict_user == "1",
-        keep_lossless=keep_lossless == "1",
-        pad_tail=pad_tail == "1",
-        shards=shards,
-        records=records,
-    )
+    switches = ("post_training", "strict_user", "keep_lossless", "pad_tail")
+    rules = made_of(pack_chat.PackingRules, options, **{name: options[name] == "1" for name in switches})
     progress = make_progress(quiet, False)
     with progress.counting("pack", "bytes") as on_progress:
         result = pack_chat.run(

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from spanloom.cli.app import chess_app, exit_by, finish_step, make_progress, print_json, say, step_app
+from spanloom.cli.app import chess_app, exit_by, make_progress, print_json, say
 from spanloom.cli.options import (
     AllowUnknownShaOption,
     HtmlPlaceOption,
@@ -18,7 +18,9 @@ from spanloom.cli.options import (
     ReportOption,
     RootOption,
     ScratchOption,
+    Switch,
     VerboseOption,
+    made_of,
     place,
 )
 from spanloom.cli.outputs import output_file
@@ -130,6 +132,7 @@ def prepare(
 
     Example: `spanloom chess prepare --source games --thinking thinking --out data/chess`
     """
+    options = locals()
     from spanloom.families.chess.build import PrepareOptions
     from spanloom.families.chess.build import prepare as prepare_games
     from spanloom.families.chess.places import local_folders
@@ -141,19 +144,13 @@ def prepare(
         progress.counting("prepare", "files") as on_progress,
     ):
         result = prepare_games(
-            PrepareOptions(
+            made_of(
+                PrepareOptions,
+                options,
                 root=out,
                 games=games_folder,
                 thinking=thinking_folder,
                 sources_as_given=(source, thinking),
-                valid_fraction=valid_fraction,
-                on_error=on_error,
-                workers=workers,
-                resume=resume,
-                deep=deep,
-                legal=legal,
-                tolerance=tolerance,
-                allow_unknown_sha=allow_unknown_sha,
             ),
             on_progress,
         )
@@ -188,10 +185,10 @@ def validate(
     of games, or of thinking rows.
     """
     from spanloom.families.chess.places import local_folders, local_games
-    from spanloom.families.chess.verify import validate_place
+    from spanloom.families.chess.verify.games import validate_place
 
-    with local_games(place, scratch) as here, local_folders(source, thinking, scratch) as (games, rows):
-        report = validate_place(here, games=games, thinking=rows, deep=deep, legal=legal, tolerance=tolerance)
+    with local_games(place, scratch) as path, local_folders(source, thinking, scratch) as (games, rows):
+        report = validate_place(path, games=games, thinking=rows, deep=deep, legal=legal, tolerance=tolerance)
     with exit_by(report):
         if as_json:
             print_json(report.as_dict())
@@ -219,9 +216,9 @@ def inspect(
     from spanloom.families.chess.places import local_games
     from spanloom.storage import write_atomically
 
-    with local_games(place) as here:
+    with local_games(place) as path:
         views = drawn_views(
-            here,
+            path,
             thinking=samples == "thinking",
             split=split,
             count=count,
@@ -250,8 +247,8 @@ def report(
     from spanloom.families.chess.report import game_facts, page
     from spanloom.storage import write_atomically
 
-    with local_games(place) as here:
-        facts = game_facts(here)
+    with local_games(place) as path:
+        facts = game_facts(path)
     if html is None:
         print_json(facts)
         return
@@ -261,8 +258,8 @@ def report(
 
 @chess_app.command("train")
 def train(
-    games: Annotated[Path | None, typer.Option("--games", help="Prepared games or Parquet files.")] = None,
-    thinking: Annotated[Path | None, typer.Option("--thinking", help="The same, of thinking rows.")] = None,
+    games: Annotated[Path | None, typer.Option(help="Prepared games or Parquet files.")] = None,
+    thinking: Annotated[Path | None, typer.Option(help="The same, of thinking rows.")] = None,
     steps: Annotated[int, typer.Option(help="Optimizer steps.", min=1)] = 100,
     batch_size: Annotated[int, typer.Option(help="Samples of a batch.", min=1)] = 8,
     max_seq_len: Annotated[int, typer.Option(help="Tokens of a sample.", min=1)] = 256,
@@ -324,7 +321,7 @@ def step_assemble_chess(
     """Chess, step 2: write manifest.pending.json. These are no prepared games before validate-chess has passed."""
 
 
-@step_app.command("validate-chess")
+@step("validate-chess", "chess.steps.validate_chess")
 def step_validate_chess(
     root: RootOption,
     games: Annotated[str | None, place("Folder or URI of the games that it was prepared from.")] = None,
@@ -332,7 +329,7 @@ def step_validate_chess(
     deep: DeepOption = defaults.DEEP,
     tolerance: ToleranceOption = defaults.TOLERANCE,
     legal: Annotated[
-        Literal["0", "1"], typer.Option(help="1: ask python-chess about every move; no image of ours carries it.")
+        Switch, typer.Option(help="1: ask python-chess about every move; no image of ours carries it.")
     ] = "1" if defaults.LEGAL else "0",
     report: ReportOption = None,
     html: HtmlPlaceOption = None,
@@ -342,29 +339,14 @@ def step_validate_chess(
 
     Exits with 4 on any finding.
     """
-    from spanloom.families.chess.steps import validate_chess
-
-    result = validate_chess.run(
-        root=root,
-        games=games,
-        thinking=thinking,
-        deep=deep,
-        legal=legal == "1",
-        tolerance=tolerance,
-        report=report,
-        html=html,
-        scratch=scratch,
-    )
-    with exit_by(result):
-        finish_step(result.as_dict(), validate_chess.artifact_metadata)
 
 
 def _print_findings(report: dict[str, Any]) -> None:
-    findings, found, checked = report["findings"], report["found"], report["checked"]
+    findings, counts, checked = report["findings"], report["found"], report["checked"]
     for finding in findings:
         place = f" ({finding['file']})" if finding["file"] else ""
         say(visible_line(f"{finding['check']}: {finding['message']}{place}"))
-    if found:
-        say("found: " + ", ".join(f"{number:,} {check}" for check, number in found.items()))
+    if counts:
+        say("found: " + ", ".join(f"{number:,} {check}" for check, number in counts.items()))
     else:
         say("clean: " + ", ".join(f"{number:,} {check}" for check, number in checked.items()))

@@ -11,14 +11,15 @@ import typer
 from rich.console import Console
 
 from spanloom.cli.app import MAKE, app, make_progress, print_json, say
-from spanloom.cli.options import JsonOption, QuietOption, ScratchOption, VerboseOption, place
+from spanloom.cli.options import JsonOption, QuietOption, ScratchOption, VerboseOption, made_of, place
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony import defaults
 
 if TYPE_CHECKING:
-    from spanloom.families.harmony.chat_conversion import ChatConversion, Counts, Rejected
-    from spanloom.families.harmony.chat_harmony import Around
-    from spanloom.families.harmony.convert_chat import ChatInput
+    from spanloom.conversations.outcomes import Counts, Rejected
+    from spanloom.families.harmony.convert.chat import ChatInput
+    from spanloom.families.harmony.convert.conversion import ChatConversion
+    from spanloom.families.harmony.convert.messages import SystemFields
 
 AROUND = "What is said around every conversation"
 FORM = "What the records mean"
@@ -151,24 +152,17 @@ def convert(
     Example: `spanloom convert chat.jsonl --out data/chat_source`, then
     `spanloom build --source data/chat_source --out data/chat`
     """
-    from spanloom.families.harmony import convert_chat
-    from spanloom.families.harmony.chat_conversion import ChatConversion
+    options = locals()
+    from spanloom.families.harmony.convert import chat as convert_chat
+    from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.storage.scratch import scratch_for
 
     if out is None and not (preview or dry_run):
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
     around = {"identity": identity, "effort": effort, "date": date, "cutoff": cutoff, "developer": developer}
-    conversion = ChatConversion(
-        around=_around(around),
-        maps=tuple(_split(maps)),
-        think_tags=think_tags,
-        calls_in_turn=calls_in_turn,
-        drop=tuple(_split(drop)),
-        max_rejects=max_rejects,
-        rows_per_shard=rows_per_shard,
-        dataset=dataset or None,
-        license=license or None,
-    )
+    lists = {"maps": tuple(_split(maps)), "drop": tuple(_split(drop))}
+    origin = {"dataset": dataset or None, "license": license or None}
+    conversion = made_of(ChatConversion, options, system_fields=_system_fields(around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
     progress = make_progress(quiet, verbose)
     with scratch_for("convert", [*inputs, out], scratch) as here:
@@ -176,7 +170,7 @@ def convert(
         for line in chat.described():
             progress.say(line)
         if asking:
-            conversion = replace(conversion, around=_around(_asked(around)))
+            conversion = replace(conversion, system_fields=_system_fields(_asked(around)))
         if preview:
             if not _show_first(chat, conversion, Console()):
                 raise SourceError(
@@ -232,11 +226,11 @@ def _asked(given: dict[str, str | None]) -> dict[str, str | None]:
     return said
 
 
-def _around(said: dict[str, str | None]) -> "Around":
+def _system_fields(said: dict[str, str | None]) -> "SystemFields":
     """Raises SpanloomError for an effort that there is not."""
-    from spanloom.families.harmony.chat_harmony import Around, effort_of
+    from spanloom.families.harmony.convert.messages import SystemFields, effort_of
 
-    return Around(
+    return SystemFields(
         model_identity=said["identity"] or None,
         reasoning_effort=effort_of(said["effort"]) if said["effort"] else None,
         start_date=said["date"] or None,
@@ -252,9 +246,9 @@ PREVIEWED = 3
 def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Console, *, counting: bool = False) -> bool:
     """The first conversation as it will be trained; whether there was one. Raises the error of one before it, unless
     some may be refused or all are only counted."""
-    from spanloom.families.harmony.chat_conversion import Converted
-    from spanloom.families.harmony.chat_preview import preview_documents
-    from spanloom.families.harmony.convert_chat import LOOKED_AT, conversations
+    from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
+    from spanloom.families.harmony.convert.conversion import Converted
+    from spanloom.families.harmony.convert.preview import preview_documents
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.tokenizers.o200k.asset import locate_asset
 
@@ -310,7 +304,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
 def _tell_loss(
     skipped: Mapping[str, int], dropped: Mapping[str, int], characters: Mapping[str, int], drop: Sequence[str]
 ) -> None:
-    from spanloom.families.harmony.convert_chat import told
+    from spanloom.families.harmony.convert.chat import told
 
     say(f"refused: {told(skipped)}")
     parts = [f"{count:,} {name} ({characters[name]:,} characters)" for name, count in sorted(dropped.items())]

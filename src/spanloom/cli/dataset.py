@@ -82,8 +82,8 @@ def validate(
     """
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.places import local_root
-    from spanloom.dataset.validate import validate_dataset
+    from spanloom.dataset.root.places import local_root
+    from spanloom.dataset.validate.dataset import validate_dataset
     from spanloom.families import data_folder, dataset_family
     from spanloom.megatron.official import load_reader
     from spanloom.report.summary import findings_text, result_json
@@ -147,14 +147,14 @@ def _validate_folder(
     scratch: Path | None,
 ) -> "Report":
     """`validate` for data with a manifest of its own schema."""
-    from spanloom.dataset.places import staged_root
+    from spanloom.dataset.root.places import staged_root
     from spanloom.provenance import readable_json
     from spanloom.storage import write_atomically
     from spanloom.storage.scratch import scratch_for
 
-    with scratch_for("root", [root, *sources], scratch) as here:
-        folder = staged_root(here, root, kind.check)
-        report = kind.validate(folder, [kind.stage_source(here, place) for place in sources], deep)
+    with scratch_for("root", [root, *sources], scratch) as staging:
+        folder = staged_root(staging, root, kind.check)
+        report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
         if report_file is not None:
             write_atomically(report_file, readable_json(report.as_dict()))
         if html is not None:
@@ -171,9 +171,9 @@ def refuse_folder(root: Path, command: str) -> None:
         raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
 
 
-def _refuse(why: str, given: dict[str, object]) -> None:
+def _refuse(why: str, options: dict[str, object]) -> None:
     """Raises BadParameter for options that say nothing about this data."""
-    if named := ", ".join(name for name, value in given.items() if value):
+    if named := ", ".join(name for name, value in options.items() if value):
         raise typer.BadParameter(f"these data are {why}: leave out {named}")
 
 
@@ -223,7 +223,7 @@ def inspect(
     """
     from spanloom.dataset import manifest
     from spanloom.dataset.inspect import Selection, pick_documents
-    from spanloom.dataset.layout import tokenizer_at
+    from spanloom.dataset.root.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.storage import write_atomically
@@ -248,8 +248,8 @@ def inspect(
             say(str(html))
         return
     if (document or ids_wanted) and any(chosen.values()):
-        given = ", ".join(name for name, value in chosen.items() if value)
-        raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {given}")
+        named = ", ".join(name for name, value in chosen.items() if value)
+        raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
     if no_reasoning and without:
         raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
     content = manifest.read_any(root).content
@@ -277,10 +277,12 @@ def inspect(
     if html is None:
         print_documents(Console(highlight=False), documents, shown)
     else:
-        from spanloom.report.documents_page import documents_page
+        from spanloom.report.pages.documents import documents_page
 
-        there = content.totals.sequences
-        write_atomically(html, documents_page(root.resolve().name, documents, sequences=there, shown=shown).encode())
+        sequences = content.totals.sequences
+        write_atomically(
+            html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown).encode()
+        )
         say(str(html))
 
 
@@ -329,14 +331,14 @@ def manifest_show(
     from spanloom.families import FOLDERS, check_manifest, dataset_family
     from spanloom.report.summary import show_lines, show_manifest
 
-    said = manifest.read_place_as(place, check_manifest)
+    data = manifest.read_place_as(place, check_manifest)
     if as_json:
-        print_json(said)
-    elif said["schema_version"] in FOLDERS:
-        summary = FOLDERS[said["schema_version"]]().summary(said["content"])
-        show_lines(Console(), {"schema": said["schema_version"], **summary, "built": said["environment"]["created_at"]})
+        print_json(data)
+    elif data["schema_version"] in FOLDERS:
+        summary = FOLDERS[data["schema_version"]]().summary(data["content"])
+        show_lines(Console(), {"schema": data["schema_version"], **summary, "built": data["environment"]["created_at"]})
     else:
-        written = manifest.Manifest.model_validate(said)
+        written = manifest.Manifest.model_validate(data)
         show_manifest(Console(), written, dataset_family(written.content.family).describe(written.content))
 
 
@@ -350,8 +352,8 @@ def manifest_diff(
     from spanloom.dataset import manifest
     from spanloom.families import check_manifest
 
-    one, other = (manifest.read_place_as(place, check_manifest) for place in (a, b))
-    differences = list(manifest.diff(one["content"], other["content"]))
+    first, second = (manifest.read_place_as(place, check_manifest) for place in (a, b))
+    differences = list(manifest.diff(first["content"], second["content"]))
     if as_json:
         print_json([{"path": path, "a": before, "b": after} for path, before, after in differences])
     else:

@@ -69,8 +69,8 @@ def export(
     `spanloom export data/megatron/synth_kd_v1 --to megatron-bridge --sequence-length 8192`
     """
     from spanloom.dataset import manifest
-    from spanloom.dataset.export import export_dataset
-    from spanloom.dataset.export_form import export_form
+    from spanloom.dataset.export.form import export_form
+    from spanloom.dataset.export.parquet import export_dataset
     from spanloom.families import dataset_family
     from spanloom.report.export_views import export_views
 
@@ -148,12 +148,14 @@ def plan(
     Writes a small index, no tokens: one dataset may have many plans. `spanloom.training.packed` (PyTorch) and
     `spanloom.training.packed_megatron` read it. The same command again checks the plan that stands there.
 
+    Each shard is packed by itself. Where more than 2 % of a split's positions are padding, stderr says why.
+
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
     from spanloom.dataset import manifest
-    from spanloom.dataset.plan import PlanOptions
-    from spanloom.dataset.plan_writer import make_plan
-    from spanloom.report.plan_summary import plan_lines
+    from spanloom.dataset.plan.format import PlanOptions
+    from spanloom.dataset.plan.writer import make_plan
+    from spanloom.report.plan_summary import plan_lines, plan_warnings
 
     refuse_folder(root, "plan")
     content = manifest.read(root).content
@@ -168,6 +170,8 @@ def plan(
     out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
     with make_progress(quiet, False).counting("plan", "documents") as on_progress:
         made = make_plan(root, content, out, options, on_progress=on_progress)
+    for warning in plan_warnings(made.content):
+        say(f"warning: {warning}", file=sys.stderr)
     if as_json:
         print_json({"plan": str(out), **made.content.model_dump(mode="json")})
         return
@@ -239,9 +243,9 @@ def print_blend(
 
     refuse_folder(root, "blend")
     content = read_content(root, allow_harmful=True)  # it is the trainer that must be told
-    there = mount or root.resolve()
+    base = mount or root.resolve()
     splits = [split for split, counts in content.totals.splits.items() if counts.tokens]
-    blends = {split: blend(content, there, split, sequence_length=sequence_length) for split in splits}
+    blends = {split: blend(content, base, split, sequence_length=sequence_length) for split in splits}
     for left_out in (prefix for each in blends.values() for prefix in each.left_out):
         say(f"left out, too short for a sample: {left_out}", file=sys.stderr)
     text = json.dumps(per_split(blends), indent=2) + "\n"

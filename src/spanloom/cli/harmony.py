@@ -19,6 +19,7 @@ from spanloom.cli.options import (
     TokenizerPlaceOption,
     VerboseOption,
     WorkersOption,
+    made_of,
     place,
 )
 from spanloom.cli.steps import step
@@ -26,7 +27,7 @@ from spanloom.families.harmony import defaults
 from spanloom.text import visible_line
 
 if TYPE_CHECKING:
-    from spanloom.families.harmony.history import CutRules
+    from spanloom.families.harmony.contract.history import CutRules
 
 SourceOption = Annotated[
     str,
@@ -161,6 +162,7 @@ def build(
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
+    arguments = locals()
     from spanloom.megatron.validator import validating_process
 
     progress = make_progress(quiet, verbose)
@@ -168,31 +170,19 @@ def build(
     with validating_process() as validator:  # before this process imports what it needs itself
         from spanloom.families import dataset_family
         from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.caps import Caps
+        from spanloom.families.harmony.contract.caps import Caps
+        from spanloom.families.harmony.contract.source import local_source
         from spanloom.families.harmony.options import BuildOptions
-        from spanloom.families.harmony.places import local_source
         from spanloom.provenance import library_versions
 
         with local_source(source, scratch) as source_folder:
-            options = BuildOptions(
+            options = made_of(
+                BuildOptions,
+                arguments,
                 source=source_folder,
                 source_as_given=source,
-                out=out,
-                tokenizer=tokenizer,
-                shards=shards,
                 rules=_rules(history, train, turns),
-                valid_fraction=valid_fraction,
-                caps=Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
-                max_rejects=max_rejects,
-                on_duplicate=on_duplicate,
-                renderer=renderer,
-                audit_fraction=audit_fraction,
-                workers=workers,
-                deep=deep,
-                resume=resume,
-                overwrite=overwrite,
-                keep_work=keep_work,
-                allow_unknown_sha=allow_unknown_sha,
+                caps=made_of(Caps, arguments),
                 check_disk=not no_disk_check,
             )
             progress.detail(f"{options}")
@@ -204,7 +194,7 @@ def build(
 
 def _rules(history: str | None, train: str | None, turns: str | None) -> "CutRules | None":
     """How conversations are cut; None where no option says so. Raises SpanloomError for a value that is none."""
-    from spanloom.families.harmony.history import CutRules, parsed_train
+    from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
     if history is None and train is None and turns is None:
         return None
@@ -258,19 +248,18 @@ def convert_synth(
 
     Example: `spanloom convert-synth --raw SYNTH/ --out data/synth_harmony`
     """
-    from spanloom.families.harmony.convert import Conversion, run
+    options = locals()
+    from spanloom.families.harmony.convert.synth import Conversion, run
 
-    conversion = Conversion(
+    conversion = made_of(
+        Conversion,
+        options,
         model_identity=identity or None,
         reasoning_effort=effort,
         start_date=date or None,
         knowledge_cutoff=cutoff or None,
         developer_instructions=developer or None,
-        with_seed_text=with_seed_text,
-        shards=shards,
-        assignment=assignment,
         dataset=dataset or None,
-        license=license,
     )
     progress = make_progress(quiet, verbose)
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
@@ -353,13 +342,14 @@ def step_render_shard(
 
     Of the source only manifest.json and this shard are read.
     """
-    from spanloom.families.harmony.caps import Caps
+    options = locals()
+    from spanloom.families.harmony.contract.caps import Caps
 
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
     return {
         "rules": _rules(history, train, turns),
-        "caps": Caps(max_rows=max_rows, max_rows_per_shard=max_rows_per_shard, max_tokens=max_tokens),
+        "caps": made_of(Caps, options),
         "progress": make_progress(quiet, False),
     }
 

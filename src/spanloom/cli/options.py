@@ -1,9 +1,21 @@
 """Options and arguments that several commands share, each with the help that it shows everywhere."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+
+Made = TypeVar("Made")
+Switch = Literal["0", "1"]
+"""A switch as the parameters of a pipeline have it."""
+
+
+def made_of(kind: type[Made], options: Mapping[str, Any], /, **others: Any) -> Made:
+    """A dataclass of the options that have the names of its fields; `others` are fields that are no option as such."""
+    named = {field.name: options[field.name] for field in fields(kind) if field.name in options}  # type: ignore[arg-type]
+    return kind(**{**named, **others})
 
 
 def place(help: str, *names: str) -> Any:
@@ -64,3 +76,25 @@ InventoriesOption = Annotated[
 ]
 InventoryOption = Annotated[str, place("File or URI for the shard's inventory.")]
 HtmlPlaceOption = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]
+HostOption = Annotated[str, typer.Option(help="Address to listen on; another than this machine's own needs a token.")]
+PortOption = Annotated[int, typer.Option(help="0: a free one, which is said.", min=0, max=65535)]
+AllowedHostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-host",
+        help="A name that is answered without a token, beside those of this machine's loopback. May come again.",
+        metavar="NAME",
+    ),
+]
+BodiesOption = Annotated[
+    int,
+    typer.Option(
+        "--bodies-max-bytes",
+        help="Of the bodies of all requests under way; one more gets 503. Memory is at most 30 times this.",
+        min=1024,
+    ),
+]
+HeaderSecondsOption = Annotated[float, typer.Option(help="For the head of a request to come in.", min=0.1)]
+BodySecondsOption = Annotated[
+    float, typer.Option(help="For a body to come in, and one more for each 64 KiB of it.", min=0.1)
+]

@@ -22,8 +22,8 @@ def output_file(path: Path | None) -> Path | None:
     """Raises ConflictError where a file of a dataset or of a source stands; only a report at its root is replaced."""
     if path is None or not path.is_file():
         return local_place(path)
-    from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON
     from spanloom.dataset.manifest import schema_version_at
+    from spanloom.dataset.root.layout import REPORT_HTML, REPORT_JSON
 
     for folder in path.absolute().parents:
         if folder == path.absolute().parent and path.name in (REPORT_HTML, REPORT_JSON):

@@ -1,13 +1,16 @@
 """Commands of `spanloom step` that hand their options to the `run` of a step by name."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
 import typer
 
-from spanloom.cli.app import finish_step, step_app
+from spanloom.cli.app import exit_by, finish_step, step_app
+from spanloom.cli.options import Switch
 
 Declared = TypeVar("Declared", bound=Callable[..., dict[str, Any] | None])
 
@@ -15,18 +18,25 @@ Declared = TypeVar("Declared", bound=Callable[..., dict[str, Any] | None])
 def step(name: str, module: str, *, own: tuple[str, ...] = ()) -> Callable[[Declared], Declared]:
     """Joins the step of `spanloom.families.MODULE` under a name.
 
-    The function declares the options: parameters of `run` by the same names, and its `own`, which `run` has not. What
-    it returns is handed to `run` too. The command ends with the step's `exit_code`, where it has one.
+    The function declares the options: parameters of `run` by the same names, and its `own`, which `run` has not. A
+    `Switch` is handed on as a bool. What the function returns is handed to `run` too. The command ends with the step's
+    `exit_code`, where it has one, or by the report that `run` returns.
     """
 
     def join(declared: Declared) -> Declared:
+        hints = inspect.get_annotations(declared)
+        switches = [option for option, hint in hints.items() if getattr(hint, "__origin__", None) == Switch]
+
         @wraps(declared)
         def command(**options: Any) -> None:
             taken = import_module(f"spanloom.families.{module}")
+            options |= {name: options[name] == "1" for name in switches}
             made = declared(**options) or {}
             handed = {name: value for name, value in options.items() if name not in own}
             result = taken.run(**{**handed, **made})
-            finish_step(result, taken.artifact_metadata)
+            report = None if isinstance(result, dict) else result
+            with exit_by(report) if report else nullcontext():
+                finish_step(report.as_dict() if report else result, taken.artifact_metadata)
             if hasattr(taken, "exit_code") and (code := taken.exit_code(result)):
                 raise typer.Exit(code)
 

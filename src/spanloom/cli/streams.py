@@ -9,18 +9,22 @@ import os
 import sys
 from typing import Any, TextIO
 
-from spanloom.errors import OutputError
+from spanloom.errors import OutputError, ReaderGoneError
 from spanloom.text import visible
 
 
-class Results:
-    """stdout. Raises OutputError; what cannot be encoded is escaped."""
+class _Guarded:
+    """A stream of the process, and all its attributes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class Results(_Guarded):
+    """stdout. Raises OutputError; what cannot be encoded is escaped."""
 
     def write(self, text: str) -> int:
         try:
@@ -35,14 +39,8 @@ class Results:
             raise _not_written(fault) from None
 
 
-class Notes:
+class Notes(_Guarded):
     """stderr. What it does not take is lost."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
         try:
@@ -111,7 +109,8 @@ def _point_nowhere(stream: TextIO) -> None:
 
 
 def _not_written(fault: OSError) -> OutputError:
-    return OutputError(
+    kind = ReaderGoneError if isinstance(fault, BrokenPipeError) else OutputError
+    return kind(
         f"the result could not be written: {fault.strerror}",
         where="stdout",
         remedy="files that the command made stand; see to stdout, and run the same command again to see the result",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.rows import RowsReader
+from spanloom.dataset.rows.table import RowsReader
 from spanloom.findings import Finding, Report
 from spanloom.megatron.check import ParallelDatasets
 from spanloom.storage.scratch import Scratch

@@ -4,7 +4,6 @@ In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Fi
 broken download is gone on with, and a folder without `manifest.json` is no dataset: run the same command again.
 """
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,7 +13,15 @@ from typing import Any
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Check
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.storage import clear_temporaries_of, link_in_the_way, open_lock, path_below, publish_bytes, sha256_file
+from spanloom.storage import (
+    clear_temporaries_of,
+    hold_lock,
+    link_in_the_way,
+    open_lock,
+    path_below,
+    publish_bytes,
+    sha256_file,
+)
 from spanloom.storage.staging import Download, stage_files
 from spanloom.storage.transfer import OnProgress, Transfers
 from spanloom.storage.uri import SCHEMES, Uri, is_uri, parse_uri
@@ -134,11 +141,7 @@ def _locked(directory: Path) -> Iterator[None]:
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_NAME
     with open_lock(path) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConflictError(
-                "another fetch into this folder is running", where=str(directory), remedy="wait for it to end"
-            ) from None
+        what = "another fetch into this folder is running"
+        hold_lock(lock, ConflictError(what, where=str(directory), remedy="wait for it to end"))
         yield
         path.unlink(missing_ok=True)

@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from spanloom.dataset.document import ShownDocument, ShownToken
 from spanloom.dataset.family import DatasetFamily, Vocabulary
-from spanloom.dataset.layout import open_arrays, rows_file
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.rows import row_batches, rows_schema
+from spanloom.dataset.root.layout import open_arrays, rows_file
+from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.errors import SpanloomError
 from spanloom.megatron.reader import ShardReader
 from spanloom.supervision import shift_to_tokens

@@ -13,6 +13,7 @@ same list of files in their shards: what reads, writes, promotes and compares ta
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
@@ -173,7 +174,7 @@ class Content(_Section):
         """As JSON has it: what was never set is left out."""
         return self.model_dump(mode="json", exclude_unset=True)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Hash of the canonical JSON: equal for datasets that are the same."""
         return sha256_json(self.as_dict())
@@ -191,6 +192,11 @@ class Content(_Section):
     def harmful(self) -> bool:
         """Whether the documents are what a model must not learn: trainers open them only when they are told to."""
         return self.config.get("harmful") is True
+
+    @cached_property
+    def files_by_path(self) -> Mapping[str, ListedFile]:
+        """`listed_files` by their paths."""
+        return {file.path: file for file in self.listed_files()}
 
     def listed_files(self) -> Iterator[ListedFile]:
         """Every file that the manifest names, shard by shard; first those of no shard."""

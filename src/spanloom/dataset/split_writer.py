@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.dataset.layout import array_prefixes, rows_file
 from spanloom.dataset.manifest import ListedFile, ShardSplit
-from spanloom.dataset.rows import RowsWriter
+from spanloom.dataset.root.layout import array_prefixes, rows_file
+from spanloom.dataset.rows.table import RowsWriter
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.indexed import ParallelWriter, WrittenFile
 from spanloom.split import SPLITS, TRAIN, VALID, is_valid

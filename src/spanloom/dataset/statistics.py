@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.dataset.layout import rows_file
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.rows import row_batches, rows_schema
+from spanloom.dataset.root.layout import rows_file
+from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.errors import SpanloomError
 
 PLACES = ("split", "shard")

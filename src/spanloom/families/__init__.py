@@ -1,19 +1,17 @@
 """The dataset families: from what a manifest says of itself to the module that answers for it.
 
-A family is one folder, with the same file names where it has the thing: `sample`, `source`, `convert`, `render` or
-`packing`, `verify`, `dataset` or `root`, `build`, `steps/`, `loader`, and `defaults`. Families never import each other.
+A family is one folder, with the same names where it has the thing: `sample`, `convert`, `render` or `packing`,
+`verify`, `dataset` or `root`, `build`, `steps/`, `loader`, and `defaults`. Families never import each other.
 
-    manifest.json "family"   folder
-    synth_kd                 harmony/   SYNTH rows → Harmony conversations → tokens, loss mask, spans
-    harmony_chat             harmony/   conversations of any kind → a document for each assistant run → the same
-    packed_chat              chat/      conversations → transcripts → packed blocks with a loss mask
-    reasoning_traces         traces/    a store of traces → datasets of them → tokens, loss mask, spans
-    tool_calls               toolcalls/ samples of tool calls → checked, merged → tokens with a loss mask
+    harmony/    SYNTH rows, or conversations of any kind → Harmony conversations → tokens, loss mask, spans
+    chat/       conversations → transcripts → packed blocks with a loss mask
+    traces/     a store of traces → datasets of them → tokens, loss mask, spans
+    toolcalls/  samples of tool calls → checked, merged → tokens with a loss mask
+    chess/      games and engine variations → memory-mapped arrays → fixed-shape batches
 
-What makes no token dataset has a manifest with a schema of its own:
-
-    manifest.json "schema_version"
-    spanloom_chess_v1        chess/     games and engine variations → memory-mapped arrays → fixed-shape batches
+`family` in a manifest.json names the family: `synth_kd` and `harmony_chat` (harmony), `packed_chat`,
+`reasoning_traces`, `tool_calls`. Chess makes no token dataset; its manifest has a `schema_version` of its own,
+`spanloom_chess_v1`.
 """
 
 from collections.abc import Callable

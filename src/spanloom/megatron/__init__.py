@@ -1,7 +1,8 @@
 """Megatron Core's IndexedDataset, the format on disk.
 
-indexed   the bytes of `.bin` and `.idx`, and the writer of datasets that lie parallel to each other
-reader    the same files read with numpy alone
-official  Megatron's own reader, which validation goes by: torch is imported when it is opened, and takes 3 s
-check     what must hold between parallel datasets, seen through Megatron's own reader
+indexed    the bytes of `.bin` and `.idx`, and the writer of datasets that lie parallel to each other
+reader     the same files read with numpy alone
+official   Megatron's own reader, which validation goes by: torch is imported when it is opened, and takes 3 s
+validator  validation in a process of its own, started early
+check      what must hold between parallel datasets, seen through Megatron's own reader
 """

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.findings import Finding, Report
+from spanloom.findings import Report
 from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
 from spanloom.megatron.official import open_indexed
 
@@ -63,7 +63,7 @@ def open_parallel(
     """
 
     def find(check: str, message: str, file: Path, sequence: int | None = None) -> None:
-        report.add([Finding(check=check, message=message, split=split, shard=shard, sequence=sequence, file=file.name)])
+        report.wrong(check, message, split=split, shard=shard, sequence=sequence, file=file.name)
 
     datasets: dict[str, Any] = {}
     for name, (prefix, dtype) in prefixes.items():

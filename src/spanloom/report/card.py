@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from spanloom.dataset.export import Exported
+from spanloom.dataset.export.parquet import Exported
 from spanloom.dataset.family import Description
-from spanloom.dataset.layout import ROWS_GLOB, array_prefix, hub_split
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import ROWS_GLOB, array_prefix, hub_split
 from spanloom.dataset.statistics import Counts
 from spanloom.text import visible_line
 
@@ -188,12 +188,12 @@ def _counted(content: Content, languages: list[tuple[str, Counts]]) -> list[str]
         numbers = [counts.sequences, counts.tokens, *counts.span_tokens.values(), counts.longest]
         lines.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
     if languages:
-        said = ", ".join(
+        named = ", ".join(
             f"{code(name)} {counts.sequences:,} documents, {counts.tokens:,} tokens"
             for name, counts in languages[:LANGUAGES_NAMED]
         )
         more = f", and {len(languages) - LANGUAGES_NAMED:,} more" if len(languages) > LANGUAGES_NAMED else ""
-        lines += ["", f"Languages: {said}{more}."]
+        lines += ["", f"Languages: {named}{more}."]
     return lines
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-from spanloom.dataset.export import Exported
+from spanloom.dataset.export.parquet import Exported
 from spanloom.dataset.family import Description
-from spanloom.dataset.layout import hub_split
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import hub_split
 from spanloom.dataset.statistics import Counts
 from spanloom.errors import DatasetError
 from spanloom.no_pandas import allow_pandas

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from spanloom.dataset.export import Beside, Exported
+from spanloom.dataset.export.parquet import Beside, Exported
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.layout import CARD_NAME
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import CARD_NAME
 from spanloom.report.card import export_card
 from spanloom.report.croissant import CROISSANT_JSON, croissant_json, wants_croissant
 from spanloom.report.views import counts_by_language

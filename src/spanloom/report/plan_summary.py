@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator
 
-from spanloom.dataset.plan import PlanContent
+from spanloom.dataset.plan.format import PlanContent
+
+PADDING_LIMIT = 0.02
+"""Share of a split's positions that may be padding without a warning."""
 
 
 def plan_lines(content: PlanContent) -> Iterator[str]:
     """A few lines for each split: samples, padding, long documents, labels without their question."""
     length = content.options.sequence_length
     for split, counts in content.splits.items():
-        there = counts.samples * length
+        positions = counts.samples * length
         yield (
             f"{split}: {counts.documents:,} documents in {counts.samples:,} samples of {length:,}, "
-            f"padding {_share(counts.padding, there)}"
+            f"padding {_share(counts.padding, positions)}"
         )
         if counts.long_documents:
             became = {
@@ -27,6 +30,26 @@ def plan_lines(content: PlanContent) -> Iterator[str]:
         yield f"  trained labels without their question: 0.00%, without a plan {share}{looked}"
         if counts.shortened_questions:
             yield f"  trained labels whose question is shortened: {counts.shortened_questions:,}"
+
+
+def plan_warnings(content: PlanContent) -> Iterator[str]:
+    """A line for each split whose padding is above `PADDING_LIMIT` and could be less: why, and what to do."""
+    options = content.options
+    for split, counts in content.splits.items():
+        there = counts.samples * options.sequence_length
+        least = -(-counts.positions // options.sequence_length)
+        if counts.padding <= PADDING_LIMIT * there or counts.samples <= least:
+            continue
+        shards = [shard for shard in counts.shards if shard.samples]
+        if options.strategy == "sequential":
+            why, remedy = "documents stay in their order", "--strategy best-fit packs them closer"
+        elif len(shards) > 1:
+            documents = sum(shard.documents for shard in shards) // len(shards)
+            why = f"each of {len(shards):,} shards is packed by itself, with {documents:,} documents in the mean"
+            remedy = "build the dataset in fewer shards"
+        else:
+            why, remedy = "its documents do not fill samples of this length", "take another --sequence-length"
+        yield f"{split}: {_share(counts.padding, there)} of the positions are padding: {why}; {remedy}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -135,14 +135,14 @@ class Progress:
                 with _polled(show):
                     yield
         else:
-            said = time.monotonic()
+            last = time.monotonic()
 
             def show_lines() -> None:
-                nonlocal said
+                nonlocal last
                 readings = [meter.read() for meter in meters]
-                if time.monotonic() - said < LINE_SECONDS:
+                if time.monotonic() - last < LINE_SECONDS:
                     return
-                said = time.monotonic()
+                last = time.monotonic()
                 for meter, reading in zip(meters, readings, strict=True):
                     if 0 < reading.done < meter.total:
                         self.say(

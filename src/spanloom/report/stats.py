@@ -12,7 +12,7 @@ from rich.text import Text
 
 from spanloom.dataset.facts import as_values
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS, Counts, Key
-from spanloom.report.html import percent
+from spanloom.report.pages.html import percent
 from spanloom.text import visible, visible_line
 
 

@@ -87,7 +87,7 @@ def show_result(console: Console, root: Path, manifest: Manifest, description: D
     lines = [
         f"rows       {totals.rows_read:,} read, {sum(totals.rejected.values()):,} rejected"
         + "".join(f"\n             {count:,} {reason}" for reason, count in totals.rejected.items()),
-        *(f"{name:<10} {said}" for name, said in description.result.items()),
+        *(f"{name:<10} {value}" for name, value in description.result.items()),
         f"files      {sum(1 for _ in content.listed_files()):,} under {root}",
         f"manifest   {root / MANIFEST_NAME if report.clean else 'not written: the dataset did not validate'}",
     ]
@@ -120,5 +120,5 @@ def show_manifest(console: Console, manifest: Manifest, description: Description
 def show_lines(console: Console, lines: Mapping[str, str]) -> None:
     """Facts of a manifest, a line each."""
     width = max(10, *map(len, lines))
-    said = "\n".join(f"{name:<{width}} {visible_line(str(value))}" for name, value in lines.items())
-    console.print(Text(said), soft_wrap=True)
+    text = "\n".join(f"{name:<{width}} {visible_line(str(value))}" for name, value in lines.items())
+    console.print(Text(text), soft_wrap=True)

@@ -72,9 +72,9 @@ def _print_document(console: Console, document: ShownDocument, shown: Shown) -> 
 def _print_title(console: Console, document: ShownDocument, message: ShownMessage) -> None:
     if not message.role:  # the EOD
         return
-    said = f"{message.role} {message.channel}".rstrip()
+    header = f"{message.role} {message.channel}".rstrip()
     state = f"learned as {_name(document, message.span)}" if message.trained else "masked"
-    title = f"{_margin(message.span)} {visible_line(said, 80)} – {state}, {_tokens(message.last - message.first)}"
+    title = f"{_margin(message.span)} {visible_line(header, 80)} – {state}, {_tokens(message.last - message.first)}"
     console.print(Text(title, style=f"bold {_style(message.span)}"), soft_wrap=True)
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from spanloom.dataset.facts import REPORT_VERSION
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.layout import CARD_NAME, REPORT_HTML, REPORT_JSON, VIEW_NAMES
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import CARD_NAME, REPORT_HTML, REPORT_JSON, VIEW_NAMES
 from spanloom.dataset.statistics import Counts, collect
 from spanloom.errors import ArtifactError
 from spanloom.provenance import readable_json
 from spanloom.report.card import dataset_card, is_unchanged_card
-from spanloom.report.report_page import report_page
+from spanloom.report.pages.report import report_page
 from spanloom.storage import is_regular, read_json, read_small, write_atomically
 
 _PAGE_HEAD = 2000

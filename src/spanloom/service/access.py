@@ -1,12 +1,15 @@
 """Who may ask: a bearer token, or this machine alone.
 
 In: a token from a file or an environment variable; the address to listen on. Out: a middleware that compares in
-constant time; an error where the service would be open to others without a token.
+constant time; without a token one that answers under this machine's own names alone; an error where the service would
+be open to others without a token.
 """
 
 import hmac
 import ipaddress
 import os
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -48,6 +51,39 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class KnownHosts:
+    """The middleware: 403 for a request whose `Host` is neither a name of this machine's loopback nor one of `allowed`.
+
+    A page of another site may have its own name resolve to 127.0.0.1 (DNS rebinding). Then a browser lets it read and
+    write here, and its name in `Host` is all that tells.
+    """
+
+    def __init__(self, app: ASGIApp, *, allowed: Collection[str] = ()) -> None:
+        self._app, self._allowed = app, {host.lower().rstrip(".") for host in allowed}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            if len(hosts) != 1 or not self._known(hosts[0].decode("latin-1")):
+                await problem(403, _UNKNOWN_HOST)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _known(self, host: str) -> bool:
+        parts = _HOST.fullmatch(host.lower())
+        if parts is None:
+            return False
+        name = (parts["address"] or parts["name"]).rstrip(".")
+        return name in self._allowed or _is_loopback(name)
+
+
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]@/\\\s]+))(?::[0-9]{1,5})?")
+_UNKNOWN_HOST = (
+    "This service answers under the names of this machine alone, such as localhost and 127.0.0.1; --allowed-host NAME "
+    "adds one"
+)
 
 
 class BearerToken:

@@ -1,6 +1,7 @@
 """Answers with an error: JSON with one key, `detail`, in ASCII, so that any text can be told.
 
-In: a status, what was wrong. Out: responses.
+In: a status, what was wrong. Out: responses. Whatever was sent, an answer that refuses it stays below 256 KiB: of
+errors the first are told, of texts the beginning.
 """
 
 import json
@@ -9,17 +10,55 @@ from typing import Any
 
 from starlette.responses import Response
 
+ERRORS_TOLD = 20
+MORE_ERRORS = "more_errors"
+TEXT_TOLD = 16_384
+"""Characters of an error. In ASCII each takes up to 12 bytes."""
+
+_MESSAGE_TOLD, _PLACE_TOLD = 500, 100
+"""Characters of the message of one of several errors, and of each part of its place."""
+
 
 def problem(status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """`{"detail": …}`"""
+    """`{"detail": …}`; of a long text the beginning."""
+    if isinstance(detail, str):
+        detail = _beginning(detail, TEXT_TOLD)
     return Response(
         json.dumps({"detail": detail}).encode(), status, headers=dict(headers or {}), media_type="application/json"
     )
 
 
 def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Response:
-    """422 with type, place and message of each fault, and nothing of what was sent."""
-    return problem(422, [{"type": one["type"], "loc": list(one["loc"]), "msg": str(one["msg"])} for one in errors])
+    """422 with type, place and message of the first faults, how many more there are, and nothing of what was sent."""
+    return problem(422, told_errors(errors))
+
+
+def told_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The first `ERRORS_TOLD` errors as `type`, `loc` and `msg`; then one that says how many more.
+
+    Those of `more_errors` among them count as the errors that they stand for.
+    """
+    more = sum(one["ctx"]["count"] for one in errors if one["type"] == MORE_ERRORS)
+    errors = [one for one in errors if one["type"] != MORE_ERRORS]
+    more += max(0, len(errors) - ERRORS_TOLD)
+    told = [
+        {
+            "type": one["type"],
+            "loc": [_beginning(part, _PLACE_TOLD) if isinstance(part, str) else part for part in one["loc"]],
+            "msg": _beginning(str(one["msg"]), _MESSAGE_TOLD),
+        }
+        for one in errors[:ERRORS_TOLD]
+    ]
+    return [*told, {"type": MORE_ERRORS, "loc": ["body"], "msg": f"{more:,} more errors"}] if more else told
+
+
+def more_errors(count: int) -> dict[str, Any]:
+    """What stands for `count` errors that were not kept."""
+    return {"type": MORE_ERRORS, "loc": ("body",), "msg": "", "ctx": {"count": count}}
+
+
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

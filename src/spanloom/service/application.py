@@ -11,6 +11,7 @@ ours is, without words of its own.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -22,16 +23,33 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
 
 from spanloom.errors import SpanloomError
-from spanloom.report.texts_page import TextSection, texts_page
-from spanloom.service.access import BearerToken
-from spanloom.service.answers import invalid_request, problem
-from spanloom.service.limits import BodyLimit, LimitedBodies
+from spanloom.report.pages.texts import TextSection, texts_page
+from spanloom.service.access import BearerToken, KnownHosts
+from spanloom.service.answers import TEXT_TOLD, invalid_request, problem, told_errors
+from spanloom.service.limits import BODY_SECONDS, TOTAL_BYTES, BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
 
 Statuses = Mapping[type[SpanloomError], int]
 """Errors and their subclasses → HTTP status; the first class of an error's own order that is there counts."""
 
 BODY_MAX_BYTES = 1_048_576
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guards:
+    """What keeps requests from taking the service.
+
+    allowed_hosts  names that are answered beside those of loopback, where there is no token
+    bodies_bytes   of the bodies of all requests under way; one more gets 503
+    body_seconds   for a body to come in, and one more for each 64 KiB
+    """
+
+    allowed_hosts: Sequence[str] = ()
+    bodies_bytes: int = TOTAL_BYTES
+    body_seconds: float = BODY_SECONDS
+
+
+GUARDS = Guards()
 PAGE_METHODS = ["GET", "HEAD"]
 
 
@@ -44,6 +62,7 @@ def create_application(
     ready: Callable[[], None],
     limits: Sequence[BodyLimit] = (),
     token: str | None = None,
+    guards: Guards = GUARDS,
 ) -> FastAPI:
     """`ready` raises a SpanloomError where the service could not answer now."""
     app = FastAPI(title=title, version=version, docs_url=None, redoc_url=None)
@@ -53,8 +72,16 @@ def create_application(
     app.include_router(_own_routes(app, ready, metrics))
     _handle_errors(app, statuses)
     # The last that is added is the first that sees a request.
-    app.add_middleware(LimitedBodies, limits=limits, otherwise=BODY_MAX_BYTES)
-    if token is not None:
+    app.add_middleware(
+        LimitedBodies,
+        limits=limits,
+        otherwise=BODY_MAX_BYTES,
+        total=guards.bodies_bytes,
+        seconds=guards.body_seconds,
+    )
+    if token is None:
+        app.add_middleware(KnownHosts, allowed=guards.allowed_hosts)
+    else:
         app.add_middleware(BearerToken, token=token)
     app.add_middleware(Observed, metrics=metrics)
     return app
@@ -92,7 +119,7 @@ def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> AP
 
 
 def html(page: str, status: int = 200) -> HTMLResponse:
-    """A page of `spanloom.report.html`; its policy stands in its head."""
+    """A page of `spanloom.report.pages.html`; its policy stands in its head."""
     return HTMLResponse(page, status, headers={"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"})
 
 
@@ -105,10 +132,10 @@ def _told(request: Request, status: int, detail: Any, headers: Mapping[str, str]
     if not _wants_html(request):
         return problem(status, detail, headers) if isinstance(detail, str) else invalid_request(detail)
     if isinstance(detail, str):
-        title, texts = detail, []
+        title, texts = detail[:TEXT_TOLD], []
     else:
         title = "This cannot be asked"
-        texts = [(".".join(map(str, one["loc"])), str(one["msg"])) for one in detail]
+        texts = [(".".join(map(str, one["loc"])), str(one["msg"])) for one in told_errors(detail)]
     said = TextSection(heading=f"{status} {HTTPStatus(status).phrase}", texts=texts, after=_WHERE_NEXT)
     answer = html(texts_page(title, path=[("start", "/"), ("all requests", "/docs")], sections=[said]), status)
     answer.headers.update(headers or {})

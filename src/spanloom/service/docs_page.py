@@ -5,7 +5,7 @@ In: its OpenAPI schema. Out: HTML.
 
 from typing import Any
 
-from spanloom.report.texts_page import Link, TextSection, texts_page
+from spanloom.report.pages.texts import Link, TextSection, texts_page
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 

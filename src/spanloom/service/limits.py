@@ -1,20 +1,35 @@
-"""Bodies of requests counted while they are read.
+"""Bodies of requests counted while they are read, each and all together, and given a time to come in.
 
-In: an ASGI application, limits by path. Out: the same application; a body above its limit is a 413, whatever its header
-said, and no more of it is held than the limit. What comes of it after is thrown away, up to `DRAINED_BYTES`: a client
-that is cut off while it sends does not get to read the answer.
+In: an ASGI application, limits by path, a total, a deadline. Out: the same application.
+
+    413  a body above its limit: by its header at once, else as soon as the bytes that came are too many
+    503  one that with those of all other requests under way is above the total
+    408  one that comes too slowly
+
+A body counts in the total until its request ends. What comes of a refused one after the answer is thrown away for a
+while: a client whose connection is cut while it sends does not get to read the answer.
 """
 
+import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from fastapi import HTTPException
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spanloom.service.answers import problem
 
 DRAINED_BYTES = 1 << 27
+DRAIN_SECONDS = 5.0
+"""How much of a refused body is thrown away, and for how long."""
+
+TOTAL_BYTES = 1 << 26
+BODY_SECONDS = 30.0
+BYTES_PER_SECOND = 65_536
+"""A body has `BODY_SECONDS`, and a second more for each `BYTES_PER_SECOND` that came."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,45 +41,116 @@ class BodyLimit:
 
 
 class LimitedBodies:
-    """The middleware. The first of `limits` that matches counts; `otherwise` where none does."""
+    """The middleware. The first of `limits` that matches counts; `otherwise` where none does.
 
-    def __init__(self, app: ASGIApp, *, limits: Sequence[BodyLimit], otherwise: int) -> None:
-        self._app, self._otherwise = app, otherwise
+    total     bytes of the bodies of all requests under way
+    seconds   see `BODY_SECONDS`
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        limits: Sequence[BodyLimit],
+        otherwise: int,
+        total: int = TOTAL_BYTES,
+        seconds: float = BODY_SECONDS,
+    ) -> None:
+        self._app, self._otherwise, self._total, self._seconds = app, otherwise, total, seconds
         self._limits = [(re.compile(limit.path), limit.max_bytes) for limit in limits]
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        most = next((most for path, most in self._limits if path.fullmatch(scope["path"])), self._otherwise)
-        said = dict(scope["headers"]).get(b"content-length", b"0")
-        if said.isdigit() and int(said) > most:
-            await _drain(receive)
-            await problem(413, _text(most), {"connection": "close"})(scope, receive, send)
+        limit = next((limit for path, limit in self._limits if path.fullmatch(scope["path"])), self._otherwise)
+        limit = min(limit, self._total)
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and int(length) > limit:
+            await _refused(problem(413, _text(limit), _CLOSE), receive, send)
             return
-        read = 0
+        body = _Body(receive, limit=limit, seconds=self._seconds)
 
         async def counted() -> Message:
-            nonlocal read
-            message = await receive()
-            read += len(message.get("body", b""))
-            if read > most:
-                if message.get("more_body", False):
-                    await _drain(receive)
-                # FastAPI passes this exception on while it reads a body.
-                raise HTTPException(413, detail=_text(most), headers={"connection": "close"})
+            message = await body.receive()
+            size = len(message.get("body", b""))
+            if self._held + size > self._total:
+                body.refuse(503, "The bodies of the requests under way are too large together", {"retry-after": "1"})
+            self._held += size
+            body.held += size
             return message
 
-        await self._app(scope, counted, send)
+        async def lingering(message: Message) -> None:
+            # An answer to a refused body whose rest is on its way ends only when that was thrown away.
+            last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not (last and body.refused and body.more):
+                await send(message)
+                return
+            await send({**message, "more_body": True})
+            await _drain(receive)
+            await send({"type": "http.response.body", "body": b""})
+
+        try:
+            await self._app(scope, counted, lingering)
+        finally:
+            self._held -= body.held
+
+
+_CLOSE = {"connection": "close"}
+
+
+class _Body:
+    """The body of one request. `more`: whether some of it is still to come."""
+
+    def __init__(self, receive: Receive, *, limit: int, seconds: float) -> None:
+        self._receive, self._limit, self._seconds = receive, limit, seconds
+        self._began = asyncio.get_running_loop().time()
+        self._read = 0
+        self.more, self.refused, self.held = True, False, 0
+
+    async def receive(self) -> Message:
+        """The next message. Raises HTTPException 408 or 413, which FastAPI passes on while it reads a body."""
+        if not self.more:  # what comes now says that the client has gone
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._began + self._seconds + self._read / BYTES_PER_SECOND):
+                message = await self._receive()
+        except TimeoutError:
+            self.refuse(408, f"The body did not come in {self._seconds:g} s and one more for each 64 KiB")
+        self._read += len(message.get("body", b""))
+        self.more = message.get("more_body", False)
+        if self._read > self._limit:
+            self.refuse(413, _text(self._limit))
+        return message
+
+    def refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> NoReturn:
+        """Raises HTTPException."""
+        self.refused = True
+        raise HTTPException(status, detail, headers={**_CLOSE, **(headers or {})})
+
+
+async def _refused(answer: Response, receive: Receive, send: Send) -> None:
+    """An answer before any of the body was read: whole, by its length, and then the connection ends."""
+    body = bytes(answer.body)
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await _drain(receive)
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _drain(receive: Receive) -> None:
+    """Throws away what comes of a body, for a while."""
     left = DRAINED_BYTES
-    while left > 0:
-        message = await receive()
-        left -= len(message.get("body", b""))
-        if not message.get("more_body", False):
-            return
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            while left > 0:
+                message = await receive()
+                left -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        pass
 
 
 def _text(most: int) -> str:

@@ -9,12 +9,15 @@ import re
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from spanloom.presentable import presentable
 
 LOGGER = "spanloom.service"
 REQUEST_ID = "x-request-id"
@@ -115,6 +118,12 @@ class Observed:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
+def said_of(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
+    """What the caller of a logger said beside the message."""
+    said: dict[str, Any] = getattr(record, "said", {})
+    return said.items()
+
+
 class JsonLines(logging.Formatter):
     """One line of JSON a record: time, level, logger, message, what a request said; of an error its traceback."""
 
@@ -123,8 +132,8 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **getattr(record, "said", {}),
+            "message": presentable(record.getMessage()),
+            **{name: presentable(value) if isinstance(value, str) else value for name, value in said_of(record)},
         }
         if record.exc_info and record.exc_info[0] is not None:
             # The message of an error of a database may quote what was sent: its kind and place must do.

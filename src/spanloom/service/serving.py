@@ -11,18 +11,24 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from spanloom.errors import SpanloomError
+from spanloom.service.connections import CONNECTIONS, HEADER_SECONDS, timed_protocol
 from spanloom.service.observed import LOGGER, log_to_stderr
 
 SHUTDOWN_SECONDS = 10
 
 
-def serve(app: ASGIApp, *, host: str, port: int, what: str) -> None:
-    """Serves until SIGINT or SIGTERM; answers under way get `SHUTDOWN_SECONDS`. Port 0 takes a free one and says it."""
+def serve(app: ASGIApp, *, host: str, port: int, what: str, header_seconds: float = HEADER_SECONDS) -> None:
+    """Serves until SIGINT or SIGTERM; answers under way get `SHUTDOWN_SECONDS`. Port 0 takes a free one and says it.
+
+    `header_seconds`: for the head of a request, see `connections`.
+    """
     log_to_stderr()
     listening = _socket(host, port)
     log = logging.getLogger(LOGGER)
     config = uvicorn.Config(
         app,
+        http=timed_protocol(header_seconds),
+        limit_concurrency=CONNECTIONS,
         log_config=None,
         access_log=False,
         server_header=False,

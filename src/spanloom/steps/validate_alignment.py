@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.layout import CARD_NAME, REPORT_HTML, REPORT_JSON
-from spanloom.dataset.made_root import Differs, made_or_standing
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.places import publish_promoted, staged_root, staged_views
-from spanloom.dataset.root import BuildRecord, held_root, is_work_of, remove_work
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.root.layout import CARD_NAME, REPORT_HTML, REPORT_JSON
+from spanloom.dataset.root.lock import BuildRecord, held_root, is_work_of, remove_work
+from spanloom.dataset.root.made import Differs, made_or_standing
+from spanloom.dataset.root.places import publish_promoted, staged_root, staged_views
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.megatron.official import load_reader

@@ -1,19 +1,17 @@
 """Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
 
-    local        files on this machine: hashed, written whole or not at all, published create-only
-    small_files  small files of others, read with care: manifests, records
-    unchanged    whether a file that was hashed is still the same when it has been read
-    uri          `gs://bucket/key` taken apart and put together
-    objects      what a store says of an object, and what the two stores have in common
-    patience     going on after dropped connections and 503s, up to a deadline
-    gcs, s3      one store each: find, look below, read, create, delete, and its errors in plain words
-    transfer     many files at once, stopped together; which store a URI means
-    staging      objects → files on this machine, checked, going on where a transfer broke off
-    publishing   files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
-    filling      a folder that one command fills, and clears where a killed run had begun
-    filling_in_steps   the same in steps: the next run goes on after the last that ended
-    claim        one object that says whose a dataset root is
-    scratch      the folder of one command: local stand-ins for the places that it was given
+    local             files on this machine: hashed, written whole or not at all, published create-only
+    small_files       small files of others, read with care: manifests, records
+    unchanged         whether a file that was hashed is still the same when it has been read
+    uri               `gs://bucket/key` taken apart and put together
+    stores/           one object store each, what they have in common, and trying again
+    transfer          many files at once, stopped together; which store a URI means
+    staging           objects → files on this machine, checked, going on where a transfer broke off
+    publishing        files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
+    filling           a folder that one command fills, and clears where a killed run had begun
+    filling_in_steps  the same in steps: the next run goes on after the last that ended
+    claim             one object that says whose a dataset root is
+    scratch           the folder of one command: local stand-ins for the places that it was given
 
 What is imported from `spanloom.storage` itself is `local` and `small_files`; the rest is imported by its own name,
 where URIs are taken.
@@ -27,6 +25,7 @@ from spanloom.storage.local import (
     free_bytes,
     fsync_directory,
     fsync_file,
+    hold_lock,
     is_regular,
     link_file,
     link_in_the_way,
@@ -51,6 +50,7 @@ __all__ = [
     "free_bytes",
     "fsync_directory",
     "fsync_file",
+    "hold_lock",
     "is_regular",
     "link_file",
     "link_in_the_way",

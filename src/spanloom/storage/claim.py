@@ -12,9 +12,9 @@ from typing import Any
 
 from spanloom.errors import ConflictError, StorageError
 from spanloom.provenance import canonical_json, readable_json
-from spanloom.storage.objects import AlreadyThereError, LostUploadError
 from spanloom.storage.publishing import signature, signed_by
 from spanloom.storage.staging import read_object
+from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 

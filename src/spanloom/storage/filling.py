@@ -5,7 +5,6 @@ runs; the record names these files, is held as a lock, and goes last. Where a ki
 is removed, by exact name, and the command starts over; anything else that stands there is a conflict.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from spanloom.errors import ConflictError
 from spanloom.provenance import readable_json
 from spanloom.storage.local import (
     clear_temporaries_of,
+    hold_lock,
     is_regular,
     link_in_the_way,
     path_below,
@@ -76,14 +76,8 @@ def locked(record: Path) -> Iterator[IO[bytes]]:
         if os.path.lexists(record) and not is_regular(record):
             raise link_in_the_way(record)
         with record.open("a+b") as stream:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConflictError(
-                    "another run of this command fills this folder",
-                    where=str(record.parent),
-                    remedy="wait for it, or give another --out",
-                ) from None
+            what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
+            hold_lock(stream, ConflictError(what, where=str(record.parent), remedy=remedy))
             if not is_regular(record) or not os.path.samestat(os.fstat(stream.fileno()), record.lstat()):
                 continue  # another run has ended, and taken away the record that was opened
             yield stream

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from spanloom.errors import ConflictError, StorageError
 
@@ -350,6 +350,14 @@ def open_lock(path: Path) -> BinaryIO:
         os.close(opened)
         raise link_in_the_way(path)
     return os.fdopen(opened, "r+b")
+
+
+def hold_lock(lock: IO[Any], refusal: ConflictError) -> None:
+    """Holds an open file as a lock, until it is closed. Raises `refusal` where another process holds it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise refusal from None
 
 
 def free_bytes(path: Path) -> int:

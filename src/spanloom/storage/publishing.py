@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.provenance import built_by, git_sha
 from spanloom.storage.local import sha256_file
-from spanloom.storage.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Store, StoredObject
-from spanloom.storage.patience import keep_trying
 from spanloom.storage.staging import DAMAGED_TRIES, find, stage_file
+from spanloom.storage.stores.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Store, StoredObject
+from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.transfer import Transfers, open_store
 from spanloom.storage.uri import Uri
 

@@ -4,7 +4,6 @@ In: places as the user gave them. Out: local paths for all of them. A local plac
 Errors that name a path below the scratch folder are raised again with the URI that it stands for.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -14,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.storage.local import clear_temporaries, open_lock, publish_bytes, write_atomically
+from spanloom.storage.local import clear_temporaries, hold_lock, open_lock, publish_bytes, write_atomically
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import stage_file, stage_folder
 from spanloom.storage.uri import is_uri, parse_uri
@@ -135,12 +134,7 @@ def _in_the_users_words(error: SpanloomError, scratch: Scratch) -> SpanloomError
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     with open_lock(directory / "lock") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConflictError(
-                "the same command is running in this scratch folder",
-                where=str(directory),
-                remedy="wait for it, or give each its own --scratch",
-            ) from None
+        what = "the same command is running in this scratch folder"
+        remedy = "wait for it, or give each its own --scratch"
+        hold_lock(lock, ConflictError(what, where=str(directory), remedy=remedy))
         yield

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 
 from spanloom.errors import StorageError
 from spanloom.storage.local import TEMPORARY_MARK, free_bytes, fsync_directory, is_name_below, sha256_file
-from spanloom.storage.objects import SHA256_KEY, DamagedTransferError, Store, StoredObject
-from spanloom.storage.patience import keep_trying
+from spanloom.storage.stores.objects import SHA256_KEY, DamagedTransferError, Store, StoredObject
+from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.transfer import OnProgress, Transfers, open_store
 from spanloom.storage.uri import Uri
 
@@ -118,8 +118,9 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
     """Downloads all of them, several at once. Raises StorageError naming the first that cannot be had or is wrong.
 
     A file that stands already with the right size and sha256 is kept; without a sha256 to hold it against it is
-    replaced.
+    replaced. Objects may be named `a` and `a/b`, files may not.
     """
+    _check_names(downloads)
     found: dict[Download, StoredObject] = {}
 
     looking = Transfers()
@@ -148,6 +149,25 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
     transfers.run(
         [lambda download=download: _stage(download, found[download], transfers) for download in wanted]  # type: ignore[misc]
     )
+
+
+def _check_names(downloads: Sequence[Download]) -> None:
+    """Raises StorageError where one object would be a file and a folder that another lies in, or a folder is there."""
+    files = {download.path: download.uri for download in downloads}
+    for download in downloads:
+        above = next((folder for folder in download.path.parents if folder in files), None)
+        if above is not None:
+            raise StorageError(
+                f"this object and {download.uri} cannot both be files: a file and a folder would have one name",
+                where=str(files[above]),
+                remedy="remove or rename one of the two objects",
+            )
+        if download.path.is_dir():
+            raise StorageError(
+                f"a folder stands where the file of {download.uri} is to be",
+                where=str(download.path),
+                remedy="remove the folder, or name another place",
+            )
 
 
 def _stands(download: Download) -> bool:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cache
 
-from spanloom.storage.gcs import GcsStore
-from spanloom.storage.objects import Store
-from spanloom.storage.patience import StoppedError
-from spanloom.storage.s3 import S3Store
+from spanloom.storage.stores.gcs import GcsStore
+from spanloom.storage.stores.objects import Store
+from spanloom.storage.stores.retry import StoppedError
+from spanloom.storage.stores.s3 import S3Store
 from spanloom.storage.uri import Uri
 
 CONNECTIONS = 8

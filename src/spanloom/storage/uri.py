@@ -37,12 +37,18 @@ def is_uri(place: str | Path) -> bool:
 
 
 def parse_uri(text: str) -> Uri:
-    """Takes a URI apart. Raises StorageError when it is none of `SCHEMES`, or names no bucket."""
+    """Takes a URI apart. Raises StorageError when it is none of `SCHEMES`, names no bucket, or holds keys."""
     scheme, _, rest = text.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in SCHEMES or not bucket:
         raise StorageError(
             f"{text!r} is neither a local path nor a URI of the form gs://bucket/key or s3://bucket/key",
             remedy="download it by other means and give the local path" if scheme not in SCHEMES else None,
+        )
+    if "@" in bucket or ":" in bucket:
+        raise StorageError(
+            "a URI takes no user and no keys",
+            where=text,
+            remedy="give gs://bucket/key or s3://bucket/key; keys come from the environment, a profile or a role",
         )
     return Uri(scheme, bucket, key.strip("/"))

@@ -1,9 +1,9 @@
 """Tokenizers that more than one family's tokens are of.
 
-o200k            the o200k vocabulary: its pinned asset, the encoder, token → bytes
-json_file        a tokenizer.json: loaded, and token → bytes
-encoding         texts → ids and offsets by a tokenizer.json
-chat_template    messages → text by a Jinja template
-template_sandbox the sandbox that templates run in, with limits
-character_spans  a span of characters → the tokens that begin inside it
+o200k/            the o200k vocabulary: its pinned asset, the encoder, token → bytes
+json_file         a tokenizer.json: loaded, and token → bytes
+encoding          texts → ids and offsets by a tokenizer.json
+chat_template     messages → text by a Jinja template
+template_sandbox  the sandbox that templates run in, with limits
+character_spans   a span of characters → the tokens that begin inside it
 """

@@ -1,11 +1,15 @@
 """Jinja's sandbox with a meter: what stops a chat template that loops, or makes text, without end.
 
 In: the source of a template, values of users. Out: an environment that compiles templates in which every round of a
-loop, every call, filter and joining of texts is counted. `LimitError` where a rendering goes beyond its `Limits`.
+loop, every call, filter, slice and joining of texts is counted, and the clock looked at with each of them and with each
+comparison. `LimitError` where a rendering goes beyond its `Limits`.
+
+What was made counts for good, also where the template lets it go: so what it keeps is never more.
 """
 
 import json
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -27,8 +31,14 @@ MAX_STEPS = 1_000_000
 MAX_CHARACTERS = 200_000_000
 """Characters in one rendering that are written or joined, those of intermediate texts among them."""
 
+MAX_BYTES = 400_000_000
+"""Memory of those texts: a text with one emoji takes 4 bytes for each character, one of Chinese 2, of ASCII 1."""
+
 MAX_SECONDS = 20.0
-"""For what the other two limits miss; looked at every few steps."""
+"""For what the other limits miss; looked at with every step and every text that is made."""
+
+_AT_ONCE = 4096
+"""Characters that take no time: a template of such texts alone ends by its steps, or its own length."""
 
 _MAX_COUNT = 100_000
 """A width, an indent, a size of batches that a filter or method is given; Jinja's own limit of `range` too."""
@@ -38,6 +48,11 @@ _WRITING = frozenset(
     {"string", "pprint", "escape", "e", "forceescape", "safe", "upper", "lower", "capitalize", "title"}
 )
 """Filters that write out whatever they are given."""
+
+_LISTING = frozenset(
+    {"list", "batch", "slice", "sort", "unique", "map", "select", "reject", "groupby", "reverse", "splitlines"}
+)
+"""Filters and methods that make a list, of a text one of its characters or lines."""
 
 _MAX_BITS = 20_000
 """Of an integer. Python refuses to print one of more than 4,300 digits, 14,285 bits."""
@@ -53,10 +68,11 @@ class RaisedError(jinja2.TemplateError):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one rendering may take: rounds of loops and calls, characters written or joined, seconds."""
+    """What one rendering may take: rounds of loops and calls, characters written or joined, their bytes, seconds."""
 
     steps: int = MAX_STEPS
     characters: int = MAX_CHARACTERS
+    bytes: int = MAX_BYTES
     seconds: float = MAX_SECONDS
 
 
@@ -65,6 +81,7 @@ class Meter:
     limits: Limits
     steps: int = 0
     characters: int = 0
+    bytes: int = 0
     deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -74,13 +91,24 @@ class Meter:
         self.steps += 1
         if self.steps > self.limits.steps:
             raise LimitError(f"it takes more than {self.limits.steps:,} rounds of loops and calls: an endless loop?")
-        if self.steps % 64 == 0 and time.monotonic() > self.deadline:
-            raise LimitError(f"it runs for more than {self.limits.seconds:g} seconds")
+        self.look_at_clock()
 
-    def make(self, characters: int) -> None:
+    def make(self, characters: int, width: int = 1) -> None:
+        """Counts a text before it is made, or what stands for a list. `width`: bytes of a character in memory."""
         self.characters += characters
+        self.bytes += characters * width
         if self.characters > self.limits.characters:
             raise LimitError(f"it makes more than {self.limits.characters:,} characters of text: it grows without end")
+        if self.bytes > self.limits.bytes:
+            raise LimitError(f"it makes more than {self.limits.bytes:,} bytes of text: it grows without end")
+        if characters > _AT_ONCE:
+            self.look_at_clock()
+
+    def look_at_clock(self) -> None:
+        """Raises LimitError when the time is over."""
+        # One step on a text of all the characters that are allowed takes up to a second.
+        if time.monotonic() > self.deadline:
+            raise LimitError(f"it runs for more than {self.limits.seconds:g} seconds")
 
 
 METER: ContextVar[Meter] = ContextVar("METER")
@@ -114,6 +142,8 @@ class Environment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         del self.filters["random"]
         self.filters = {name: _metered_filter(name, function) for name, function in self.filters.items()}
+        tests: dict[str, Any] = self.tests
+        tests.update({name: _timed_test(function) for name, function in tests.items()})
         del self.globals["lipsum"]
         self.globals["raise_exception"] = _raise_exception
 
@@ -133,11 +163,25 @@ class Environment(ImmutableSandboxedEnvironment):
         meter.make(characters)
 
     def join_texts(self, values: Sequence[Any]) -> str:
-        METER.get().make(sum(map(_size, values)))
+        METER.get().make(sum(map(_size, values)), max(map(_width, values)))
         return "".join(map(str, values))
 
+    def slice_of(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
+        meter = METER.get()
+        meter.step()
+        part = slice(start, stop, step)
+        if isinstance(value, str | bytes):
+            meter.make(len(range(*part.indices(len(value)))), _width(value))
+        elif isinstance(value, list | tuple):  # the items are the same, whatever they hold
+            meter.make(_ITEM * len(range(*part.indices(len(value)))))
+        return value[part]
+
+    def compared(self, value: Any) -> Any:
+        METER.get().look_at_clock()  # two long texts take as long as they are
+        return value
+
     def count_made(self, value: Any) -> Any:
-        METER.get().make(_size(value))
+        METER.get().make(_size(value), _width(value))
         return value
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +192,7 @@ class Environment(ImmutableSandboxedEnvironment):
         if isinstance(owner, str | list):
             _check_growth(__obj.__name__, (owner, *args), kwargs)
         value = super().call(__context, __obj, *args, **kwargs)
-        METER.get().make(_size(value))
+        METER.get().make(_size(value), _width(value))
         return value
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -172,7 +216,9 @@ def _written(value: Any) -> Any:
     """What the template writes of an expression, counted; Jinja asks for constants when it compiles."""
     meter = METER.get(None)
     if meter is not None:
-        meter.make(_size(value))  # before it is written: what is inside of a list may be the same list many times
+        meter.make(
+            _size(value), _width(value)
+        )  # before it is written: what is inside of a list may be the same list many times
         if not isinstance(value, str):
             value = str(value)
     return value
@@ -191,7 +237,8 @@ def _to_json(
 def _meter_loops(template: nodes.Template) -> None:
     """Every round of a loop, and every call of a macro, begins with a call that counts it.
 
-    `~` becomes a call of `join_texts`; a list, tuple or dict that is made of variables goes through `count_made`.
+    `~` becomes a call of `join_texts`, `a[1:]` one of `slice_of`; a list, tuple or dict that is made of variables goes
+    through `count_made`.
     """
     loops: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
         *template.find_all(nodes.For),
@@ -215,16 +262,29 @@ def _meter_loops(template: nodes.Template) -> None:
 def _counted(node: Any) -> Any:
     """What stands in place of a node: itself, but for joined texts and what holds others."""
     if isinstance(node, nodes.Concat):
-        return _called("join_texts", nodes.List(node.nodes), node)
+        return _called("join_texts", [nodes.List(node.nodes)], node)
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+        ends = [nodes.Const(None) if end is None else end for end in (node.arg.start, node.arg.stop, node.arg.step)]
+        return _called("slice_of", [_counted(part) for part in (node.node, *ends)], node)
+    if isinstance(node, nodes.Compare) and not _is_short(node):
+        return _called("compared", [node], node)
     holds = node.items if isinstance(node, nodes.List | nodes.Tuple | nodes.Dict) else []
     targets = isinstance(node, nodes.Tuple) and node.ctx != "load"  # `for a, b in …`
     if targets or all(isinstance(item, nodes.Const) for item in holds):
         return node
-    return _called("count_made", node, node)
+    return _called("count_made", [node], node)
 
 
-def _called(function: str, argument: nodes.Expr, place: nodes.Node) -> nodes.Call:
-    call = nodes.Call(nodes.EnvironmentAttribute(function), [argument], [], None, None)
+def _is_short(node: nodes.Compare) -> bool:
+    """Whether a comparison takes no longer than a constant of the template is long: `role == 'user'`."""
+    values = [node.expr, *(operand.expr for operand in node.ops)]
+    if any(operand.op in {"in", "notin"} for operand in node.ops):
+        values = values[1:]
+    return len(node.ops) == 1 and any(isinstance(value, nodes.Const) for value in values)
+
+
+def _called(function: str, arguments: list[nodes.Expr], place: nodes.Node) -> nodes.Call:
+    call = nodes.Call(nodes.EnvironmentAttribute(function), arguments, [], None, None)
     call.set_lineno(place.lineno)
     return call
 
@@ -235,16 +295,27 @@ def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 
     @wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
-        meter = METER.get(None)  # None when Jinja folds constants; the check of growth holds there too
-        if meter is not None:
-            meter.step()
+        meter = METER.get(None)
+        if meter is None:  # Jinja folds constants, and leaves to the rendering what raises
+            raise LimitError("filters run in a rendering alone")
+        meter.step()
         _check_growth(name, args[first:], kwargs)
         value = function(*args, **kwargs)
-        if meter is not None and value is not args[first]:
-            meter.make(_size(value))
+        if value is not args[first]:
+            meter.make(_size(value), _width(value))
         return value
 
     return metered
+
+
+def _timed_test(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        if (meter := METER.get(None)) is not None:
+            meter.look_at_clock()
+        return function(*args, **kwargs)
+
+    return timed
 
 
 def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -273,6 +344,11 @@ def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         raise LimitError("tojson is given an indent or separators above 100 characters")
     elif name in _WRITING:
         expected = _size(value)
+    elif name in {"split", "rsplit"} and isinstance(value, str):
+        parts = value.count(given[0]) if given and isinstance(given[0], str) and given[0] else len(value) // 2
+        expected = _ITEM * parts
+    elif name in _LISTING and isinstance(value, str):
+        expected = _ITEM * len(value)
     elif name in {"wordwrap", "urlize", "xmlattr", "sum", "translate"}:
         expected = _size(value) * max([1, *(_size(text) for text in given)])
     if expected > MAX_CHARACTERS:
@@ -297,7 +373,7 @@ def _check_operands(operator: str, left: Any, right: Any) -> None:
     elif operator == "%" and isinstance(left, str):
         size = len(left) + _check_format(left) + left.count("%") * _size(right)
     if size > 0:
-        METER.get(Meter(limits=Limits())).make(size)
+        METER.get(Meter(limits=Limits())).make(size, max(_width(left), _width(right)))
 
 
 def _check_format(text: str) -> int:
@@ -324,11 +400,12 @@ def _size(value: Any) -> int:
     waiting: list[Any] = [value]
     while waiting:
         one = waiting.pop()
+        size += _ITEM
         if isinstance(one, str):
             size += len(one)
-            continue
-        size += _ITEM
-        if isinstance(one, list | tuple):
+        elif isinstance(one, list | tuple | dict) and size + _ITEM * len(one) > most:
+            size += _ITEM * len(one)  # before it is copied
+        elif isinstance(one, list | tuple):
             waiting.extend(one)
         elif isinstance(one, dict):
             waiting.extend(one.keys())
@@ -339,6 +416,18 @@ def _size(value: Any) -> int:
             raise LimitError(f"it makes a list or dict of more than {most:,} characters: it grows without end")
     return size
 
+
+def _width(value: Any) -> int:
+    """Bytes of each character of a text in memory, 1 to 4; of what is written out the most that there can be."""
+    if not isinstance(value, str):
+        return 1 if isinstance(value, int | float | bytes | None) else 4
+    if value.isascii():
+        return 1
+    return min(4, -(-(sys.getsizeof(value) - _TEXT_HEAD) // (len(value) + 1)))
+
+
+_TEXT_HEAD = sys.getsizeof(chr(0x4E00) * 2) - 3 * 2
+"""Bytes of a text that is not ASCII, beside its characters and the zero behind them, which takes as much as one."""
 
 _ITEM = 16
 """What an item of a list counts, in characters: the memory that a reference takes, twice."""

@@ -1,7 +1,8 @@
 """The loss per span in Hugging Face's `Trainer`, and in those built on it such as TRL's `SFTTrainer`.
 
-In: a trainer class, and samples: rows of an export (`spanloom export`), or documents of `DocumentDataset`. Out: the
-same class with the loss L, and a collate. Batches have the keys and the alignment of Hugging Face, and `span_id`:
+In: a trainer class, and samples: rows of an export (`spanloom export`), or, but for `SFTTrainer`, documents of
+`DocumentDataset`. Out: the same class with the loss L, and a collate. Batches have the keys and the alignment of
+Hugging Face, and `span_id`:
 
     span_trainer(SFTTrainer, SpanWeights.equal(content.span_names))(model, …, data_collator=collate)
 
@@ -33,21 +34,21 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
     """
     if "tokens" in samples[0]:
         batch = pytorch.collate([dict(sample) for sample in samples])
-        found = {**pytorch.for_transformers(batch), "span_id": torch.zeros_like(batch["span_id"])}
-        found["span_id"][:, 1:] = batch["span_id"][:, :-1]  # ours describe the label after a token
+        columns = {**pytorch.for_transformers(batch), "span_id": torch.zeros_like(batch["span_id"])}
+        columns["span_id"][:, 1:] = batch["span_id"][:, :-1]  # ours describe the label after a token
     else:
         of_rows = {
             key: [torch.as_tensor(sample[key], dtype=torch.int64) for sample in samples]
             for key in ("input_ids", "labels", "span_id")
         }
         of_rows["attention_mask"] = [torch.ones_like(row) for row in of_rows["input_ids"]]
-        found = {
+        columns = {
             key: torch.nn.utils.rnn.pad_sequence(
                 rows, batch_first=True, padding_value=IGNORED if key == "labels" else 0
             )
             for key, rows in of_rows.items()
         }
-    return {key: value[:, :max_length] for key, value in found.items()}
+    return {key: value[:, :max_length] for key, value in columns.items()}
 
 
 def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
@@ -122,10 +123,10 @@ def _supervision(batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch
 
 def _check_spans(loss_mask: torch.Tensor, span_id: torch.Tensor, weights: SpanWeights) -> None:
     """Raises DatasetError for a trained label of a span that has no weight: nobody would train it."""
-    found = int((span_id * (loss_mask > 0)).max()) if span_id.numel() else 0
-    if found > len(weights):
+    span = int((span_id * (loss_mask > 0)).max()) if span_id.numel() else 0
+    if span > len(weights):
         raise DatasetError(
-            f"a trained token is of span {found}, and weights are given for {len(weights)}: {', '.join(weights.names)}",
+            f"a trained token is of span {span}, and weights are given for {len(weights)}: {', '.join(weights.names)}",
             remedy="give a weight to each trained span, in the order of the manifest's span_names; 0 for none",
         )
 

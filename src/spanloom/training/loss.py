@@ -158,13 +158,13 @@ def span_report(
     return report
 
 
-def span_weights(given: str, span_names: Sequence[str]) -> SpanWeights:
+def span_weights(text: str, span_names: Sequence[str]) -> SpanWeights:
     """`analysis=1,final=0.5` → the weight of each trained span of the dataset, 1 for one that is not named.
 
     Raises DatasetError for a span that the dataset does not train, or a weight that is no finite number.
     """
     weights = dict(SpanWeights.equal(span_names).by_name)
-    for part in filter(None, given.split(",")):
+    for part in filter(None, text.split(",")):
         name, _, weight = part.partition("=")
         try:
             if name not in weights or not math.isfinite(float(weight)):

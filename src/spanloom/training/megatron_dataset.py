@@ -31,7 +31,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.errors import UNREADABLE_NPY, DatasetError, SpanloomError
 from spanloom.findings import Report
 from spanloom.megatron.check import open_parallel
-from spanloom.training.document_weights import document_weights
+from spanloom.training.samples.document_weights import document_weights
 from spanloom.training.shard import ARRAYS, Shard, check_tokenizer, open_shard
 
 _NO_PAD = -1

@@ -53,14 +53,14 @@ def load_script(megatron_lm: Path | None) -> LaunchScript:
                 remedy="name the root of a Megatron-LM checkout with --megatron-lm DIR",
             )
         sys.path.insert(0, str(megatron_lm))
-    found = importlib.util.find_spec(SCRIPT)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(SCRIPT)
+    if spec is None or spec.origin is None:
         raise DatasetError(
             f"Megatron-LM's {SCRIPT}.py is not to be found",
             remedy="name the root of a Megatron-LM checkout with --megatron-lm DIR, or put it on PYTHONPATH; the "
             "package megatron-core does not bring it",
         )
-    path = Path(found.origin)
+    path = Path(spec.origin)
     launch, batch_names = read_script(path)
     try:
         module = importlib.import_module(SCRIPT)
@@ -106,16 +106,16 @@ def swap(module: ModuleType, name: str, replaced_by: Callable[[Any], Any], *para
 
     `parameters`: the names that the first parameters of what is there must have. Raises DatasetError where it differs.
     """
-    where = Path(module.__file__ or module.__name__)
+    path = Path(module.__file__ or module.__name__)
     if not hasattr(module, name):
-        raise _unknown(where, f"no name {name}")
-    there = getattr(module, name)
+        raise _unknown(path, f"no name {name}")
+    original = getattr(module, name)
     if parameters:
-        has = tuple(inspect.signature(there).parameters)
+        has = tuple(inspect.signature(original).parameters)
         if has[: len(parameters)] != parameters:
-            raise _unknown(where, f"{name}({', '.join(has)}), expected {name}({', '.join(parameters)}, …)")
-    setattr(module, name, replaced_by(there))
+            raise _unknown(path, f"{name}({', '.join(has)}), expected {name}({', '.join(parameters)}, …)")
+    setattr(module, name, replaced_by(original))
 
 
-def _unknown(path: Path, found: str) -> DatasetError:
-    return DatasetError(f"this is not the Megatron-LM that was expected: {found}", where=str(path), remedy=_KNOWN)
+def _unknown(path: Path, detail: str) -> DatasetError:
+    return DatasetError(f"this is not the Megatron-LM that was expected: {detail}", where=str(path), remedy=_KNOWN)

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from spanloom.training.epoch_order import EpochOrder
-from spanloom.training.packed_samples import PackedSamples, open_samples
+from spanloom.training.samples.epoch_order import EpochOrder
+from spanloom.training.samples.packed import PackedSamples, open_samples
 
 Sample = dict[str, torch.Tensor]
 
 
 class PackedDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Sample k of a plan: keys and shapes are those of `packed_samples`. In the order of the plan's files.
+    """Sample k of a plan: keys and shapes are those of `samples.packed`. In the order of the plan's files.
 
     A plan puts documents of like lengths next to each other: shuffle, or read through `EpochSampler`.
     """

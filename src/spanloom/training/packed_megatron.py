@@ -25,12 +25,12 @@ from megatron.core.datasets.megatron_dataset import MegatronDataset
 from megatron.core.datasets.utils import Split
 from megatron.core.packed_seq_params import PackedSeqParams
 
-from spanloom.dataset.plan import open_plan, read_plan
+from spanloom.dataset.plan.format import open_plan, read_plan
 from spanloom.errors import DatasetError
 from spanloom.provenance import sha256_json
-from spanloom.training.epoch_order import EpochOrder
 from spanloom.training.packed import block_diagonal, varlen
-from spanloom.training.packed_samples import PackedSamples, open_samples
+from spanloom.training.samples.epoch_order import EpochOrder
+from spanloom.training.samples.packed import PackedSamples, open_samples
 from spanloom.training.shard import check_tokenizer
 
 _ROOT = "spanloom_dataset_root"
@@ -143,8 +143,8 @@ def packed_datasets(
     """
     folder = Path(plan)
     content = open_plan(folder, root, verify=True).content if verify else read_plan(folder)[0]
-    there = [split if (found := content.splits.get(split)) and found.samples else None for split in _SPLITS]
-    blends = [None if split is None else ([str(folder / split)], None) for split in there]
+    splits = [split if (counts := content.splits.get(split)) and counts.samples else None for split in _SPLITS]
+    blends = [None if split is None else ([str(folder / split)], None) for split in splits]
     packed = dataclasses.replace(config, blend=None, blend_per_split=blends, split=None)
     for name in _OURS:  # `replace` copies the fields alone
         setattr(packed, name, getattr(config, name, False))
@@ -171,10 +171,10 @@ def packed_seq_params(cu_seqlens: torch.Tensor, length: int) -> PackedSeqParams:
 
 
 def _check_config(samples: PackedSamples, config: GPTDatasetConfig) -> None:
-    options, where = samples.plan.options, samples.plan.folder
+    options, folder = samples.plan.options, samples.plan.folder
 
     def refuse(why: str, remedy: str) -> DatasetError:
-        return DatasetError(why, where=str(where), remedy=remedy)
+        return DatasetError(why, where=str(folder), remedy=remedy)
 
     if getattr(config, "document_weights", False):
         raise refuse(
@@ -192,7 +192,7 @@ def _check_config(samples: PackedSamples, config: GPTDatasetConfig) -> None:
         samples.plan.dataset,
         eod=getattr(tokenizer, "eod", None),
         sha256=getattr(tokenizer, "sha256", None),
-        where=where,
+        where=folder,
     )
     masking = getattr(config, "inter_document_masking", None)
     if masking is False and not config.create_attention_mask:

@@ -176,7 +176,7 @@ def plan_flags(plan: Path | None) -> list[str]:
 
 def plan_splits(plan: Path) -> list[str]:
     """The splits of a plan that have samples."""
-    from spanloom.dataset.plan import read_plan
+    from spanloom.dataset.plan.format import read_plan
 
     return [split for split, planned in read_plan(plan)[0].splits.items() if planned.samples]
 
@@ -203,7 +203,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
                 where=", ".join(named[:3]),
                 remedy="leave these flags out, or --plan",
             )
-        from spanloom.dataset.plan import open_plan
+        from spanloom.dataset.plan.format import open_plan
 
         opened = open_plan(plan, root)
         if "--skip-train" not in flags:
@@ -230,11 +230,11 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
             "blend.json",
         )
     first, *others = (read_content(root) for root in roots)
-    for root, other in zip(roots[1:], others, strict=True):
+    for root, content in zip(roots[1:], others, strict=True):
         for name in ("tokenizer", "arrays", "span_names", "block_size"):
-            if getattr(other, name) != getattr(first, name):
+            if getattr(content, name) != getattr(first, name):
                 raise DatasetError(
-                    f"its {name} is {getattr(other, name)}, that of {roots[0]} is {getattr(first, name)}",
+                    f"its {name} is {getattr(content, name)}, that of {roots[0]} is {getattr(first, name)}",
                     where=str(root),
                     remedy="train on datasets of one kind at a time",
                 )
@@ -299,13 +299,7 @@ def parse(arguments: Sequence[str]) -> Options:
         "--dataset-root", type=Path, help="where the plan's dataset lies here, if not where it lay when it was planned"
     )
     ours, rest = parser.parse_known_args(arguments)
-    return Options(
-        megatron_lm=ours.megatron_lm,
-        span_weights=ours.span_weights,
-        plan=ours.plan,
-        dataset_root=ours.dataset_root,
-        megatron_flags=tuple(rest),
-    )
+    return Options(**vars(ours), megatron_flags=tuple(rest))
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ import torch
 from torch.utils.data import Dataset
 
 from spanloom.dataset.blend import blend
-from spanloom.dataset.layout import open_arrays
-from spanloom.dataset.manifest import read
+from spanloom.dataset.root.layout import open_arrays
+from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError
 from spanloom.megatron.reader import ShardReader
 from spanloom.supervision import IGNORED
-from spanloom.training.document_weights import document_weights
+from spanloom.training.samples.document_weights import document_weights
 from spanloom.training.shard import open_shard, read_content
 
 Sample = dict[str, torch.Tensor]
@@ -139,7 +139,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
     @property
     def weights(self) -> npt.NDArray[np.float64]:
         """The weight of each document, float64 [documents]. Raises DatasetError where the rows have none."""
-        shards = [shard.shard for shard in read(self._root).content.shards if shard.splits[self._name].sequences]
+        shards = [shard.shard for shard in content_at(self._root).shards if shard.splits[self._name].sequences]
         return np.concatenate([np.empty(0), *(document_weights(self._root, self._name, shard) for shard in shards)])
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from spanloom.dataset import manifest
-from spanloom.dataset.manifest import Content
-from spanloom.dataset.shard_files import check_hash, check_size, shard_files
+from spanloom.dataset.manifest import MANIFEST_NAME, Content
+from spanloom.dataset.root.opened import content_at
+from spanloom.dataset.root.shard_files import check_hash, check_size, shard_files
 from spanloom.errors import DatasetError
 
 ARRAYS: dict[str, np.dtype[Any]] = {
@@ -91,7 +91,7 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
         raise DatasetError(
             "the dataset is gone: there is no such folder", where=str(root), remedy="mount it, or name another --root"
         )
-    content = manifest.read(root).content
+    content = content_at(root)
     if content.harmful and not allow_harmful:
         raise DatasetError(
             "these documents are what a model must not learn: plain cross-entropy on them would teach it",
@@ -103,7 +103,7 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
         raise DatasetError(
             f"the dataset has the arrays {content.arrays}; training reads tokens (int32) and lossmask (uint8), and "
             "span (uint8) where there is one",
-            where=str(root / manifest.MANIFEST_NAME),
+            where=str(root / MANIFEST_NAME),
         )
     return content
 

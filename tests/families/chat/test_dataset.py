@@ -13,7 +13,7 @@ import pytest
 
 from spanloom.dataset.manifest import ManifestError, check, read
 from spanloom.dataset.split_writer import SplitWriter
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.families.chat import dataset as family
 from spanloom.findings import Report
 from spanloom.provenance import sha256_json

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-from spanloom.families.chat.convert import generate
-from spanloom.families.chat.left_out import GeneratorCounts, Kept
 from spanloom.families.chat.sample import sample_conversations
-from spanloom.families.chat.source import read_conversations
+from spanloom.families.chat.transcripts.convert import generate
+from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Kept
+from spanloom.families.chat.transcripts.source import read_conversations
 
 
 def test_the_sample_is_the_same_every_time_and_a_longer_one_begins_with_a_shorter() -> None:

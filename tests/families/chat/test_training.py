@@ -18,7 +18,7 @@ from spanloom.families.chat import training
 from spanloom.families.chat.loader import PackedChatDataset, collate
 from spanloom.families.chat.packing import pack
 from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
-from spanloom.training.script import process_group
+from spanloom.training.runs.script import process_group
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
 
 B, BATCH, PEAK, SHARE = 32, 8, 0.01, 0.1

@@ -14,15 +14,18 @@ import torch
 from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError, promote
 from spanloom.dataset.manifest import files_of as listed_files
 from spanloom.errors import ConflictError, SourceError, SpanloomError
-from spanloom.families.chess import build, folders, manifest, python_chess
+from spanloom.families.chess import build, manifest
 from spanloom.families.chess.build import PrepareOptions, assemble, hashed_file, prepare, prepare_shard
+from spanloom.families.chess.encoding import python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.folders import open_games
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
-from spanloom.families.chess.prepared import write_table
-from spanloom.families.chess.source import read_games
+from spanloom.families.chess.reading import folders
+from spanloom.families.chess.reading.folders import open_games
+from spanloom.families.chess.reading.prepared import write_table
+from spanloom.families.chess.reading.source import read_games
 from spanloom.split import id_digests, is_valid
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
+from support.opened_files import opens_of
 
 
 @pytest.fixture
@@ -80,7 +83,7 @@ def test_the_same_sequence_from_parquet_and_prepared(games: Path, thinking: Path
     assert_same(*shares)
 
 
-def test_the_manifest_of_a_root_of_both_is_checked_once(
+def test_the_manifest_of_a_root_of_both_is_checked_once_a_process(
     games: Path, thinking: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = prepare(options(tmp_path, games=games, thinking=thinking)).root
@@ -95,7 +98,7 @@ def test_the_manifest_of_a_root_of_both_is_checked_once(
     FinetuneIterableDataset(str(root), root, 500, 0.5)
     assert read == [root]
     FinetuneIterableDataset(root, other, 500, 0.5)
-    assert read == [root, root, other]
+    assert read == [root, other]
 
 
 def test_train_and_valid_are_what_the_ids_say(games: Path, thinking: Path, tmp_path: Path) -> None:
@@ -374,6 +377,21 @@ def test_arrays_are_small_stay_on_the_disk_and_may_be_moved(games: Path, tmp_pat
     assert isinstance(table.boards.base, np.memmap)
     samples = list(ChessIterableDataset(root, 100))
     assert_same(ChessIterableDataset(shutil.copytree(root, tmp_path / "copy"), 100), samples)
+
+
+def test_the_manifest_is_read_once_a_process_and_again_where_it_changed(
+    games: Path, thinking: Path, tmp_path: Path
+) -> None:
+    root = prepare(options(tmp_path, games=games, thinking=thinking, valid_fraction=0.0)).root
+    opened = [ChessIterableDataset(root, 100)]
+
+    def open_again() -> None:
+        opened.append(ChessIterableDataset(root, 100))
+        FinetuneIterableDataset(root, root, 100)
+
+    assert opens_of(root / MANIFEST_NAME, open_again) == 0
+    (root / MANIFEST_NAME).write_text((root / MANIFEST_NAME).read_text() + " ")
+    assert opens_of(root / MANIFEST_NAME, open_again) == 2  # is it prepared games at all, and its content
 
 
 def test_a_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:

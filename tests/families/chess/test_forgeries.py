@@ -12,7 +12,7 @@ import pytest
 
 from spanloom.dataset.manifest import MANIFEST_NAME, ManifestError
 from spanloom.families.chess.build import PrepareOptions, prepare, totals_of
-from spanloom.families.chess.verify import (
+from spanloom.families.chess.verify.games import (
     validate_root,
 )
 from spanloom.provenance import canonical_json, sha256_json

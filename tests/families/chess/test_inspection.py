@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from spanloom.families.chess import inspection
-from spanloom.families.chess.games import game_from_rows
+from spanloom.families.chess.encoding.games import game_from_rows
+from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.inspection import drawn_views, page, text_board, text_lines, view_sample
-from spanloom.families.chess.tensors import sample
 from support.chess_games import folder_of_games, played_game, thinking_rows, write_thinking
 
 

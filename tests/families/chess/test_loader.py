@@ -21,17 +21,17 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from spanloom.errors import DatasetError, SourceError
-from spanloom.families.chess.draws import pass_of
+from spanloom.families.chess.encoding.draws import pass_of
+from spanloom.families.chess.encoding.games import game_from_rows, row_offsets, valid_starts, written_boards
+from spanloom.families.chess.encoding.tensors import sample
+from spanloom.families.chess.encoding.vocabulary import IGNORE
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.games import game_from_rows, row_offsets, valid_starts, written_boards
 from spanloom.families.chess.loader import (
     ChessIterableDataset,
     ChessLoader,
     FinetuneIterableDataset,
     game_sample,
 )
-from spanloom.families.chess.tensors import sample
-from spanloom.families.chess.vocabulary import IGNORE
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
 

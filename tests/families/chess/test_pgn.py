@@ -10,7 +10,7 @@ from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset
 from spanloom.families.chess.pgn import PgnCounts, convert_pgn
-from spanloom.families.chess.verify import validate_source
+from spanloom.families.chess.verify.games import validate_source
 
 GAME = """[Event "Rated game"]
 [Site "https://example.org/1"]

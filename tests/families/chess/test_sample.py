@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from spanloom.families.chess.sample import FAMOUS, sample_games, sample_thinking, write_sample
-from spanloom.families.chess.verify import validate_source
+from spanloom.families.chess.verify.games import validate_source
 
 
 def test_the_sample_is_legal_and_clean_in_both_schemas(tmp_path: Path) -> None:

@@ -17,19 +17,19 @@ import pytest
 import torch
 
 from conftest import Cli
+from spanloom.conversations.source.manifest import ConversationsManifest, conversations_schema
+from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.dataset import manifest
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import DuplicateIdError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.build_root import _growth
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.conversations import parse_conversation, row_id
-from spanloom.families.harmony.history import CutRules
-from spanloom.families.harmony.profile import HARMONY_CHAT, SYNTH_KD
-from spanloom.families.harmony.rejects import Reason, RowRefusedError
-from spanloom.families.harmony.source import open_source
-from spanloom.families.harmony.source_manifest import ConversationsManifest, conversations_schema
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.history import CutRules
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
+from spanloom.families.harmony.contract.source import open_source
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid
 from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func
@@ -240,7 +240,7 @@ def test_what_no_render_would_show_as_it_stands_is_refused(wrong: dict[str, Any]
 )
 def test_ids_are_refused_by_the_name_of_their_column(given: str | None, metadata: str, reason: Reason) -> None:
     with pytest.raises(RowRefusedError) as refused:
-        row_id(given, metadata, HARMONY_CHAT.id_column)
+        row_id(given, metadata, HARMONY_CHAT.source.id_column)
     assert refused.value.reason is reason
     assert "synth" not in refused.value.detail
 
@@ -343,7 +343,7 @@ def test_a_token_cap_leaves_conversations_whole(tmp_path: Path) -> None:
 
 def test_the_number_of_shards_is_that_of_the_manifest_unless_another_is_demanded(source: Path) -> None:
     opened = open_source(source)
-    assert opened.profile is HARMONY_CHAT
+    assert profile_of_source(opened.format) is HARMONY_CHAT
     assert len(opened.shards) == 3
     with pytest.raises(SourceError, match="lists 3 shards, 4 are expected"):
         open_source(source, shards=4)

@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanloom.dataset import manifest, validate
+from spanloom.dataset import manifest
+from spanloom.dataset.validate import dataset as validate
 from spanloom.families.harmony import dataset as harmony
-from spanloom.families.harmony import verify_source
 from spanloom.families.harmony.build import BuildOptions, build
-from spanloom.families.harmony.profile import SYNTH_KD
-from spanloom.families.harmony.verify import HarmonyDocuments, _tokens_of
-from spanloom.families.harmony.verify_render import disk_sequences
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.verify import source as verify_source
+from spanloom.families.harmony.verify.documents import HarmonyDocuments, _tokens_of
+from spanloom.families.harmony.verify.reference import disk_sequences
 from spanloom.findings import Finding, Report
 from spanloom.steps import validate_alignment as step
 from support import sources
@@ -161,7 +162,7 @@ def test_who_stops_waiting_stops_the_checks(
     root: Path, shut_down: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C must not have to wait for every shard to be read to its end."""
-    monkeypatch.setattr(harmony, "TOKENS_AT_ONCE", 1)  # one document at a time
+    monkeypatch.setattr("spanloom.dataset.validate.dataset.TOKENS_AT_ONCE", 1)  # one document at a time
     seen: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         validate_dataset(root, workers=1, on_progress=interrupted_at_the_first(seen, shut_down, lambda *_: None))
@@ -404,6 +405,28 @@ def test_rows_that_go_on_after_the_last_document_are_found(root: Path) -> None:
 def test_megatrons_own_cache_beside_the_data_is_let_be(root: Path) -> None:
     (root / "train/shard_00_tokens/cache").mkdir(parents=True)
     assert validate_dataset(root).clean
+
+
+def test_data_in_a_folder_beside_the_data_are_found_and_megatrons_index_cache_is_not(root: Path) -> None:
+    for name in (
+        "train/cache/GPTDataset_indices/0f-GPTDataset-train-document_index.npy",
+        "train/cache/notes.txt",
+        "train/.hidden/shard_00_tokens.bin",
+        "train/sub/shard_00_tokens.bin",
+        "valid/sub/deeper/shard_07_rows.parquet",
+        "rejects/old/shard_00.jsonl",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    (root / "valid/linked").symlink_to(root / "train/sub", target_is_directory=True)
+    assert {(finding.file, finding.message) for finding in validate_dataset(root).findings} == {
+        (name, "the manifest does not list this file")
+        for name in (
+            "train/sub/shard_00_tokens.bin",
+            "valid/sub/deeper/shard_07_rows.parquet",
+            "rejects/old/shard_00.jsonl",
+        )
+    }
 
 
 def test_a_missing_and_an_unlisted_file_are_found(root: Path) -> None:

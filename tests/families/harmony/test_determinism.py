@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
-from support import sources
+from support import sources, warm
 
 # Shard 00 is three parts (of 4,096, 4,096 and 300 rows), shard 01 is two, the others one each.
 ROWS = (8492, 4300, 150, 60)
@@ -55,15 +54,11 @@ def assert_same_dataset(root: Path, expected: Path) -> None:
 
 
 @contextmanager
-def started_build(source: Path, root: Path, *options: object) -> Iterator["subprocess.Popen[bytes]"]:
+def started_build(source: Path, root: Path, *options: object) -> Iterator["subprocess.Popen[bytes] | warm.Fork"]:
     """`spanloom build` in a process group of its own, killed at the end of the block."""
-    arguments = ["build", "--source", source, "--out", root, *options]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "spanloom", *map(str, arguments)],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    arguments = ("build", "--source", source, "--out", root, *options)
+    with Path(os.devnull).open("wb") as nothing:
+        process = warm.start("spanloom", *arguments, env=os.environ, streams=(nothing.fileno(), nothing.fileno()))
     try:
         yield process
     finally:
@@ -72,7 +67,7 @@ def started_build(source: Path, root: Path, *options: object) -> Iterator["subpr
         process.wait()
 
 
-def until(process: "subprocess.Popen[bytes]", seen: Callable[[], bool]) -> None:
+def until(process: "subprocess.Popen[bytes] | warm.Fork", seen: Callable[[], bool]) -> None:
     """Returns as soon as `seen()`; fails when the build ends before."""
     while not seen():
         assert process.poll() is None, f"the build ended with {process.returncode} before it could be interrupted"

@@ -1,5 +1,6 @@
 """What a build leaves behind when it is killed, runs out of disk, loses a worker, meets another build or gets Ctrl-C:
-never a dataset that is not one, and always something that the same command finishes. Real processes throughout."""
+never a dataset that is not one, and always something that the same command finishes. Real processes, most are forks.
+"""
 
 import hashlib
 import json
@@ -9,9 +10,9 @@ import re
 import signal
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,12 @@ import psutil
 import pytest
 
 from conftest import Cli
-from support import sources
+from support import sources, warm
 
 pytestmark = pytest.mark.slow
 
 ROWS = (8300, 4300, 300, 100)  # parts: 3, 2, 1 and 1
 OPTIONS = ("--valid-fraction", "0.1", "--deep", "0", "--workers", "2")
-MARK = "SPANLOOM_TEST_BUILD"
-"""Environment variable that marks all processes of one build."""
-
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""
 
@@ -76,47 +74,35 @@ def pages(paths: Iterator[Path]) -> int:
 class Build:
     """A running `spanloom build` in a process group of its own, all of whose processes can be found."""
 
-    started = 0
-
-    def __init__(self, source: Path, root: Path, log: Path, *options: str) -> None:
-        Build.started += 1
-        self.mark = f"{os.getpid()}-{Build.started}"
+    def __init__(self, source: Path, root: Path, log: Path, *options: str, cold: bool = False) -> None:
         self.root, self.log = root, log
         with log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "spanloom", "build", "--source", source, "--out", root, *OPTIONS, *options],
-                env={**os.environ, MARK: self.mark},
-                start_new_session=True,
-                # Tests that run in the background of a shell are born with Ctrl-C ignored, and so would the build be.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-                stdout=stream,
-                stderr=stream,
-            )
+            arguments = ("build", "--source", source, "--out", root, *OPTIONS, *options)
+            streams = (stream.fileno(), stream.fileno())
+            self.process = warm.start("spanloom", *arguments, env=os.environ, streams=streams, cold=cold)
 
     def said(self) -> str:
         return self.log.read_text()
 
     def processes(self) -> list[psutil.Process]:
-        """Every living process of this build, whoever its parent is now."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-                continue
-        return found
+        """Every living process of this build's session, whoever its parent is now."""
+        return [process for process in psutil.process_iter(["pid"]) if self._is_ours(process)]
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        try:
+            return os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE
+        except (ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            return False
 
     def workers(self) -> list[psutil.Process]:
         """The pool's processes, without multiprocessing's resource tracker."""
-        found = []
-        for process in self.processes():
-            try:
-                if process.pid != self.process.pid and any("spawn_main" in word for word in process.cmdline()):
-                    found.append(process)
-            except psutil.NoSuchProcess:
-                continue
-        return found
+        others = [process for process in self.processes() if process.pid != self.process.pid]
+        workers = []
+        for process in others:
+            with suppress(psutil.NoSuchProcess):
+                if not any("resource_tracker" in word for word in process.cmdline()):
+                    workers.append(process)
+        return workers
 
     def until(self, seen: Callable[[], Any]) -> None:
         """Returns as soon as `seen()`; fails when the build ends before."""
@@ -142,8 +128,8 @@ def start(source: Path, tmp_path: Path) -> Iterator[Callable[..., Build]]:
     """Starts builds of `source`; whatever is left of them at the end of the test is killed."""
     builds: list[Build] = []
 
-    def run(root: Path, *options: str) -> Build:
-        builds.append(Build(source, root, tmp_path / f"log-{len(builds)}.txt", *options))
+    def run(root: Path, *options: str, cold: bool = False) -> Build:
+        builds.append(Build(source, root, tmp_path / f"log-{len(builds)}.txt", *options, cold=cold))
         return builds[-1]
 
     yield run
@@ -354,7 +340,7 @@ def test_ctrl_c_while_the_workers_start_prints_no_traceback(start: Callable[...,
     """The group's SIGINT reaches workers that are still importing, before they can say what they think of it."""
     for step in range(8):
         root = tmp_path / f"root-{step}"
-        build = start(root)
+        build = start(root, cold=True)
         build.until(lambda build=build, step=step: any(cpu_seconds(worker) > 0.02 * step for worker in build.workers()))
         build.signal_group(signal.SIGINT)
         assert build.wait() == 130, build.said()

@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.dataset import manifest, validate
+from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
+from spanloom.dataset.validate import dataset as validate
 from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.findings import Report

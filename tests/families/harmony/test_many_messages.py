@@ -9,10 +9,10 @@ import pytest
 from spanloom.dataset import manifest
 from spanloom.dataset.inspect import shown_tokens
 from spanloom.families.harmony import dataset as harmony
-from spanloom.families.harmony.conversations import parse_conversation
-from spanloom.families.harmony.profile import SYNTH_KD
-from spanloom.families.harmony.render import load_renderer
-from spanloom.families.harmony.verify import HarmonyDocuments, check_documents
+from spanloom.families.harmony.contract.conversation import parse_conversation
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.render.routes import load_renderer
+from spanloom.families.harmony.verify.documents import HarmonyDocuments, check_documents
 from spanloom.supervision import TokenDocuments, shift_to_labels
 from support.counting import calls_of
 from support.demo_datasets import demo as demo

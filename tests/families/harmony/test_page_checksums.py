@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
+from spanloom.conversations.source.folder import Part, SourceShard, read_rows
 from spanloom.errors import SourceError
-from spanloom.families.harmony.profile import SYNTH_KD
+from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.sample import write_sample
-from spanloom.families.harmony.source import Part, SourceShard, read_rows
-from spanloom.families.harmony.verify_source import whole_rows
+from spanloom.families.harmony.verify.source import whole_rows
 from support import sources
 
 
@@ -46,7 +46,7 @@ def test_rows_of_a_source(tmp_path: Path) -> None:
     flip(path, b"the needle")
     data = path.read_bytes()
     shard = SourceShard(
-        profile=SYNTH_KD, index=0, path=path, rows=1, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+        format=SYNTH_KD.source, index=0, path=path, rows=1, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
     )
     with pytest.raises(SourceError, match="CRC checksum") as refusal:
         list(read_rows(shard, Part(index=0, row_groups=(0,), first_row=0, rows=1)))

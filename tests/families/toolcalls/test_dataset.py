@@ -19,31 +19,31 @@ from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
 from families.toolcalls.conftest import Run, values
 from spanloom.dataset import manifest
-from spanloom.dataset.layout import array_prefix, rows_file
 from spanloom.dataset.manifest import ManifestError
-from spanloom.dataset.rows import rows_schema
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.root.layout import array_prefix, rows_file
+from spanloom.dataset.rows.table import rows_schema
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, DatasetError, DuplicateIdError, SpanloomError
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.build import BuildOptions, build
+from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
-from spanloom.families.toolcalls.masks import Masked, masked_samples
-from spanloom.families.toolcalls.rendering import load_template, rendered_by
 from spanloom.families.toolcalls.sampling import WeightedSampler
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_step
-from spanloom.families.toolcalls.tokenizer import load_tokenizer
-from spanloom.families.toolcalls.tools import load_registries
+from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
+from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.training import bounded_unlikelihood, train_example
-from spanloom.families.toolcalls.verify_content import NOT_CHECKABLE
+from spanloom.families.toolcalls.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
 from spanloom.steps.validate_alignment import BuildResult
-from spanloom.training.document_weights import document_weights
 from spanloom.training.megatron_dataset import DatasetTokenizer
 from spanloom.training.packed import PackedDataset
 from spanloom.training.packed_megatron import PackedGPTDataset, packed_datasets
 from spanloom.training.pytorch import DocumentDataset, StreamDataset, collate
+from spanloom.training.samples.document_weights import document_weights
 from spanloom.training.shard import open_shard
 from spanloom.training.weights import WeightedCount, weighted_loss
 from support.killed import killed_before

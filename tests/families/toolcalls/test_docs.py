@@ -6,10 +6,10 @@ import re
 import pytest
 
 from conftest import REPOSITORY
-from spanloom.families.toolcalls.audit import SEVERITY as AUDIT_SEVERITY
-from spanloom.families.toolcalls.findings import SEVERITY
+from spanloom.families.toolcalls.audit import CODES
+from spanloom.families.toolcalls.format.findings import SEVERITY
+from spanloom.families.toolcalls.format.tables import WEIGHTS
 from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.families.toolcalls.tables import WEIGHTS
 
 PAGE = (REPOSITORY / "docs/families/toolcalls.md").read_text()
 SAMPLE = json.loads(re.search(r"```json\n(.*?)```", PAGE, re.DOTALL)[1])  # type: ignore[index]
@@ -22,7 +22,9 @@ def test_the_sample_has_no_finding() -> None:
 
 def test_the_tables_have_every_code() -> None:
     assert {code: severity for code, severity, *_ in ROWS} == SEVERITY
-    assert dict(re.findall(r"^\| (A\d) \| (\w+) \|", PAGE, re.MULTILINE)) == AUDIT_SEVERITY
+    assert dict(re.findall(r"^\| (A\d) \| (\w+) \|", PAGE, re.MULTILINE)) == {
+        code: severity for code, (severity, _) in CODES.items()
+    }
     assert {name: float(weight) for name, weight in re.findall(r"\| `(\w+)` \| (\d\.\d) ", PAGE)} == WEIGHTS
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.families.toolcalls.tools import load_registries
 from support.cases import lines
 from support.toolcall_reference import findings
 from support.toolcall_samples import harmful, retain

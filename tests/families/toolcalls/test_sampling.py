@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from families.toolcalls.conftest import Run
-from spanloom.families.toolcalls.findings import ToolCallError
+from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.sampling import WeightedSampler, drawn_by_weight, of_each_source, shard
 from support.toolcall_samples import harmful, retain, write_samples
 

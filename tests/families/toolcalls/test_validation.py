@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from families.toolcalls.conftest import Run, values
+from spanloom.families.toolcalls.format.source import files_below, one_file
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.source import files_below, one_file
 from spanloom.families.toolcalls.validation import Validation, validate_files, validate_stream
 from support.toolcall_samples import harmful, retain, write_samples
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spanloom.families.traces.store import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store, default_url, open_store
 from support.cases import beside
 from support.postgres import MissingPostgresError, PostgresServer, postgres_server
 from support.requirements import POSTGRES, REAL_TRACES, absent

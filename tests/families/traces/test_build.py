@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from spanloom.families.traces import timestamps
 from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, MissingSeedError, build_dataset
-from spanloom.families.traces.catalogue import dataset_list
 from spanloom.families.traces.errors import InvalidManifestError, RequestError, UnknownDatasetError
-from spanloom.families.traces.keys import dataset_key, is_key, manifest_file
-from spanloom.families.traces.manifest import dataset_keys, manifest_bytes, parse_manifest, read_manifest
-from spanloom.families.traces.selection import matches, newest, same_json, sampled
-from spanloom.families.traces.store import Store, default_url, open_store
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.catalogue import dataset_list
+from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.keys import dataset_key, is_key, manifest_file
+from spanloom.families.traces.store.manifest import dataset_keys, manifest_bytes, parse_manifest, read_manifest
+from spanloom.families.traces.store.selection import matches, newest, same_json, sampled
 from support.each import each
 from support.traces import CASES, JSON, read_json, store_rows
 

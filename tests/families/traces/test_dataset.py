@@ -15,22 +15,22 @@ from conftest import Cli
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
 from spanloom.dataset import manifest
-from spanloom.dataset.layout import array_prefix
 from spanloom.dataset.manifest import ManifestError
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.root.layout import array_prefix
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.errors import OptionError
-from spanloom.families.traces.export import ControlStringsError, ExportOptions, export_lines
+from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
-from spanloom.families.traces.store import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store, default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.families.traces.tokenizer import load_tokenizer
 from spanloom.families.traces.tokens import TokenFormat, tokenized
 from spanloom.families.traces.trace import Trace
-from spanloom.families.traces.verify_content import NOT_CHECKABLE
+from spanloom.families.traces.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
 from spanloom.steps.validate_alignment import BuildResult

@@ -24,13 +24,13 @@ from sqlalchemy import NullPool, create_engine, text
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.errors import StoreError
-from spanloom.families.traces.export import ExportOptions
-from spanloom.families.traces.export_file import ExportCounts, records, write_file
-from spanloom.families.traces.ingest import ingest_file
-from spanloom.families.traces.manifest import parse_manifest
-from spanloom.families.traces.routes import STREAMS
-from spanloom.families.traces.serve import traces_application
-from spanloom.families.traces.store import CONNECTIONS, Store, default_url, open_store
+from spanloom.families.traces.export.file import ExportCounts, records, write_file
+from spanloom.families.traces.export.lines import ExportOptions
+from spanloom.families.traces.service.application import traces_application
+from spanloom.families.traces.service.routes import STREAMS
+from spanloom.families.traces.store.database import CONNECTIONS, Store, default_url, open_store
+from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.store.manifest import parse_manifest
 from support.http_service import served
 from support.postgres import PostgresServer, postgres_server
 from support.traces import json_lines
@@ -303,7 +303,7 @@ def test_clients_that_hang_up_hold_no_connection(new_store: Any, tmp_path: Path)
     with served(traces_application(store, tmp_path)) as service:
         for _ in range(60):  # more than the store has connections
             with socket.create_connection(("127.0.0.1", service.port)) as client:
-                client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: x\r\n\r\n")
+                client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: localhost\r\n\r\n")
                 assert client.recv(100)
         whole = service.ask("GET", "/api/datasets/d-1/export.jsonl")
         assert len(whole.body.splitlines()) == len(ids)
@@ -335,7 +335,7 @@ def test_clients_that_take_nothing_stop_nobody_else(new_store: Any, tmp_path: Pa
         answers = []
         for _ in range(CONNECTIONS + 8):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE))
-            client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: localhost\r\n\r\n")
             answers.append(client.recv(1000))
         assert sum(one.startswith(b"HTTP/1.1 200") for one in answers) == STREAMS
         refused = [one for one in answers if one.startswith(b"HTTP/1.1 503")]
@@ -347,13 +347,14 @@ def test_clients_that_take_nothing_stop_nobody_else(new_store: Any, tmp_path: Pa
     store.close()
 
 
+@pytest.mark.parametrize("new_store", ["sqlite"], indirect=True)  # what is sent does not depend on the store
 def test_a_client_that_takes_nothing_is_given_up(new_store: Any, tmp_path: Path) -> None:
     store, ids = _large(new_store(), tmp_path, 600)
     with served(traces_application(store, tmp_path, send_seconds=0.2)) as service, ExitStack() as clients:
         opened = []
         for _ in range(STREAMS):
             client = clients.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=PATIENCE))
-            client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: x\r\n\r\n")
+            client.sendall(b"GET /api/datasets/d-1/export.jsonl HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
             opened.append(client)
         deadline = time.monotonic() + PATIENCE

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spanloom.families.traces.serve import traces_application
-from spanloom.families.traces.store import default_url, open_store
+from spanloom.families.traces.service.application import traces_application
+from spanloom.families.traces.store.database import default_url, open_store
 from support.http_service import Service, served
 from support.traces import JSON, TEXT, payloads
 

@@ -1,18 +1,18 @@
 """A token dataset of traces under the reference run: Megatron's dataset and the loss per span take it as it is."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.ingest import ingest_file
 from spanloom.families.traces.sample import run as sample
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
-from spanloom.families.traces.store import default_url, open_store
+from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
+from support import warm
 
 
 def test_reasoning_and_answer_have_a_loss_and_a_weight_each(tmp_path: Path) -> None:
@@ -30,15 +30,11 @@ def test_reasoning_and_answer_have_a_loss_and_a_weight_each(tmp_path: Path) -> N
     )
     assert build_tokens(store, options).report.clean
     store.close()
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "spanloom.training.reference", "--root", tmp_path / "tokens"),
-            *("--index-cache", tmp_path / "cache", "--output", tmp_path / "run", "--steps", "3"),
-            *("--sequence-length", "64", "--global-batch-size", "2", "--span-weights", "reasoning=1,answer=0.5"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = warm.run(
+        "spanloom.training.reference",
+        *("--root", tmp_path / "tokens", "--index-cache", tmp_path / "cache", "--output", tmp_path / "run"),
+        *("--steps", 3, "--sequence-length", 64, "--global-batch-size", 2, "--span-weights", "reasoning=1,answer=0.5"),
+        env=os.environ,
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run/log.jsonl").read_text().splitlines()]

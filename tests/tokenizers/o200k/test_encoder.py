@@ -9,7 +9,7 @@ import numpy as np
 import openai_harmony
 import pytest
 
-from spanloom.families.harmony.render_fast import LONGEST_TEXT, may_be_refused
+from spanloom.families.harmony.render.fast import LONGEST_TEXT, may_be_refused
 from spanloom.tokenizers.o200k.encoder import Encoder
 
 POINTS = [point for point in range(0x110000) if not 0xD800 <= point <= 0xDFFF]

@@ -2,23 +2,17 @@
 
     defaults       the defaults of all options
     sample         small conversations of our own
-    source         JSON Lines and Parquet of many manners → messages of role and text
-    convert        conversations → transcripts, with the length filter
-    left_out       what of conversations does not reach their transcripts, counted
-    transcripts    transcripts in files, and numbered as the stream that is packed takes them
-    places         transcripts and tokenizer at URIs, brought to this machine
+    transcripts/   conversations → transcripts with the length filter; transcripts in files and at URIs
     tokenizer      transcripts → tokens, and the ids of the markers
     markers        the control strings, their ids, and where they stand in a stream
 
-    stream         a stream as packing looks at it: spans, slices
+    blocks/        what packing looks at: the stream, the loss mask of a block
     packing        the stream → blocks: boundary injection and the stop rule
-    masks          a finished block → which of its tokens carry loss; targets
-    blocks         finished blocks as they stand on disk, and the config that a manifest records
-
-    verify         what must hold in every block on disk, computed again
-    vocabulary     what each token stands for, for people who look at blocks
+    root/          finished blocks on disk, and what their tokens stand for
+    verify/        what must hold in every block on disk, computed again
     dataset        what the shared commands ask of this family
-    steps/, build  the steps of the pipeline; all of them on one machine
+    steps/         the steps of the pipeline
+    build          all of them on one machine
 
     samples        what a sample holds, and a batch of them
     loader         transcripts → samples and batches for torch, packed while they are read

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
 from spanloom.errors import SpanloomError
 from spanloom.families.chat import dataset, defaults
-from spanloom.families.chat.blocks import ARRAY_DTYPES, SPLIT
+from spanloom.families.chat.root.blocks import ARRAY_DTYPES, SPLIT
 from spanloom.families.chat.steps.pack_chat import PackingRules, config_of, pack_chat, useful_workers
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.transcripts import OnError, transcript_files
+from spanloom.families.chat.transcripts.files import OnError, transcript_files
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress

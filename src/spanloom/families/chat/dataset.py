@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.dataset.content import check_said
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -26,19 +25,23 @@ from spanloom.dataset.family import (
     WholeCheck,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens, opened_shard, take_rows
-from spanloom.families.chat import blocks, defaults, verify, verify_content, vocabulary
-from spanloom.families.chat.places import staged_tokenizer, staged_transcripts
-from spanloom.families.chat.transcripts import read_records, transcript_files
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, opened_shard, take_rows
+from spanloom.families.chat import defaults
+from spanloom.families.chat.root import blocks, vocabulary
+from spanloom.families.chat.transcripts.files import read_records, transcript_files
+from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
+from spanloom.families.chat.verify import blocks as verify
+from spanloom.families.chat.verify import content as verify_content
+from spanloom.families.chat.verify.content import check_content as check_content
 from spanloom.findings import Finding, Report
 from spanloom.records.files import name_below
 from spanloom.report.card import code
 from spanloom.storage import sha256_file
-from spanloom.storage.scratch import Scratch
 
 ID_COLUMN = None
 GROUP_COLUMNS = ()
-ROW_SCHEMA = verify.ROW_SCHEMA
+ROW_SCHEMA = blocks.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = blocks.ARRAY_DTYPES, blocks.SPAN_NAMES
 SPLITS = (blocks.SPLIT,)
 RATIO = None
@@ -49,11 +52,6 @@ _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_content(content: Content) -> Iterator[Finding]:
-    """Options, markers, tokenizer, input."""
-    return verify_content.check_content(content)
-
-
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
     packing = _packing(shard)
@@ -61,11 +59,8 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     came = packing["tokens_in"] + packing["injected_tokens"] + packing["padding_tokens"]
     went = written + packing["dropped_tokens"] + packing["tokens_given_up"] + packing["tail_tokens"]
     if came != went:
-        yield Finding(
-            check="manifest",
-            message=f"{came} tokens came in, were injected or padded, but {went} were written, dropped or given up",
-            shard=shard.shard,
-        )
+        message = f"{came} tokens came in, were injected or padded, but {went} were written, dropped or given up"
+        yield wrong(message, shard.shard)
     yield from verify_content.check_packing(content, shard, packing)
 
 
@@ -78,13 +73,13 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     """Every block: its loss mask, its row, and the counts of the packing. Blocks have no ids."""
     rules = verify.Rules.of(opened.content)
     lengths = opened.datasets.lengths
-    if (other := np.flatnonzero(lengths != rules.block_size)).size:
-        message = f"{lengths[other[0]]} tokens, blocks have {rules.block_size}"
-        report.add([opened.finding("block_size", message, int(other[0]))])
+    if (odd := np.flatnonzero(lengths != rules.block_size)).size:
+        message = f"{lengths[odd[0]]} tokens, blocks have {rules.block_size}"
+        report.add([opened.finding("block_size", message, int(odd[0]))])
         return _NO_DIGESTS  # what is no block cannot be looked at as one
     totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
     counted = ("blocks", "injected_tokens", "injected_blocks", "padding_tokens", "lossless_blocks", "loss_tokens")
-    found = dict.fromkeys(counted, 0)
+    counts = dict.fromkeys(counted, 0)
     for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
         rows = take_rows(report, opened, first, lengths.size)
         if rows is None:
@@ -95,17 +90,17 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         report.add(verify.check_blocks(some, rules))
         report.add(verify.check_rows(some, rows, rules))
         totals += np.bincount(some.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
-        found["blocks"] += lengths.size
-        found["injected_tokens"] += int(some.injected.sum())
-        found["injected_blocks"] += int(np.count_nonzero(some.injected))
-        found["padding_tokens"] += int(some.padding.sum())
+        counts["blocks"] += lengths.size
+        counts["injected_tokens"] += int(some.injected.sum())
+        counts["injected_blocks"] += int(np.count_nonzero(some.injected))
+        counts["padding_tokens"] += int(some.padding.sum())
         if rules.post_training:  # else the first token of a block carries loss too, though it is no label
-            found["lossless_blocks"] += int((~some.lossmask.any(axis=1)).sum())
+            counts["lossless_blocks"] += int((~some.lossmask.any(axis=1)).sum())
         run.checked(lengths.size)
     # Labels, and the first token of each block, which is the label of none: it can carry loss where all tokens do.
-    found["loss_tokens"] = int(totals[1]) + (0 if rules.post_training else found["blocks"])
+    counts["loss_tokens"] = int(totals[1]) + (0 if rules.post_training else counts["blocks"])
     check_span_tokens(report, opened, totals)
-    _check_packing(report, opened, found, rules)
+    _check_packing(report, opened, counts, rules)
     return _NO_DIGESTS
 
 
@@ -127,16 +122,16 @@ def _blocks(
     )
 
 
-def _check_packing(report: Report, opened: OpenedShard, found: dict[str, int], rules: verify.Rules) -> None:
+def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:
     """The packing counts of the manifest that can be counted on the disk."""
-    said = _packing(opened.shard)
-    for name, count in found.items():
+    stated = _packing(opened.shard)
+    for name, count in counts.items():
         if name == "lossless_blocks" and not rules.keep_lossless:
             if count:
                 report.add([opened.finding("manifest", f"{count} blocks carry no loss, and such were to be dropped")])
             continue  # they are counted, and not here
-        if said.get(name, count) != count:
-            report.add([opened.finding("manifest", f"{name} is {count}, the manifest says {said[name]}")])
+        if stated.get(name, count) != count:
+            report.add([opened.finding("manifest", f"{name} is {count}, the manifest says {stated[name]}")])
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -146,11 +141,10 @@ def check_source(report: Report, check: SourceCheck) -> None:
     hashes = [sha256_file(file) for file in files]
     report.ran("source files", len(files))
     if hashes != [file.sha256 for file in content.input.shards]:
-        message = "the dataset was built from another source"
-        report.add([Finding(check="source", message=message, file=str(check.source))])
+        report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
-    said = [file.model_dump() for file in content.input.shards]
-    report.add(check_said(said, list(_input_of(files, hashes, check)), "input.shards", check="source"))
+    listed = [file.model_dump() for file in content.input.shards]
+    report.add(check_said(listed, list(_input_of(files, hashes, check)), "input.shards", check="source"))
     if not check.deep:
         return
     rules = verify.Rules.of(content)
@@ -199,14 +193,7 @@ def _input_of(files: list[Path], hashes: list[str], check: SourceCheck) -> Itera
 # --- Places -----------------------------------------------------------------------------------------------------------
 
 
-def stage_source(here: Scratch, place: str) -> Path:
-    """Transcripts: a file, or a folder of them."""
-    return staged_transcripts(here, place)
-
-
-def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """A tokenizer's JSON file, or the o200k asset."""
-    return staged_tokenizer(here, place)
+stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer
 
 
 # --- Blocks for people ------------------------------------------------------------------------------------------------
@@ -227,17 +214,17 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
     The first `injected_tokens` of the row are copies and say so.
     """
-    names = {said["id"]: name for name, said in content.config["markers"].items()}
+    names = {marker["id"]: name for name, marker in content.config["markers"].items()}
     begins = {at: names[token.id] for at, token in enumerate(tokens) if names.get(token.id) not in (None, "end", "pad")}
     after = {at + 1 for at, token in enumerate(tokens) if names.get(token.id) in ("end", "eos")}
     edges = sorted({0, *begins, *(at for at in after if at < len(tokens)), len(tokens)})
-    said = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
+    roles = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
     for first, last in pairwise(edges):
         # The last token stands for its span, as it does for a message.
         yield ShownMessage(
             first=first,
             last=last,
-            role=said[begins[first]] if first in begins else "outside of spans" if first else "goes on",
+            role=roles[begins[first]] if first in begins else "outside of spans" if first else "goes on",
             channel="injected" if first < row["injected_tokens"] else "",
             span=tokens[last - 1].span,
             trained=tokens[last - 1].trained,
@@ -248,9 +235,9 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
     """How many conversations end in a block, and how much of it is copies or padding."""
     ends = row["conversations"]
     yield "1 conversation ends here" if ends == 1 else f"{ends:,} conversations end here"
-    for name, said in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
+    for name, label in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
         if row[name]:
-            yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {said}"
+            yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {label}"
 
 
 # --- What people are told ---------------------------------------------------------------------------------------------
@@ -264,7 +251,7 @@ def describe(content: Content) -> Description:
     origin = content.input.dataset
     made_from = f"from {code(origin)} " if origin else ""
     trained = "Loss lies on the assistant's spans alone" if config["post_training"] else "Every token counts"
-    markers = ", ".join(f"{code(said['text'])} {said['id']}" for said in config["markers"].values())
+    markers = ", ".join(f"{code(marker['text'])} {marker['id']}" for marker in config["markers"].values())
     result = _result(config, packing)
     return Description(
         tags=("packed-chat",),
@@ -285,7 +272,7 @@ def describe(content: Content) -> Description:
         summary=result,
         result=result,
         facts={"config": config},
-        provenance={"markers": ", ".join(f"{said['text']} {said['id']}" for said in config["markers"].values())},
+        provenance={"markers": ", ".join(f"{marker['text']} {marker['id']}" for marker in config["markers"].values())},
         sections=(_packing_section(config, packing),),
         rows_in="stream",
         one_length=True,

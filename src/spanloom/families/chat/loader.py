@@ -26,13 +26,13 @@ import torch.distributed as dist
 
 from spanloom.errors import ChatError, DatasetError
 from spanloom.families.chat import defaults
+from spanloom.families.chat.blocks.stream import as_stream
 from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
 from spanloom.families.chat.samples import Sample, collate, fields
-from spanloom.families.chat.stream import as_stream
 from spanloom.families.chat.tokenizer import ChatTokenizer
-from spanloom.families.chat.transcripts import OnError, Records, read_records, transcript_files
-from spanloom.training.passes import Begin, PassLoader, Progress, ShardedDataset, ShardPlace
+from spanloom.families.chat.transcripts.files import OnError, Records, read_records, transcript_files
+from spanloom.training.runs.passes import Begin, PassLoader, Progress, ShardedDataset, ShardPlace
 
 Record = str | Sequence[int] | npt.NDArray[Any]
 _RECORDS = 256
@@ -185,11 +185,11 @@ class PackedChatDataset(ShardedDataset):
     def _packed(self, shard: int, shards: int, begin: ShardPlace | None) -> Iterator[_Packed]:
         begin = {"records": 0, "packer": self._packer().state(), "blocks": 0, **(begin or {})}
         packer = Packer.from_state(begin["packer"])
-        records, given, left_out = begin["records"], begin["blocks"], 0
+        records, done, left_out = begin["records"], begin["blocks"], 0
         mine = islice(self._dealt(shard, shards), records, None)
         while True:
             batch = list(islice(mine, _RECORDS))
-            place = {"shard": shard, "records": records, "packer": packer.state(), "blocks": given}
+            place = {"shard": shard, "records": records, "packer": packer.state(), "blocks": done}
             if batch:
                 good = [each for each in batch if self._is_record(*each)]
                 blocks = packer.feed(self._tokens(good))
@@ -197,15 +197,11 @@ class PackedChatDataset(ShardedDataset):
             else:
                 blocks = packer.finish()
             yield _Packed(
-                blocks=Blocks(
-                    input_ids=blocks.input_ids[given:],
-                    loss_mask=blocks.loss_mask[given:],
-                    injected=blocks.injected[given:],
-                ),
+                blocks=blocks[done:],
                 place=place,
                 counts=ShardCounts(records=records, left_out=left_out, packing=packer.counts),
             )
-            given = 0
+            done = 0
             if not batch:
                 return
 

@@ -63,8 +63,8 @@ class Markers:
             object.__setattr__(self, name.strip("<|>").lower(), int(token))
         same = [name for name, token in named.items() if list(named.values()).count(token) > 1]
         if same:
-            said = ", ".join(f"{name} {named[name]}" for name in same)
-            raise ChatError(f"control strings share an id: {said}", remedy=remedy)
+            shared = ", ".join(f"{name} {named[name]}" for name in same)
+            raise ChatError(f"control strings share an id: {shared}", remedy=remedy)
 
     @property
     def ids(self) -> tuple[int, int, int, int, int]:
@@ -97,23 +97,23 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
     runs = _runs(reachable)
     size = min(_CHUNK, tokens.size)
     distance, hits, more = np.empty(size, unsigned.dtype), np.zeros(size, np.bool_), np.empty(size, np.bool_)
-    positions, found = [np.empty(0, np.int64)], [tokens[:0]]
+    positions, ids = [np.empty(0, np.int64)], [tokens[:0]]
     for start in range(0, tokens.size, _CHUNK):
         chunk = unsigned[start : start + _CHUNK]
-        here = hits[: chunk.size]
+        matches = hits[: chunk.size]
         for turn, (first, last) in enumerate(runs):
-            into = more[: chunk.size] if turn else here
+            into = more[: chunk.size] if turn else matches
             if first == last:
                 np.equal(chunk, number(first), out=into)
             else:  # one comparison for ids that follow each other: what lies below wraps around to the top
                 np.subtract(chunk, number(first), out=distance[: chunk.size])
                 np.less_equal(distance[: chunk.size], number(last - first), out=into)
             if turn:
-                np.logical_or(here, into, out=here)
-        where = np.flatnonzero(here)
-        positions.append(where + start)
-        found.append(tokens[start : start + _CHUNK][where])
-    which: npt.NDArray[Any] = np.concatenate(found)
+                np.logical_or(matches, into, out=matches)
+        indices = np.flatnonzero(matches)
+        positions.append(indices + start)
+        ids.append(tokens[start : start + _CHUNK][indices])
+    which: npt.NDArray[Any] = np.concatenate(ids)
     rank = np.zeros(which.size, np.uint8)
     for token in reachable[1:]:
         rank += which >= token

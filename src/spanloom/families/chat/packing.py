@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ChatError
+from spanloom.families.chat.blocks.masks import Flags, mask_of
+from spanloom.families.chat.blocks.stream import JoinedStream, StreamSpans, Tokens, as_stream, moved
 from spanloom.families.chat.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream, find_markers
-from spanloom.families.chat.masks import Flags, mask_of
-from spanloom.families.chat.stream import JoinedStream, StreamSpans, Tokens, as_stream, moved
 
 STATE_VERSION = 1
 
@@ -44,6 +44,9 @@ class Blocks:
 
     def __len__(self) -> int:
         return self.injected.size
+
+    def __getitem__(self, rows: slice | npt.NDArray[np.bool_]) -> "Blocks":
+        return Blocks(input_ids=self.input_ids[rows], loss_mask=self.loss_mask[rows], injected=self.injected[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +176,8 @@ class Packer:
         tail = np.full((1, self.block_size), self.pad_tail, self.dtype)
         tail[0, start : start + left] = held[held.size - left :]
         if self.post_training:
-            found = stream.find(self.markers)
-            spans = StreamSpans(found, stream.size, self.block_size)
+            marks = stream.find(self.markers)
+            spans = StreamSpans(marks, stream.size, self.block_size)
             slices = spans.injected_at(held.size - left)
             tail[0, :start] = np.concatenate([held[:0], *(stream.between(*cut) for cut in slices)])
             mask = mask_of(
@@ -202,8 +205,8 @@ class Packer:
         )
 
     def _pack(self, stream: "JoinedStream") -> Blocks:
-        found = stream.find(self.markers)
-        spans = StreamSpans(found, stream.size, self.block_size)
+        marks = stream.find(self.markers)
+        spans = StreamSpans(marks, stream.size, self.block_size)
         size, width = stream.size, self.block_size
         begins, nexts, stops = spans.begins, spans.nexts, spans.stops
         given_up = stopped = 0
@@ -252,24 +255,24 @@ class Packer:
         rows = len(injected)
         copies_of = np.array(injected, np.int32)
         blocks = stream.gather(slices).reshape(rows, width)
-        mask = mask_of(moved(found, slices), (rows, width), copies_of if self.strict_user else None)
+        mask = mask_of(moved(marks, slices), (rows, width), copies_of if self.strict_user else None)
         if self._giving_up:
             self._forget()
         else:
-            self._hold(stream, found, spans, at)
+            self._hold(stream, marks, spans, at)
         return self._handed_out(Blocks(input_ids=blocks, loss_mask=mask, injected=copies_of))
 
     def _forget(self) -> None:
         self._held, self._begin, self._needed = self._held[:0].copy(), 0, self.block_size
 
-    def _hold(self, stream: "JoinedStream", found: Found, spans: "StreamSpans", at: int) -> None:
+    def _hold(self, stream: "JoinedStream", marks: Found, spans: "StreamSpans", at: int) -> None:
         """Keeps the stream from `at` on, and what tells its state there."""
-        past = int(np.searchsorted(found.positions, at))
+        past = int(np.searchsorted(marks.positions, at))
         context = [stream.between(0, 0)]
         if (system := spans.system_at(at)) is not None:
             context.append(stream.between(*system))
-        if past and (kind := found.kinds[past - 1]) in (SYSTEM, USER, ASSISTANT):
-            opened = int(found.positions[past - 1])
+        if past and (kind := marks.kinds[past - 1]) in (SYSTEM, USER, ASSISTANT):
+            opened = int(marks.positions[past - 1])
             # Of a system span under way no more than makes it too long for any block, however it goes on.
             kept = min(at - opened, self.block_size) if kind == SYSTEM else 1
             context.append(stream.between(opened, opened + kept))
@@ -295,11 +298,7 @@ class Packer:
             if not some[-1]:  # padding is in the tail alone, which comes by itself
                 dropped_copies, padding = dropped_copies + padding, 0
             self._count(dropped_blocks=lossless, dropped_tokens=lossless * self.block_size - dropped_copies)
-            blocks = Blocks(
-                input_ids=blocks.input_ids[some],
-                loss_mask=blocks.loss_mask[some],
-                injected=blocks.injected[some],
-            )
+            blocks = blocks[some]
         self._count(
             blocks=len(blocks),
             loss_tokens=int(np.count_nonzero(blocks.loss_mask)),

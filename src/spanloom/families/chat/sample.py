@@ -45,22 +45,22 @@ def sample_conversations(count: int) -> Iterator[dict[str, Any]]:
             messages.append({"role": "system", "content": system})
         for pair in range(1 + number * 7 % 4):
             at = (number + 3 * pair) % len(_QUESTIONS)
-            said = _numbers(number + pair)
-            messages.append({"role": "user", "content": _QUESTIONS[at].format(**said)})
-            messages.append({"role": "assistant", "content": _ANSWERS[at].format(**said)})
+            numbers = _numbers(number + pair)
+            messages.append({"role": "user", "content": _QUESTIONS[at].format(**numbers)})
+            messages.append({"role": "assistant", "content": _ANSWERS[at].format(**numbers)})
         if number % 8 == 7:
             _trouble(messages, number // 8 % 5)
         yield {"id": f"sample-{number}", "messages": messages}
 
 
 def _numbers(seed: int) -> dict[str, int]:
-    number, other, year = 2 + seed * 37 % 97, 2 + seed * 53 % 89, 1900 + seed * 13 % 150
+    number, second, year = 2 + seed * 37 % 97, 2 + seed * 53 % 89, 1900 + seed * 13 % 150
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     return {
         "number": number,
-        "other": other,
-        "product": number * other,
-        "larger": max(number, other),
+        "other": second,
+        "product": number * second,
+        "larger": max(number, second),
         "year": year,
         "february": 29 if leap else 28,
     }
@@ -82,6 +82,8 @@ def _trouble(messages: list[dict[str, Any]], kind: int) -> None:
 
 def run(*, out: str, conversations: int, scratch: Path | None = None) -> None:
     """The conversations as JSON Lines at a place, create-only."""
-    with scratch_for("chat-sample", [out], scratch) as here:
-        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in sample_conversations(conversations))
-        here.create(out, "".join(lines).encode())
+    with scratch_for("chat-sample", [out], scratch) as staging:
+        lines = (
+            json.dumps(conversation, ensure_ascii=False) + "\n" for conversation in sample_conversations(conversations)
+        )
+        staging.create(out, "".join(lines).encode())

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from spanloom.families.chat.masks import targets
+from spanloom.families.chat.blocks.masks import targets
 
 Sample = dict[str, torch.Tensor]
 

@@ -270,7 +270,7 @@ class _O200k:
 
 
 def _markers(ids: Mapping[str, int | None]) -> Markers:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "pad": ids[PAD_STRING],
         "eos": ids[EOS_STRING],
         "system": ids[SYSTEM_STRING],
@@ -278,4 +278,4 @@ def _markers(ids: Mapping[str, int | None]) -> Markers:
         "assistant": ids[ASSISTANT_STRING],
         "end": ids[END_STRING],
     }
-    return Markers(**given)
+    return Markers(**fields)

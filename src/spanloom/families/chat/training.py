@@ -17,7 +17,7 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import torch
 import torch.distributed as dist
@@ -28,16 +28,16 @@ from spanloom.families.chat import defaults
 from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader, TranscriptFiles
 from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
-from spanloom.families.chat.transcripts import SUFFIXES, Records
+from spanloom.families.chat.transcripts.files import SUFFIXES, Records
 from spanloom.records.files import find_files
 from spanloom.storage import sha256_file
 from spanloom.supervision import IGNORED
 from spanloom.text import visible
-from spanloom.training import checkpoint
-from spanloom.training.learning_rate import learning_rate_at
-from spanloom.training.passes import differences
-from spanloom.training.script import flag_parser, process_group
-from spanloom.training.trainlog import Record, TrainLog
+from spanloom.training.runs import checkpoint
+from spanloom.training.runs.learning_rate import learning_rate_at
+from spanloom.training.runs.passes import differences
+from spanloom.training.runs.script import add_flags, flag_parser, process_group
+from spanloom.training.runs.trainlog import Record, TrainLog
 
 POST_TRAINING_VARIABLE = "POST_TRAINING"
 WARMUP_VARIABLE = "WARMUP_PCT"
@@ -55,22 +55,22 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The flags that `train` heeds; `--help` says what each means."""
+    """The flags that `train` heeds, with the help of those that `add_flags` makes."""
 
     output: Path
-    batch_size: int = 2
+    batch_size: Annotated[int, "blocks in a step, of each rank; with o200k a block of 256 takes 0.6 GB"] = 2
     warmup_pct: float = 0.05
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.1
-    clip: float = 1.0
-    layers: int = 2
-    hidden: int = 64
-    heads: int = 4
-    seed: int = 1234
-    cut_at_eos: bool = False
-    workers: int = 0
-    save_interval: int = 50
-    keep: int = 2
+    learning_rate: Annotated[float, "peak; it rises over the warm-up and falls along a cosine to a tenth"] = 1e-3
+    weight_decay: Annotated[float, "AdamW's"] = 0.1
+    clip: Annotated[float, "gradients are scaled down to this norm; 0 for not at all"] = 1.0
+    layers: Annotated[int, "layers of the model"] = 2
+    hidden: Annotated[int, "its width"] = 64
+    heads: Annotated[int, "its attention heads"] = 4
+    seed: Annotated[int, "of the model and of the order of records"] = 1234
+    cut_at_eos: Annotated[bool, "attention and positions start over with each conversation"] = False
+    workers: Annotated[int, "processes a rank that tokenise and pack; 0 does it in the rank itself"] = 0
+    save_interval: Annotated[int, "write a checkpoint after so many steps, and after the last"] = 50
+    keep: Annotated[int, "checkpoints that are kept"] = 2
 
     def identity(self) -> dict[str, Any]:
         """What decides batches and losses besides the data: a pass goes on only where it is the same."""
@@ -154,8 +154,8 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
 
     done = began = 0  # steps of all passes; those before this pass
     why = "the first"
-    if found := checkpoint.latest(options.output, shape):
-        done, folder = found
+    if newest := checkpoint.latest(options.output, shape):
+        done, folder = newest
         state = checkpoint.load(folder, rank=0)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
@@ -350,18 +350,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         f"the checkpoint's; {WARMUP_VARIABLE} sets it too",
     )
     flag("shuffle", 10_000, "records held to draw from; 0 keeps their order")
-    flag("batch-size", 2, "blocks in a step, of each rank; with o200k a block of 256 takes 0.6 GB")
-    flag("learning-rate", 1e-3, "peak; it rises over the warm-up and falls along a cosine to a tenth")
-    flag("weight-decay", 0.1, "AdamW's")
-    flag("clip", 1.0, "gradients are scaled down to this norm; 0 for not at all")
-    flag("layers", 2, "layers of the model")
-    flag("hidden", 64, "its width")
-    flag("heads", 4, "its attention heads")
-    flag("seed", 1234, "of the model and of the order of records")
-    flag("cut-at-eos", None, "attention and positions start over with each conversation", action="store_true")
-    flag("workers", 0, "processes a rank that tokenise and pack; 0 does it in the rank itself")
-    flag("save-interval", 50, "write a checkpoint after so many steps, and after the last")
-    flag("keep", 2, "checkpoints that are kept")
+    add_flags(flag, Options)
     return parser.parse_args(arguments)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, files_of, promote, write_pending
-from spanloom.dataset.root import (
+from spanloom.dataset.root.lock import (
     BuildRecord,
     check_apart,
     claim_unless_begun,
@@ -30,22 +30,22 @@ from spanloom.dataset.root import (
 )
 from spanloom.errors import ArtifactError, ConflictError, SourceError, SpanloomError
 from spanloom.families.chess import defaults, manifest
+from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.folders import OnError
-from spanloom.families.chess.prepared import ARRAYS, KINDS, Kind, array_path, rejects_path, write_table
-from spanloom.families.chess.python_chess import require_python_chess
-from spanloom.families.chess.source import (
+from spanloom.families.chess.reading.folders import OnError
+from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path, write_table
+from spanloom.families.chess.reading.source import (
     GameTable,
+    Kind,
     ThinkingTable,
     parquet_files,
     raise_first,
     read_games,
     read_thinking,
     reasons,
-    select_games,
-    select_thinking,
+    select,
 )
-from spanloom.families.chess.verify import validate_root
+from spanloom.families.chess.verify.games import validate_root
 from spanloom.findings import Report
 from spanloom.provenance import (
     canonical_json,
@@ -147,7 +147,7 @@ def prepare_shard(
         chosen = held_out if split == "valid" else ~held_out
         if not chosen.any():
             continue
-        part = select_games(table, chosen) if isinstance(table, GameTable) else select_thinking(table, chosen)
+        part = select(table, chosen)
         splits[split] = {
             "items": len(part),
             "positions": len(part.boards) + (0 if isinstance(part, GameTable) else len(part.node_boards)),
@@ -348,15 +348,15 @@ def _prepare(
     inventories: dict[Path, dict[str, Any]] = {}
     todo = []
     for kind, number, path in files:
-        said = work / inventory_name(kind, number)
-        if (done := _finished(options.root, said)) is not None:
-            inventories[said] = done
+        target = work / inventory_name(kind, number)
+        if (done := _finished(options.root, target)) is not None:
+            inventories[target] = done
         else:
-            todo.append((said, path, kind, number))
+            todo.append((target, path, kind, number))
 
-    def keep(said: Path, inventory: dict[str, Any]) -> None:
-        write_atomically(said, readable_json(inventory))
-        inventories[said] = inventory
+    def keep(target: Path, inventory: dict[str, Any]) -> None:
+        write_atomically(target, readable_json(inventory))
+        inventories[target] = inventory
         if on_progress is not None:
             on_progress(len(inventories), len(files))
 
@@ -364,19 +364,19 @@ def _prepare(
     workers = min(options.workers, len(todo))
     with process_pool(workers) if workers > 1 else nullcontext() as pool:
         if pool is None:
-            for said, path, kind, number in todo:
-                keep(said, prepare_shard(path, kind, number, options.root, hashed=hashed[path], **named))  # type: ignore[arg-type]
+            for target, path, kind, number in todo:
+                keep(target, prepare_shard(path, kind, number, options.root, hashed=hashed[path], **named))  # type: ignore[arg-type]
         else:
             futures = [
                 (
-                    said,
+                    target,
                     path,
                     pool.submit(prepare_shard, path, kind, number, options.root, hashed=hashed[path], **named),
                 )
-                for said, path, kind, number in todo
+                for target, path, kind, number in todo
             ]
-            for said, path, future in futures:
-                keep(said, pool.result(future, path.name))
+            for target, path, future in futures:
+                keep(target, pool.result(future, path.name))
     (options.root / PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
     return assemble(
         options.root,
@@ -393,11 +393,11 @@ def _as_text(*places: Path | None) -> list[str | None]:
     return [None if place is None else str(place) for place in places]
 
 
-def _finished(root: Path, said: Path) -> dict[str, Any] | None:
+def _finished(root: Path, target: Path) -> dict[str, Any] | None:
     """The inventory of a file that an earlier run finished, if what it wrote still stands."""
     remedy = "remove it: the file is prepared again"
     try:
-        inventory: dict[str, Any] = read_json(said, ArtifactError, "the inventory of an earlier run", remedy)
+        inventory: dict[str, Any] = read_json(target, ArtifactError, "the inventory of an earlier run", remedy)
     except FileNotFoundError:
         return None
     for file in files_of({"shards": [inventory["shard"]]}):

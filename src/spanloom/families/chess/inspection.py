@@ -14,8 +14,8 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from spanloom.families.chess import defaults
-from spanloom.families.chess.python_chess import board_from_tokens, python_chess
-from spanloom.families.chess.vocabulary import (
+from spanloom.families.chess.encoding.python_chess import board_from_tokens, python_chess
+from spanloom.families.chess.encoding.vocabulary import (
     BOARD_LENGTH,
     BOARD_TOKENS,
     D_VALUE,
@@ -27,7 +27,7 @@ from spanloom.families.chess.vocabulary import (
     TOKENS,
     WL_VALUE,
 )
-from spanloom.report import html
+from spanloom.report.pages import html
 
 _SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 START_POS_ID = TOKENS.index("start_pos")

@@ -11,7 +11,7 @@ Parquet or prepared; and nothing touches the global generators.
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -21,15 +21,15 @@ import torch
 from torch.utils.data import default_collate
 
 from spanloom.families.chess import defaults
-from spanloom.families.chess.draws import pass_of, uniforms
-from spanloom.families.chess.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.folders import open_both, open_games
-from spanloom.families.chess.games import Game, row_offsets, valid_starts, written_boards
-from spanloom.families.chess.progress import Progress, is_whole, require
-from spanloom.families.chess.source import GameTable
-from spanloom.families.chess.tensors import Tensors, cut
-from spanloom.families.chess.thinking import ThinkingRules, drawn_sample
-from spanloom.training.passes import Begin, PassLoader, Sample, ShardedDataset
+from spanloom.families.chess.encoding.draws import pass_of, uniforms
+from spanloom.families.chess.encoding.games import Game, row_offsets, valid_starts, written_boards
+from spanloom.families.chess.encoding.tensors import Tensors, cut
+from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sample
+from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
+from spanloom.families.chess.reading.folders import open_both, open_games
+from spanloom.families.chess.reading.progress import Progress, is_whole, require
+from spanloom.families.chess.reading.source import GameTable
+from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedDataset
 
 OnError = Literal["skip", "raise"]
 Split = Literal["train", "valid"]
@@ -51,6 +51,11 @@ class SampleOptions:
     literal_d_targets: bool
     on_error: OnError
     split: Split
+
+    @classmethod
+    def of(cls, named: Mapping[str, Any]) -> "SampleOptions":
+        """The options among named values."""
+        return cls(**{field.name: named[field.name] for field in fields(cls)})
 
     def __post_init__(self) -> None:
         length, skipped = self.max_seq_len, self.skip_board_prob
@@ -168,17 +173,7 @@ class ChessIterableDataset(_Counting):
         on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
-        self.options = SampleOptions(
-            max_seq_len=max_seq_len,
-            skip_board_prob=skip_board_prob,
-            shuffle_files=shuffle_files,
-            shuffle_games=shuffle_games,
-            seed=seed,
-            start_on_board=start_on_board,
-            literal_d_targets=literal_d_targets,
-            on_error=on_error,
-            split=split,
-        )
+        self.options = SampleOptions.of(locals())
         self._games = open_games(Path(parquet_dir), split, on_error)
         self.progress = Progress(
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
@@ -237,6 +232,7 @@ class FinetuneIterableDataset(_Counting):
         on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
+        arguments = locals()
         require(0 <= variation_ratio <= 1, f"variation_ratio is {variation_ratio!r}: give a number from 0 to 1")
         for name, value in (("max_variations", max_variations), ("max_depth", max_depth)):
             require(is_whole(value) and value >= 1, f"{name} is {value!r}: give 1 or more")
@@ -248,21 +244,9 @@ class FinetuneIterableDataset(_Counting):
         )
         if pretrain_parquet_dir is None and variation_ratio == 0:
             warnings.warn("variation_ratio is 0 and there are no games: the pass is empty", stacklevel=2)
-        self.options = SampleOptions(
-            max_seq_len=max_seq_len,
-            skip_board_prob=skip_board_prob,
-            shuffle_files=shuffle_files,
-            shuffle_games=shuffle_games,
-            seed=seed,
-            start_on_board=start_on_board,
-            literal_d_targets=literal_d_targets,
-            on_error=on_error,
-            split=split,
-        )
+        self.options = SampleOptions.of(arguments)
         self.variation_ratio, self.cot_values = variation_ratio, cot_values
-        self.rules = ThinkingRules(
-            max_variations=max_variations, max_depth=max_depth, tau_base=tau_base, tau_alpha=tau_alpha
-        )
+        self.rules = ThinkingRules(**{field.name: arguments[field.name] for field in fields(ThinkingRules)})
         games, thinking = (
             None if place is None else Path(place) for place in (pretrain_parquet_dir, variation_parquet_dir)
         )
@@ -365,8 +349,8 @@ class _Passes:
         self._rows = self._pass()
 
     def place(self) -> dict[str, Any]:
-        where = None if self._place is None else vars(self._place)
-        return {"passes": self.passes, "usable": self.usable, "given": self._given, "place": where}
+        position = None if self._place is None else vars(self._place)
+        return {"passes": self.passes, "usable": self.usable, "given": self._given, "place": position}
 
     def next(self, *, once: bool) -> Sample | None:
         """The next sample, of this pass or the next. None: there is none, or (`once`) the pass is at its end."""

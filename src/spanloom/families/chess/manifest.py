@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset import manifest as dataset
-from spanloom.families.chess.vocabulary import TOKENS, VOCABULARY_SIZE
+from spanloom.families.chess.encoding.vocabulary import TOKENS, VOCABULARY_SIZE
 from spanloom.split import split_rule
 from spanloom.storage.uri import Uri
 

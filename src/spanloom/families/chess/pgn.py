@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.errors import SourceError
+from spanloom.families.chess.encoding.python_chess import require_python_chess, uci_of
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.python_chess import require_python_chess, uci_of
 from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
 
 BestMove = Literal["played", "none"]

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanloom.dataset.places import staged_root
+from spanloom.dataset.root.places import staged_root
 from spanloom.families.chess import manifest
 from spanloom.families.chess.errors import NoFilesError
-from spanloom.families.chess.source import parquet_files
+from spanloom.families.chess.reading.source import parquet_files
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, list_objects, safe_name, stage_files
 from spanloom.storage.uri import is_uri, parse_uri
@@ -27,7 +27,7 @@ class FoundFile:
     path: Path
 
 
-def found_files(here: Scratch, place: str) -> list[FoundFile]:
+def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
     """The Parquet files of a folder, by name; remote ones are not staged yet. Raises NoFilesError: there are none."""
     if not is_uri(place):
         named = [(path.name, path.stat().st_size) for path in parquet_files(Path(place))]
@@ -38,7 +38,7 @@ def found_files(here: Scratch, place: str) -> list[FoundFile]:
         named = [(name, size) for name, size in objects if name.endswith(".parquet") and "/" not in name]
         if not named:
             raise NoFilesError("there is no *.parquet below this URI", where=place, remedy="fix the URI")
-    folder = here.path(place)
+    folder = scratch.path(place)
     return [
         FoundFile(number=number, name=name, bytes=size, path=folder / name)
         for number, (name, size) in enumerate(sorted(named))
@@ -52,21 +52,21 @@ def stage_found(files: list[FoundFile], place: str) -> None:
         stage_files([Download(uri=uri / safe_name(file.name, uri), path=file.path, bytes=file.bytes) for file in files])
 
 
-def staged_folder(here: Scratch, place: str | None) -> Path | None:
+def staged_folder(scratch: Scratch, place: str | None) -> Path | None:
     """A folder of Parquet files; None where no place is given."""
     if place is None:
         return None
     if not is_uri(place):
         return Path(place)
-    stage_found(found_files(here, place), place)
-    return here.path(place)
+    stage_found(found_files(scratch, place), place)
+    return scratch.path(place)
 
 
-def staged_games(here: Scratch, place: str) -> Path:
+def staged_games(scratch: Scratch, place: str) -> Path:
     """Prepared games with their manifest, or a folder of Parquet files."""
     if is_uri(place) and manifest.is_prepared(place):
-        return staged_root(here, place, manifest.check)
-    return staged_folder(here, place) or Path(place)
+        return staged_root(scratch, place, manifest.check)
+    return staged_folder(scratch, place) or Path(place)
 
 
 @contextmanager
@@ -74,12 +74,12 @@ def local_folders(
     games: str | None, thinking: str | None, scratch: Path | None = None
 ) -> Iterator[tuple[Path | None, Path | None]]:
     """A folder of games and one of thinking rows, or either, on this machine while the block runs."""
-    with scratch_for("games", [games, thinking], scratch) as here:
-        yield staged_folder(here, games), staged_folder(here, thinking)
+    with scratch_for("games", [games, thinking], scratch) as staging:
+        yield staged_folder(staging, games), staged_folder(staging, thinking)
 
 
 @contextmanager
 def local_games(place: str, scratch: Path | None = None) -> Iterator[Path]:
     """Prepared games, or a folder of Parquet files, on this machine while the block runs."""
-    with scratch_for("root", [place], scratch) as here:
-        yield staged_games(here, place)
+    with scratch_for("root", [place], scratch) as staging:
+        yield staged_games(staging, place)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from spanloom.families.chess import manifest
-from spanloom.families.chess.epochs import Files
-from spanloom.families.chess.fen import parse_fen
-from spanloom.families.chess.folders import open_games
-from spanloom.families.chess.source import GameTable
-from spanloom.families.chess.vocabulary import BOARD_LENGTH, MOVES, PLY_LENGTH, WHITE_TO_MOVE
+from spanloom.families.chess.encoding.fen import parse_fen
+from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, MOVES, PLY_LENGTH, WHITE_TO_MOVE
+from spanloom.families.chess.reading.epochs import Files
+from spanloom.families.chess.reading.folders import open_games
+from spanloom.families.chess.reading.source import GameTable
 from spanloom.findings import Report
-from spanloom.report import html
+from spanloom.report.pages import html
 
 VALUE_EDGES = np.linspace(-1, 1, 21)
 LENGTH_EDGES = (0, 20, 40, 60, 80, 100, 150, 200, 300)

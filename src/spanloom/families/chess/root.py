@@ -8,10 +8,10 @@ from spanloom.families.chess import defaults, inspection, manifest
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.inspection import drawn_views, text_lines
 from spanloom.families.chess.places import staged_games
-from spanloom.families.chess.prepared import KINDS, Kind
+from spanloom.families.chess.reading.prepared import KINDS
+from spanloom.families.chess.reading.source import Kind, parquet_files
 from spanloom.families.chess.report import findings_page
-from spanloom.families.chess.source import parquet_files
-from spanloom.families.chess.verify import holds_thinking, validate_root
+from spanloom.families.chess.verify.games import holds_thinking, validate_root
 from spanloom.findings import Report
 
 check = manifest.check

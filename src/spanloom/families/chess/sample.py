@@ -15,8 +15,8 @@ import orjson
 import pyarrow as pa
 
 from spanloom.families.chess import defaults
+from spanloom.families.chess.encoding.python_chess import require_python_chess, uci_of
 from spanloom.families.chess.pgn import Row, write_rows
-from spanloom.families.chess.python_chess import require_python_chess, uci_of
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
@@ -74,8 +74,8 @@ def write_sample(
 
 def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | None = None) -> dict[str, int]:
     """`write_sample` to a place."""
-    with scratch_for("chess-sample", [out], scratch) as here:
-        made = here.path(out)
+    with scratch_for("chess-sample", [out], scratch) as staging:
+        made = staging.path(out)
         done = write_sample(made, games=games, thinking=thinking, seed=seed)
         if is_uri(out):
             files = sorted(made.rglob("*.parquet"))
@@ -103,10 +103,10 @@ def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random
             return
         best = ranked[0][1]
         if moves is not None:
-            said = next(moves, None)
-            if said is None:
+            san = next(moves, None)
+            if san is None:
                 return
-            move = board.parse_san(said)
+            move = board.parse_san(san)
         else:
             move = best if rng.random() < 0.8 else rng.choice(ranked[:5])[1]
         win, draw, loss = _wdl(ranked[0][0])
@@ -192,7 +192,7 @@ def _ranked(chess: Any, board: Any, rng: random.Random) -> list[tuple[float, Any
             score -= 0.9 * taken
         board.pop()
         scored.append((score + rng.random() * 0.3, move))
-    return sorted(scored, key=lambda one: -one[0])
+    return sorted(scored, key=lambda pair: -pair[0])
 
 
 def _material(board: Any, side: bool) -> float:

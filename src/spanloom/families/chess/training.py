@@ -30,9 +30,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader
 
 from spanloom.families.chess import defaults
+from spanloom.families.chess.encoding.vocabulary import BOARD_SIZE, IGNORE, MOVE_COUNT, PAD, VOCABULARY_SIZE
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
-from spanloom.families.chess.vocabulary import BOARD_SIZE, IGNORE, MOVE_COUNT, PAD, VOCABULARY_SIZE
 
 Batch = Mapping[str, torch.Tensor]
 LOSSES = ("board", "move", "thinking", "wl", "d")
@@ -128,14 +128,14 @@ def losses(outputs: Outputs, batch: Batch) -> dict[str, torch.Tensor]:
     }
 
 
-def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    targets = torch.where(where, targets, IGNORE)
+def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    targets = torch.where(valid, targets, IGNORE)
     total = functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="sum")
     return total / (targets != IGNORE).sum().clamp(min=1)
 
 
-def _squared_error(said: torch.Tensor, targets: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    return ((said - targets).square() * where).sum() / where.sum().clamp(min=1)
+def _squared_error(predictions: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    return ((predictions - targets).square() * valid).sum() / valid.sum().clamp(min=1)
 
 
 def train(

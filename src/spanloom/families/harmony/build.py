@@ -16,12 +16,12 @@ from time import monotonic
 from typing import Any
 
 from spanloom import workers
+from spanloom.conversations.source.folder import Source
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.layout import REPORT_HTML, REPORT_JSON
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.replace import check_replaceable, finish_replacing, is_replacing, replace_dataset
-from spanloom.dataset.root import (
+from spanloom.dataset.root.layout import REPORT_HTML, REPORT_JSON
+from spanloom.dataset.root.lock import (
     NEW_NAME,
     BuildRecord,
     check_apart,
@@ -31,7 +31,8 @@ from spanloom.dataset.root import (
     read_record,
     remove_work,
 )
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.root.replace import check_replaceable, finish_replacing, is_replacing, replace_dataset
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, SourceError
 from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.build_root import (
@@ -42,11 +43,17 @@ from spanloom.families.harmony.build_root import (
     record_of,
     work_names,
 )
-from spanloom.families.harmony.config import dataset_config
+from spanloom.families.harmony.contract.config import dataset_config
+from spanloom.families.harmony.contract.profile import (
+    HARMONY_CHAT,
+    SYNTH_KD,
+    Profile,
+    profile_of_family,
+    profile_of_source,
+)
+from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
-from spanloom.families.harmony.profile import HARMONY_CHAT, SYNTH_KD, Profile, profile_of_family
-from spanloom.families.harmony.render import ROWS_WORTH_LOADING, loading_ahead
-from spanloom.families.harmony.source import Source, open_source
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
@@ -56,7 +63,7 @@ from spanloom.findings import Report
 from spanloom.megatron.official import require_megatron
 from spanloom.megatron.validator import Validator, validating_process
 from spanloom.provenance import require_git_sha
-from spanloom.report.plots import load_plotting
+from spanloom.report.pages.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import is_own_view
 from spanloom.split import TRAIN, VALID
@@ -93,7 +100,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     identity = {
         "config": dataset_config(
-            source.profile,
+            profile_of_source(source.format),
             shards=len(source.shards),
             caps=options.caps,
             valid_fraction=options.valid_fraction,
@@ -319,7 +326,7 @@ def _validate(
 
 def _load_checks() -> None:
     """In the process that validates: imports what it needs beside Megatron's reader."""
-    from spanloom.families.harmony import tiktoken_encoding, verify_source  # noqa: F401
+    from spanloom.families.harmony import tiktoken_encoding  # noqa: F401
 
 
 def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.inventory import first_damage
+from spanloom.conversations.source.folder import BATCH_ROWS, Part, Source, read_rows, text_bytes
+from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.root import (
+from spanloom.dataset.root.inventory import first_damage
+from spanloom.dataset.root.lock import (
     NEW_NAME,
     BuildRecord,
     claim,
@@ -19,13 +21,12 @@ from spanloom.dataset.root import (
     unfinished,
 )
 from spanloom.errors import StorageError
-from spanloom.families.harmony.config import ARRAY_DTYPES
-from spanloom.families.harmony.conversations import parse_conversation
-from spanloom.families.harmony.history import CutRules, cut_conversation
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES
+from spanloom.families.harmony.contract.conversation import parse_conversation
+from spanloom.families.harmony.contract.history import CutRules, cut_conversation
+from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.options import BuildOptions
-from spanloom.families.harmony.rejects import RowRefusedError, reject_limit
-from spanloom.families.harmony.render import renderer_version
-from spanloom.families.harmony.source import BATCH_ROWS, Part, Source, read_rows, text_bytes
+from spanloom.families.harmony.render.routes import renderer_version
 from spanloom.provenance import git_sha
 from spanloom.report.views import remove_views
 from spanloom.split import SPLITS
@@ -110,7 +111,7 @@ def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
         for batch in read_rows(shard, part) if shard.rows else ():
             for text in batch.messages_json.to_pylist():
                 try:
-                    conversation = parse_conversation(text, profile=source.profile)
+                    conversation = parse_conversation(text, profile=profile_of_source(source.format))
                 except RowRefusedError:
                     continue
                 cuts = cut_conversation(conversation, rules).cuts

@@ -9,7 +9,8 @@ from typing import Any
 
 from spanloom.dataset.family import Description, ExportColumn
 from spanloom.dataset.manifest import Content
-from spanloom.families.harmony import config, verify
+from spanloom.families.harmony.contract import config
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.dataset import check_content as check_content
 from spanloom.families.harmony.dataset import check_shard as check_shard
 from spanloom.families.harmony.dataset import check_source as check_source
@@ -20,13 +21,12 @@ from spanloom.families.harmony.dataset import header_tokens as header_tokens
 from spanloom.families.harmony.dataset import load_vocabulary as load_vocabulary
 from spanloom.families.harmony.dataset import stage_source as stage_source
 from spanloom.families.harmony.dataset import stage_tokenizer as stage_tokenizer
-from spanloom.families.harmony.profile import HARMONY_CHAT
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
-ROW_SCHEMA = verify.CHAT_ROW_SCHEMA
+ROW_SCHEMA = HARMONY_CHAT.about
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = HARMONY_CHAT.span_names
 SPLITS = BOTH_SPLITS

@@ -7,14 +7,16 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from spanloom.dataset.content import check_said
+from spanloom.conversations.source.folder import Source, named_origin
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -26,31 +28,34 @@ from spanloom.dataset.family import (
     Vocabulary,
     WholeCheck,
 )
-from spanloom.dataset.layout import array_prefix, rows_file
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.row_places import check_row_places
-from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens, take_rows
+from spanloom.dataset.root.layout import array_prefix, rows_file
+from spanloom.dataset.rows.places import check_row_places
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.errors import ArtifactError, SpanloomError
-from spanloom.families.harmony import config, source, tokenizer, verify, verify_content
-from spanloom.families.harmony.history import rules_of
-from spanloom.families.harmony.places import staged_source
-from spanloom.families.harmony.profile import SYNTH_KD, profile_of_family
-from spanloom.families.harmony.verify_ids import firsts_of_rows, repeated_rows
-from spanloom.families.harmony.verify_tiktoken import TextCheck
+from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony.contract import config
+from spanloom.families.harmony.contract.history import rules_of
+from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_family, profile_of_source
+from spanloom.families.harmony.contract.source import open_source, staged_source
+from spanloom.families.harmony.verify import documents as verify
+from spanloom.families.harmony.verify.content import check_content as check_content
+from spanloom.families.harmony.verify.ids import firsts_of_rows, repeated_rows
+from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.megatron.official import open_indexed
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.split import VALID, among
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
 
-ID_COLUMN = SYNTH_KD.id_column
-GROUP_COLUMNS = SYNTH_KD.metadata_columns
-ROW_SCHEMA = verify.ROW_SCHEMA
+ID_COLUMN = SYNTH_KD.source.id_column
+GROUP_COLUMNS = SYNTH_KD.source.metadata_columns
+ROW_SCHEMA = SYNTH_KD.about
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = SYNTH_KD.span_names
 SPLITS = BOTH_SPLITS
@@ -60,11 +65,6 @@ RATIO = ("analysis", "final")
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_content(content: Content) -> Iterator[Finding]:
-    """Options, split, tokenizer, renderer, input."""
-    return verify_content.check_content(content)
-
-
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Each row of the source is one document, or as many as it was cut into, or rejected, and named in the rejects file
     then."""
@@ -72,20 +72,15 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     rejected = sum(shard.rejected.values())
     written = documents if shard.cutting is None else shard.cutting["conversations"]
     if written + rejected != shard.rows_read:
-        yield Finding(
-            check="manifest",
-            message=f"{shard.rows_read} rows read, but {written} written and {rejected} rejected",
-            shard=shard.shard,
-        )
+        message = f"{shard.rows_read} rows read, but {written} written and {rejected} rejected"
+        yield wrong(message, shard.shard)
     if shard.cutting is not None and documents != shard.cutting["documents"]:
-        message = f"cutting.documents is {shard.cutting['documents']}, {documents} were written"
-        yield Finding(check="manifest", message=message, shard=shard.shard)
+        yield wrong(f"cutting.documents is {shard.cutting['documents']}, {documents} were written", shard.shard)
     if shard.cutting is not None and shard.cutting["runs"] < documents:
-        message = f"cutting.runs is {shard.cutting['runs']}, fewer than the {documents} documents"
-        yield Finding(check="manifest", message=message, shard=shard.shard)
+        yield wrong(f"cutting.runs is {shard.cutting['runs']}, fewer than the {documents} documents", shard.shard)
     if bool(rejected) != (shard.rejects_file is not None):
         there = "there is no rejects file" if rejected else "there is a rejects file"
-        yield Finding(check="manifest", message=f"{rejected} rows rejected, and {there}", shard=shard.shard)
+        yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
@@ -94,30 +89,25 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     assert rule is not None, "the schema demands it of this family"
     trained = verify.trained_messages(opened.content.config, profile)
     row_before = -1
-    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
-    kept = [np.empty(0, dtype=np.uint64)]
-    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
-        documents = verify.HarmonyDocuments(
-            profile=profile, split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays
-        )
-        report.ran("documents", lengths.size)
-        report.ran("tokens", documents.tokens.size)
-        report.add(verify.check_documents(documents, trained))
-        totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
-        rows = take_rows(report, opened, first, lengths.size)
-        if rows is not None:
-            digests = verify.row_digests(rows, profile.split_column)
-            report.add(verify.check_rows(documents, rows, digests, rule.valid_fraction))
-            source_rows = rows.column("row").to_numpy()
-            kept.append(digests[firsts_of_rows(source_rows, row_before)])
-            row_before = int(source_rows[-1]) if source_rows.size else row_before
-            if opened.split != VALID:
-                both = np.flatnonzero(among(digests, held_out)).tolist()
-                message = f"this {profile.id_column} stands in valid too"
-                report.add(documents.finding("disjoint", message, at) for at in both)
-        run.checked(lengths.size)
-    check_span_tokens(report, opened, totals)
-    return np.concatenate(kept)
+
+    def firsts(rows: pa.Table) -> npt.NDArray[np.bool_]:
+        nonlocal row_before
+        source_rows = rows.column("row").to_numpy()
+        before, row_before = row_before, int(source_rows[-1]) if source_rows.size else row_before
+        return firsts_of_rows(source_rows, before)
+
+    return check_documents_with_ids(
+        report,
+        opened,
+        held_out,
+        run,
+        kind=partial(verify.HarmonyDocuments, profile=profile),
+        id_column=profile.split_column,
+        noun=profile.source.id_column,
+        check_documents=partial(verify.check_documents, trained=trained),
+        check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
+        kept_rows=firsts,
+    )
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
@@ -136,12 +126,12 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
                     shard,
                     whole.readable_splits(shard),
                     whole.run.go_on,
-                    id_column=profile.id_column,
+                    id_column=profile.source.id_column,
                     several=profile.cuts,
                 )
             )
         except ArtifactError as unreadable:
-            own.add([Finding(check="rows", message=unreadable.what, shard=shard.shard)])
+            own.wrong("rows", unreadable.what, shard=shard.shard)
 
     whole.run.each(report, whole.content.shards, check_rows_of)
     rule = whole.content.split
@@ -152,26 +142,25 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     try:
         repeated = repeated_rows(digests, tables, profile.split_column)
     except ArtifactError as unreadable:
-        report.add([Finding(check="rows", message=unreadable.what)])
+        report.wrong("rows", unreadable.what)
         return
     if repeated != rule.repeated_rows:
         message = f"split.repeated_rows is {rule.repeated_rows}, {repeated} rows have an id that stood before"
-        report.add([Finding(check="manifest", message=message)])
+        report.wrong("manifest", message)
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """The source is that of the manifest, byte by byte; all its rows compared, some of them rendered again."""
     from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
-    from spanloom.families.harmony.verify_source import Places, ShardSource, sampled_rows
+    from spanloom.families.harmony.verify.source import Places, ShardSource, sampled_rows
 
     whole, content = check.whole, check.whole.content
     shards = content.shards
-    given = source.open_source(check.source, shards=len(shards))
+    given = open_source(check.source, shards=len(shards))
     if given.manifest_sha256 != content.input.manifest_sha256:
-        message = "the dataset was built from another source"
-        report.add([Finding(check="source", message=message, file=str(check.source))])
+        report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
-    rules = rules_of(content.config, given.profile)
+    rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
     said = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_said(said, _input_of(given), "input", check="source"))
     asset = locate_asset(check.tokenizer)
@@ -186,7 +175,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         own.ran("source files", 1)
         if (found := sha256_file(from_here.path)) != from_here.sha256:
             message = f"sha256 {found}, the source's manifest says {from_here.sha256}"
-            own.add([Finding(check="source", message=message, shard=number, file=from_here.path.name)])
+            own.wrong("source", message, shard=number, file=from_here.path.name)
             return
 
         def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
@@ -202,7 +191,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
             source=from_here,
             splits=whole.readable_splits(shard),
             config=content.config,
-            rules=rules,
             go_on=whole.run.go_on,
         )
         sample: Places = {row: [] for row in sampled_rows(from_here, shard.rows_read, shares[number])}
@@ -219,12 +207,12 @@ def check_source(report: Report, check: SourceCheck) -> None:
     whole.run.each(report, shards, check_rows_of)
 
 
-def _input_of(given: source.Source) -> dict[str, Any]:
+def _input_of(given: Source) -> dict[str, Any]:
     """What the manifest must say of this source."""
     return {
         "schema_version": given.manifest["schema_version"],
         "manifest_sha256": given.manifest_sha256,
-        **source.named_origin(given.manifest),
+        **named_origin(given.manifest),
         "shards": [
             {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
             for shard in given.shards

@@ -6,14 +6,15 @@ In: what the user gave. Out: `BuildOptions`, checked.
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from spanloom.conversations.source.folder import Source
+from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.history import CutRules, rules_for
-from spanloom.families.harmony.rejects import reject_limit
-from spanloom.families.harmony.render import check_renderer
-from spanloom.families.harmony.render_audit import check_fraction
-from spanloom.families.harmony.source import Source
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.history import CutRules, rules_for
+from spanloom.families.harmony.contract.profile import profile_of_source
+from spanloom.families.harmony.render.audit import check_fraction
+from spanloom.families.harmony.render.routes import check_renderer
 from spanloom.families.harmony.steps.assemble_split import ON_DUPLICATE
 from spanloom.split import valid_threshold
 
@@ -53,7 +54,7 @@ class BuildOptions:
 
 def settled(options: BuildOptions, source: Source) -> BuildOptions:
     """The options with what they leave to the source. Raises SpanloomError for rules that its profile has none of."""
-    profile = source.profile
+    profile = profile_of_source(source.format)
     return replace(
         options,
         out=options.out or Path(profile.capped_root if options.caps.any else profile.root),

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
-from spanloom.families.toolcalls.control import (
+from spanloom.families.toolcalls.format.control import (
     ASSISTANT_HEADER,
     CONTROL_STRINGS,
     EOM,
     EOT,
     PYTHON_TAG,
 )
-from spanloom.families.toolcalls.findings import Severity
-from spanloom.families.toolcalls.rendering import (
+from spanloom.families.toolcalls.format.findings import Severity
+from spanloom.families.toolcalls.format.rendering import (
     Render,
     Rendered,
     Span,
@@ -26,31 +26,22 @@ from spanloom.families.toolcalls.rendering import (
     render_sample,
     rendered_by_tokenizer,
 )
-from spanloom.families.toolcalls.tables import is_tool_sample
-from spanloom.families.toolcalls.tools import Registries, load_registries
+from spanloom.families.toolcalls.format.tables import is_tool_sample
+from spanloom.families.toolcalls.format.tools import Registries, load_registries
 from spanloom.text import visible_line
 from spanloom.tokenizers.chat_template import ChatTemplateError
 
-SEVERITY: dict[str, Severity] = {
-    "A1": "ERROR",  # the answer does not stand in the text as it is
-    "A2": "ERROR",  # the assistant's header is missing
-    "A3": "WARNING",  # two end tokens in a row
-    "A4": "ERROR",  # control tokens in a message that is not the assistant's
-    "A5": "ERROR",  # a tool sample without <|python_tag|> behind the prompt
-    "A6": "ERROR",  # the template raises
-    "A7": "WARNING",  # the answer stands there more than once
-    "A8": "ERROR",  # the text does not begin with the prompt
+CODES: dict[str, tuple[Severity, str]] = {
+    "A1": ("ERROR", "assistant_raw is not verbatim in the text"),
+    "A2": ("ERROR", "the assistant header is missing"),
+    "A3": ("WARNING", "two end tokens in a row"),
+    "A4": ("ERROR", "control tokens in a message that is not the assistant's"),
+    "A5": ("ERROR", "a tool sample has no python_tag behind the prompt"),
+    "A6": ("ERROR", "the template raises"),
+    "A7": ("WARNING", "assistant_raw occurs more than once"),
+    "A8": ("ERROR", "the prompt is no prefix of the text"),
 }
-MEANING = {
-    "A1": "assistant_raw is not verbatim in the text",
-    "A2": "the assistant header is missing",
-    "A3": "two end tokens in a row",
-    "A4": "control tokens in a message that is not the assistant's",
-    "A5": "a tool sample has no python_tag behind the prompt",
-    "A6": "the template raises",
-    "A7": "assistant_raw occurs more than once",
-    "A8": "the prompt is no prefix of the text",
-}
+"""Code → its severity and what it means."""
 
 _END = f"(?:{re.escape(EOM)}|{re.escape(EOT)})"
 _DOUBLE_END = re.compile(rf"{_END}\s*{_END}")
@@ -67,39 +58,39 @@ class Audited:
 
     @property
     def errors(self) -> int:
-        return sum(found["severity"] == "ERROR" for found in self.findings)
+        return sum(finding["severity"] == "ERROR" for finding in self.findings)
 
 
 def audit_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Audited:
     """The findings of one sample: it must have messages that are objects, and assistant_raw."""
-    found = []
+    findings = []
     for number, message in enumerate(sample["messages"]):
         content = message.get("content")
         if message.get("role") != "assistant" and isinstance(content, str):
             tokens = [token for token in CONTROL_STRINGS if token in content]
             if tokens:
-                found.append(_finding("A4", path=f"messages[{number}].content", tokens=tokens))
+                findings.append(_finding("A4", path=f"messages[{number}].content", tokens=tokens))
     try:
         rendered = render_sample(sample, render, registries)
     except ChatTemplateError as error:
-        return Audited(findings=[*found, _finding("A6")], rendered=None, span=None, said=error.what)
+        return Audited(findings=[*findings, _finding("A6")], rendered=None, span=None, said=error.what)
     full, prompt, raw = rendered.full, rendered.prompt, sample["assistant_raw"]
     begins = full.startswith(prompt)
     first = full.find(raw)
     if first < 0:
-        found.append(_finding("A1"))
+        findings.append(_finding("A1"))
     if ASSISTANT_HEADER not in full:
-        found.append(_finding("A2"))
+        findings.append(_finding("A2"))
     if _DOUBLE_END.search(full):
-        found.append(_finding("A3"))
+        findings.append(_finding("A3"))
     if is_tool_sample(sample) and PYTHON_TAG not in (full[len(prompt) :] if begins else full):
-        found.append(_finding("A5"))
+        findings.append(_finding("A5"))
     if first >= 0 and full.find(raw, first + 1) >= 0:
-        found.append(_finding("A7"))
+        findings.append(_finding("A7"))
     if not begins:
-        found.append(_finding("A8"))
-    found.sort(key=lambda one: str(one["code"]))
-    return Audited(findings=found, rendered=rendered, span=answer_span(rendered, raw))
+        findings.append(_finding("A8"))
+    findings.sort(key=lambda finding: str(finding["code"]))
+    return Audited(findings=findings, rendered=rendered, span=answer_span(rendered, raw))
 
 
 def validate_template_compatibility(
@@ -122,11 +113,11 @@ class Audit:
 
     @property
     def errors(self) -> int:
-        return sum(number for code, number in self.by_code.items() if SEVERITY[code] == "ERROR") + self.unreadable
+        return sum(number for code, number in self.by_code.items() if CODES[code][0] == "ERROR") + self.unreadable
 
     @property
     def warnings(self) -> int:
-        return sum(number for code, number in self.by_code.items() if SEVERITY[code] == "WARNING")
+        return sum(number for code, number in self.by_code.items() if CODES[code][0] == "WARNING")
 
     def exit_code(self, *, strict: bool) -> int:
         """As that of `validate`."""
@@ -149,7 +140,7 @@ def audit_samples(
     samples: Iterable[tuple[str, int, Mapping[str, Any]]], render: Render, registries: Registries
 ) -> Audit:
     """The audit of many: file, line and sample of each. Samples that cannot be rendered at all are counted."""
-    counts = dict.fromkeys(SEVERITY, 0)
+    counts = dict.fromkeys(CODES, 0)
     findings: list[dict[str, Any]] = []
     number = unreadable = without_span = 0
     for file, line, sample in samples:
@@ -159,13 +150,13 @@ def audit_samples(
             continue
         audited = audit_sample(sample, render, registries)
         without_span += audited.span is None
-        for code in {found["code"] for found in audited.findings}:
+        for code in {finding["code"] for finding in audited.findings}:
             counts[code] += 1
         name = sample.get("id")
         findings += [
-            {"file": file, "line": line, "id": name if isinstance(name, str) else None, **found}
-            | ({"said": audited.said} if found["code"] == "A6" else {})
-            for found in audited.findings
+            {"file": file, "line": line, "id": name if isinstance(name, str) else None, **finding}
+            | ({"said": audited.said} if finding["code"] == "A6" else {})
+            for finding in audited.findings
         ]
     return Audit(
         samples=number,
@@ -196,16 +187,16 @@ def text_lines(audit: Audit, target: str, *, strict: bool) -> list[str]:
     ]
     if audit.unreadable:
         lines.append(f"  ERROR: {audit.unreadable:,} without messages or assistant_raw")
-    lines += [f"  {SEVERITY[code]} {code} ({MEANING[code]}): {number:,}" for code, number in audit.by_code.items()]
-    for found in audit.findings[:20]:
-        said = "; ".join(str(found[key]) for key in ("path", "said", "tokens") if key in found)
-        place = f"{found['file']}:{found['line']} {found['id']}"
-        lines.append(visible_line(f"    {found['code']} {place} {said}".rstrip(), 300))
+    lines += [f"  {CODES[code][0]} {code} ({CODES[code][1]}): {number:,}" for code, number in audit.by_code.items()]
+    for finding in audit.findings[:20]:
+        detail = "; ".join(str(finding[key]) for key in ("path", "said", "tokens") if key in finding)
+        place = f"{finding['file']}:{finding['line']} {finding['id']}"
+        lines.append(visible_line(f"    {finding['code']} {place} {detail}".rstrip(), 300))
     if len(audit.findings) > 20:
         lines.append(f"    and {len(audit.findings) - 20:,} more: --report FILE has them all")
-    said = f"errors = {audit.errors:,}, warnings = {audit.warnings:,}"
-    return [*lines, "", f"RESULT: {'FAIL' if audit.errors else 'PASS'} ({'strict mode: ' if strict else ''}{said})"]
+    totals = f"errors = {audit.errors:,}, warnings = {audit.warnings:,}"
+    return [*lines, "", f"RESULT: {'FAIL' if audit.errors else 'PASS'} ({'strict mode: ' if strict else ''}{totals})"]
 
 
 def _finding(code: str, **more: Any) -> dict[str, Any]:
-    return {"code": code, "severity": SEVERITY[code], **more}
+    return {"code": code, "severity": CODES[code][0], **more}

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
 from spanloom.families.toolcalls import dataset as family
-from spanloom.families.toolcalls.findings import ToolCallError
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.tables import SPLITS
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     ARRAY_DTYPES,
     REGISTRIES_NAME,
@@ -23,7 +24,6 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     load_ingredients,
     tokenize_toolcalls,
 )
-from spanloom.families.toolcalls.tables import SPLITS
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress

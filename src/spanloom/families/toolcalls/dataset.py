@@ -4,13 +4,13 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from spanloom.dataset.disk_documents import DiskDocuments
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -18,26 +18,30 @@ from spanloom.dataset.family import (
     Digests,
     ExportColumn,
     OpenedShard,
-    SourceCheck,
     Vocabulary,
     WholeCheck,
 )
-from spanloom.dataset.json_tokenizer import check_tokenizer, own_tokenizer
-from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.placed_documents import placed_rows
-from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens, take_rows
-from spanloom.families.toolcalls import verify, verify_content, verify_source
-from spanloom.families.toolcalls.control import CONTROL_STRINGS, PYTHON_TAG
-from spanloom.families.toolcalls.source import SUFFIX
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.validate.dataset import check_documents_with_ids
+from spanloom.dataset.validate.disk_documents import DiskDocuments
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
+from spanloom.dataset.validate.placed_documents import placed_rows
+from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
+from spanloom.families.toolcalls.format.source import SUFFIX
 from spanloom.families.toolcalls.steps import tokenize_toolcalls
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import REGISTRIES_NAME, TEMPLATE_NAME
-from spanloom.families.toolcalls.tokenizer import EXTRA
-from spanloom.findings import Finding, Report
+from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
+from spanloom.families.toolcalls.verify import documents as verify
+from spanloom.families.toolcalls.verify.content import check_carried
+from spanloom.families.toolcalls.verify.content import check_content as check_content
+from spanloom.families.toolcalls.verify.content import check_sums as check_sums
+from spanloom.families.toolcalls.verify.source import check_source as check_source
+from spanloom.findings import Report
 from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.split import VALID, among
 from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
@@ -52,39 +56,20 @@ RATIO = None
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_content(content: Content) -> Iterator[Finding]:
-    """Options, split, template, tools, input."""
-    return verify_content.check_content(content)
-
-
-def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
-    """Each sample of the split is one document, or was left out."""
-    return verify_content.check_shard_sums(shard)
-
-
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
     """Every document: tokens, mask, its row, its split. Returns the digests of the ids."""
     rules = _rules(opened.content)
-    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
-    kept = [np.empty(0, dtype=np.uint64)]
-    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
-        documents = DiskDocuments(split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays)
-        report.ran("documents", lengths.size)
-        report.ran("tokens", documents.tokens.size)
-        report.add(verify.check_documents(documents, rules))
-        learned = int(np.count_nonzero(documents.lossmask))
-        totals += [documents.lossmask.size - learned, learned]
-        rows = take_rows(report, opened, first, lengths.size)
-        if rows is not None:
-            digests = verify.row_digests(rows)
-            report.add(verify.check_rows(documents, rows, digests, rules))
-            kept.append(digests)
-            if opened.split != VALID:
-                both = np.flatnonzero(among(digests, held_out)).tolist()
-                report.add(documents.finding("disjoint", "this sample stands in valid too", at) for at in both)
-        run.checked(lengths.size)
-    check_span_tokens(report, opened, totals)
-    return np.concatenate(kept)
+    return check_documents_with_ids(
+        report,
+        opened,
+        held_out,
+        run,
+        kind=DiskDocuments,
+        id_column=ID_COLUMN,
+        noun="sample",
+        check_documents=partial(verify.check_documents, rules=rules),
+        check_rows=partial(verify.check_rows, rules=rules),
+    )
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
@@ -92,16 +77,15 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     content, carried = whole.content, whole.root / TOKENIZER_NAME
     if carried.is_file():  # a missing file is in the report already
         report.add(check_tokenizer(content, carried))
-    report.add(verify_content.check_carried(content, whole.root))
+    report.add(check_carried(content, whole.root))
     rows = placed_rows(report, whole)
     if rows is None:
         return
     last = content.totals.rows_read - 1
     if (np.diff(rows) == 0).any() or (rows.size and not 0 <= rows[0] <= rows[-1] <= last):
-        message = f"the rows are not of 0 … {last}, each at most once"
-        report.add([Finding(check="rows", message=message)])
+        report.wrong("rows", f"the rows are not of 0 … {last}, each at most once")
     if repeated := int(digests.size - np.unique(digests).size):
-        report.add([Finding(check="ids", message=f"{repeated} documents have an id that stood before")])
+        report.wrong("ids", f"{repeated} documents have an id that stood before")
 
 
 def _rules(content: Content) -> verify.Rules:
@@ -114,22 +98,12 @@ def _rules(content: Content) -> verify.Rules:
     )
 
 
-def check_source(report: Report, check: SourceCheck) -> None:
-    """The file is that of the manifest; its samples are those of the rows; `deep` of them are rendered again."""
-    verify_source.check_source(report, check)
-
-
 # --- Places -----------------------------------------------------------------------------------------------------------
 
 
-def stage_source(here: Scratch, place: str) -> Path:
+def stage_source(scratch: Scratch, place: str) -> Path:
     """The file of samples that the tokens are of."""
-    return staged_records(here, place, (SUFFIX,))
-
-
-def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """A tokenizer.json; the dataset carries its own where none is named."""
-    return None if place is None else here.file(place)
+    return staged_records(scratch, place, (SUFFIX,))
 
 
 # --- Documents for people ---------------------------------------------------------------------------------------------

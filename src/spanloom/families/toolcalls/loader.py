@@ -19,8 +19,8 @@ import torch
 
 from spanloom.errors import DatasetError
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
 from spanloom.families.toolcalls.sampling import Positions, drawn_by_weight
-from spanloom.families.toolcalls.tables import HARMFUL, RETAIN
 from spanloom.training.pytorch import DocumentDataset, collate
 
 Batch = dict[str, torch.Tensor]
@@ -77,8 +77,8 @@ class PairedLoader:
             yield int(harmful[number]), retain[first : first + self._beside].tolist()
 
     def __iter__(self) -> Iterator[dict[str, Batch]]:
-        for one, beside in self.positions():
-            yield {"harmful": collate([self.harmful[one]]), "retain": collate([self.retain[at] for at in beside])}
+        for position, beside in self.positions():
+            yield {"harmful": collate([self.harmful[position]]), "retain": collate([self.retain[at] for at in beside])}
 
     def _order(self, dataset: DocumentDataset, count: int, kind: int) -> Positions:
         """`count` positions: each sample once before any comes again, or each as often as it weighs."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
-from spanloom.families.toolcalls.findings import RULES, SEVERITY
-from spanloom.families.toolcalls.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.format.findings import RULES, SEVERITY
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
 from spanloom.families.toolcalls.validation import Validation
-from spanloom.report import html
+from spanloom.report.pages import html
 from spanloom.text import visible_line
 
 _NAMES = {
@@ -145,6 +145,7 @@ def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]
         "result": "FAIL" if run.errors else "PASS",
         "exit_code": exit_code(run, strict=strict),
         "findings": [found.as_dict() for found in run.findings],
+        **({"more_findings": run.more} if run.more else {}),
     }
 
 

@@ -10,25 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from spanloom.families.toolcalls.calls import Call, parse_calls
-from spanloom.families.toolcalls.control import (
-    END_TOKENS,
-    EOM,
-    EOT,
-    FENCE,
-    FORBIDDEN_PREFIXES,
-    PYTHON_TAG,
-)
-from spanloom.families.toolcalls.findings import Finding, by_code, finding
-from spanloom.families.toolcalls.tables import (
+from spanloom.families.toolcalls.format.calls import Call, parse_calls
+from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT, FENCE, FORBIDDEN_PREFIXES, PYTHON_TAG
+from spanloom.families.toolcalls.format.findings import Finding, Findings, by_code, finding
+from spanloom.families.toolcalls.format.tables import (
     HARMFUL,
     RETAIN,
     SPLITS,
     WEIGHTS,
     is_agentdojo,
+    is_tool_sample,
     is_weight,
+    subtype_of,
+    weight_of,
 )
-from spanloom.families.toolcalls.tools import Parameters, Registries, load_registries
+from spanloom.families.toolcalls.format.tools import Parameters, Registries, load_registries
 
 ROLES = frozenset({"system", "user", "assistant", "tool", "ipython"})
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*_(harmful|retain)_(?:[0-9]{5}|[0-9a-f]{8,64})")
@@ -43,18 +39,20 @@ class Rules:
     require_system               a sample without a system message is an error, else a warning
     split                        the split that all samples must be of
     allow_markdown_in_arguments  fences inside of strings of calls are fine
+    most_findings                so many are kept, of a sample and of a run; all are counted. None keeps all
     """
 
     registries: Registries = field(default_factory=load_registries)
     require_system: bool = False
     split: str | None = None
     allow_markdown_in_arguments: bool = False
+    most_findings: int | None = None
 
 
 class Checked(NamedTuple):
     """What the rules say of one sample, and what reports count it by. `split`: None for one that is neither."""
 
-    findings: list[Finding]
+    findings: Findings
     split: str | None
     tool_sample: bool
     subtype: str
@@ -63,7 +61,7 @@ class Checked(NamedTuple):
 
 def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
     """All findings of one sample, in the order of `SEVERITY`."""
-    found: list[Finding] = []
+    found = Findings(rules.most_findings)
     labels = sample.get("labels")
     if not isinstance(labels, dict):
         found.append(finding("F1" if labels is None else "F2", "labels"))
@@ -92,15 +90,7 @@ def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
         raw = None
 
     tagged = raw is not None and PYTHON_TAG in raw
-    if tagged:
-        tool_sample = True
-    else:
-        said = metadata.get("has_tool_calls")
-        expected = labels.get("expected_tool")
-        tool_sample = (
-            said if isinstance(said, bool) else split == HARMFUL or (isinstance(expected, str) and expected != "")
-        )
-
+    tool_sample = is_tool_sample(sample)
     _check_id(sample, split, found)
     _check_messages(sample, rules, found)
     known = _check_tools(sample, tool_sample or split == HARMFUL, rules, found)
@@ -108,21 +98,11 @@ def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
     if tool_sample and raw is not None:
         last = _check_text(raw, tagged, known, rules, found)
     _check_labels(labels, split, agentdojo, last, tagged, metadata, rules, found)
-    subtype, weight = _check_training(sample.get("training"), found)
-    if subtype is None:
-        if split == HARMFUL:
-            subtype = "agentdojo_failure" if agentdojo else "harmful_flip"
-        elif agentdojo:
-            subtype = "injection_resisted" if labels.get("security") is True else "tool_capability"
-        elif labels.get("is_adversarial_safe") is True:
-            subtype = "adversarial_safe"
-        elif source.startswith("xstest"):
-            subtype = "borderline"
-        else:
-            subtype = "tool_capability" if tool_sample else "general_conversation"
+    _check_training(sample.get("training"), found)
     if len(found) > 1:
         found.sort(key=by_code)
-    return Checked(found, split, tool_sample, subtype, WEIGHTS[subtype] if weight is None else weight)
+    subtype = subtype_of(sample)
+    return Checked(found, split, tool_sample, subtype, weight_of(sample, subtype))
 
 
 def _check_id(sample: Mapping[str, Any], split: str | None, found: list[Finding]) -> None:
@@ -309,12 +289,9 @@ def _check_labels(
     if observed is not None and not _is_name(observed):
         found.append(finding("F2", "labels.observed_tool"))
         observed = None
-    if flip is not None and flip is not True and flip is not False:
-        found.append(finding("F2", "labels.is_flip_success"))
-    if safe is not None and safe is not True and safe is not False:
-        found.append(finding("F2", "labels.is_adversarial_safe"))
-    if security is not None and security is not True and security is not False:
-        found.append(finding("F2", "labels.security"))
+    for name, value in (("is_flip_success", flip), ("is_adversarial_safe", safe), ("security", security)):
+        if value is not None and not isinstance(value, bool):
+            found.append(finding("F2", f"labels.{name}"))
 
     if harmful:
         if flip is True and observed and simulated and observed != simulated:
@@ -344,40 +321,23 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _check_training(training: Any, found: list[Finding]) -> tuple[str | None, float | None]:
-    """The subtype and the weight that a sample states, None for those that it does not."""
+def _check_training(training: Any, found: list[Finding]) -> None:
     if training is None:
-        return None, None
+        return
     if not isinstance(training, dict):
         found.append(finding("F2", "training"))
-        return None, None
-    weight: float | None = None
+        return
     stated = training.get("sample_weight")
-    if stated is not None:
-        if is_weight(stated):
-            weight = _as_float(stated)
-        else:
-            found.append(finding("F2", "training.sample_weight"))
+    if stated is not None and not is_weight(stated):
+        found.append(finding("F2", "training.sample_weight"))
     start, end = training.get("loss_mask_start"), training.get("loss_mask_end")
     if start is not None or end is not None:
         _check_mask(start, end, found)
     named = training.get("priority_class")
-    if named is None:
-        return None, weight
-    if not isinstance(named, str):
+    if named is not None and not isinstance(named, str):
         found.append(finding("F2", "training.priority_class"))
-    elif named not in WEIGHTS:
+    elif named is not None and named not in WEIGHTS:
         found.append(finding("W1", "training.priority_class"))
-    else:
-        return named, weight
-    return None, weight
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an integer of more than 308 digits
-        return float("inf")
 
 
 def _check_mask(start: Any, end: Any, found: list[Finding]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.toolcalls.control import CONTROL_STRINGS, EOM, PYTHON_TAG
+from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, EOM, PYTHON_TAG
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 from spanloom.storage.publishing import Upload, publish_files
@@ -175,8 +175,8 @@ def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 def run(*, out: str, scratch: Path | None = None) -> list[str]:
     """Writes the files at a place, a folder or a URI; returns their names."""
     made = files()
-    with scratch_for("toolcalls-demo", [out], scratch) as here:
-        folder = here.path(out)
+    with scratch_for("toolcalls-demo", [out], scratch) as staging:
+        folder = staging.path(out)
         for name, data in made.items():
             write_atomically(folder / name, data)
         if is_uri(out):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.families.toolcalls.findings import ToolCallError
+from spanloom.families.toolcalls.format.findings import ToolCallError
 
 Positions = npt.NDArray[np.int64]
 
@@ -38,20 +38,20 @@ def drawn_by_weight(weights: Sequence[float] | npt.NDArray[Any], draws: int, *, 
 
     Args: weights float [N], ≥ 0. Raises ToolCallError where they are negative, no numbers, or all 0.
     """
-    given = np.asarray(weights, dtype=np.float64)
-    if given.ndim != 1 or not np.isfinite(given).all() or (given < 0).any() or not given.sum() > 0:
+    values = np.asarray(weights, dtype=np.float64)
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.sum() > 0:
         raise ToolCallError("weights must be numbers of 0 or more, and not all 0", remedy="fix training.sample_weight")
     if draws < 0 or seed < 0 or epoch < 0:
         raise ToolCallError("draws, seed and epoch must be 0 or more", remedy="fix the options")
     generator = np.random.Generator(np.random.PCG64([seed, epoch]))
     # The order of the line is another one each epoch, or neighbours would exclude each other for ever.
-    order = generator.permutation(len(given))
-    ends = np.cumsum(given[order])
+    order = generator.permutation(len(values))
+    ends = np.cumsum(values[order])
     points = (generator.random() + np.arange(draws)) * (ends[-1] / max(draws, 1))
-    found = np.searchsorted(ends, points, side="right")
+    indices = np.searchsorted(ends, points, side="right")
     # A point that rounding put on the very end belongs to the last sample with a weight.
-    last = int(np.flatnonzero(given[order])[-1])
-    positions: Positions = order[np.minimum(found, last)]
+    last = int(np.flatnonzero(values[order])[-1])
+    positions: Positions = order[np.minimum(indices, last)]
     return generator.permutation(positions)
 
 

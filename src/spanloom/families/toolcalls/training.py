@@ -17,8 +17,8 @@ from torch import nn
 
 from spanloom.dataset.manifest import read
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.tables import RETAIN
 from spanloom.families.toolcalls.loader import Batch, PairedLoader
-from spanloom.families.toolcalls.tables import RETAIN
 from spanloom.training.weights import WeightedCount, weighted_loss
 
 HarmfulLoss = Callable[[torch.Tensor, Batch], torch.Tensor]

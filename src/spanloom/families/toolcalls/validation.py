@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from spanloom.families.toolcalls.findings import RULES, SEVERITY, Finding, by_code, finding
-from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.families.toolcalls.source import (
+from spanloom.families.toolcalls.format.findings import RULES, SEVERITY, Finding, by_code, finding
+from spanloom.families.toolcalls.format.source import (
     UNREADABLE,
     SampleFile,
     holds_long_number,
@@ -28,12 +27,16 @@ from spanloom.families.toolcalls.source import (
     parse_exactly,
     parse_line,
 )
-from spanloom.families.toolcalls.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.rules import Rules, check_sample
 
 BATCH_LISTS = {"harmful": HARMFUL, "benign": RETAIN}
 """The lists of a batch, and the split that their members must be of."""
 
 _CONTENT_BYTES = 16
+
+_ID_SHOWN = 200
+"""Characters of an id where few findings are kept: an id may be as long as all that was sent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +66,7 @@ class FileCount:
 class Validation:
     """What a run found.
 
-    findings  by file, line, code
+    findings  by file, line, code; `more` are counted and not kept, see `Rules.most_findings`
     rules     rule → samples with a finding of it
     splits    harmful, retain → samples; those of neither are the rest of `samples`
     subtypes  split → subtype → samples and the sum of their weights
@@ -71,6 +74,7 @@ class Validation:
 
     files: Sequence[FileCount]
     findings: Sequence[Located]
+    more: int
     samples: int
     tool_samples: int
     invalid_lines: int
@@ -82,11 +86,11 @@ class Validation:
 
     @property
     def errors(self) -> int:
-        return sum(1 for found in self.findings if found.finding.severity == "ERROR")
+        return sum(file.errors for file in self.files)
 
     @property
     def warnings(self) -> int:
-        return len(self.findings) - self.errors
+        return sum(file.warnings for file in self.files)
 
 
 @dataclass
@@ -157,6 +161,9 @@ class _Run:
         self.seen = _Seen()
         # (file, line, order within the line, id, finding)
         self.found: list[tuple[int, int, int, str | None, Finding]] = []
+        self.counts = [[0, 0] for _ in names]  # errors and warnings of each file
+        self.by_code: dict[str, int] = {}
+        self.severities: dict[str, str] = {}
         self.samples = [0] * len(names)
         self.tool_samples = self.invalid = 0
         self.failed = dict.fromkeys(SEVERITY, 0)
@@ -169,7 +176,7 @@ class _Run:
             if type(value) is not dict:
                 code = "J1" if value is UNREADABLE else "J2"
                 self.invalid += 1
-                self.found.append((number, line_number, 0, None, finding(code, "")))
+                self._find(number, line_number, 0, None, finding(code, ""))
             elif "benign" in value and _is_batch(value):
                 self._batch(number, line_number, line, value)
             else:
@@ -183,7 +190,7 @@ class _Run:
                 path, order = f"{name}[{index}]", _member(name, index)
                 if not isinstance(member, dict):
                     self.invalid += 1
-                    self.found.append((number, line_number, order, None, finding("J2", path)))
+                    self._find(number, line_number, order, None, finding("J2", path))
                     continue
                 self._sample(number, line_number, b"", member, order, path, split)
 
@@ -200,21 +207,27 @@ class _Run:
         checked = check_sample(sample, self.rules)
         if checked.findings and holds_long_number(line):
             checked = check_sample(parse_exactly(line), self.rules)
-        found = checked.findings
+        found: list[Finding] = checked.findings
+        beyond = checked.findings.beyond
         name = sample.get("id")
         if type(name) is not str:
             name = None
         if path:
             # Which list a member stands in says more than --split.
             found = [_below(path, one) for one in found if one.code != "L6"]
+            beyond.pop(("L6", SEVERITY["L6"]), None)
             if checked.split is not None and checked.split != split:
                 found.append(finding("L6", f"{path}.labels.split"))
         if found:
-            for code in {one.code for one in found}:
+            for code in {one.code for one in found} | {code for code, _ in beyond}:
                 self.failed[code] += 1
             for one in found:
-                self.found.append((number, line_number, order, name, one))
-        self.seen.add(name, content_key(sample), number << 48 | line_number << 16 | order)
+                self._find(number, line_number, order, name, one)
+            for (code, severity), times in beyond.items():
+                self._count(number, code, severity, times)
+        content = content_key(sample)
+        if name or content != NO_CONTENT:  # others repeat nothing
+            self.seen.add(name, content, number << 48 | line_number << 16 | order)
         self.samples[number] += 1
         self.tool_samples += checked.tool_sample
         if checked.split is not None:
@@ -225,6 +238,19 @@ class _Run:
             sums[0] += 1
             sums[1] += checked.weight
 
+    def _find(self, number: int, line_number: int, order: int, name: str | None, found: Finding) -> None:
+        self._count(number, found.code, found.severity, 1)
+        if self.rules.most_findings is None:
+            self.found.append((number, line_number, order, name, found))
+        elif len(self.found) < self.rules.most_findings:
+            shown = name if name is None else name[:_ID_SHOWN]
+            self.found.append((number, line_number, order, shown, found))
+
+    def _count(self, number: int, code: str, severity: str, times: int) -> None:
+        self.counts[number][severity != "ERROR"] += times
+        self.by_code[code] = self.by_code.get(code, 0) + times
+        self.severities[code] = severity
+
     def finish(self) -> Validation:
         for sample, first, code, path in _repeated(self.seen):
             number, line_number, member = _place(self.seen.places[sample])
@@ -233,16 +259,9 @@ class _Run:
             one = finding(code, path, first=f"{self.names[first_file]}:{first_line}")
             if member:
                 one = _below(_member_path(member), one)
-            self.found.append((number, line_number, member, name, one))
+            self._find(number, line_number, member, name, one)
             self.failed[code] += 1
         self.found.sort(key=lambda entry: (*entry[:3], by_code(entry[4])))
-        counts = [[0, 0] for _ in self.names]
-        by_codes: dict[str, int] = {}
-        severities: dict[str, str] = {}
-        for number, _, _, _, one in self.found:
-            counts[number][one.severity != "ERROR"] += 1
-            by_codes[one.code] = by_codes.get(one.code, 0) + 1
-            severities[one.code] = one.severity
         subtypes: dict[str, dict[str, tuple[int, float]]] = {}
         for (split, subtype), (samples, weight) in sorted(self.weights.items()):
             # Rounded, so that ten weights of 0.8 are 8, whatever the order they were added in.
@@ -250,20 +269,21 @@ class _Run:
         return Validation(
             files=[
                 FileCount(path=name, samples=samples, errors=errors, warnings=warnings)
-                for name, samples, (errors, warnings) in zip(self.names, self.samples, counts, strict=True)
+                for name, samples, (errors, warnings) in zip(self.names, self.samples, self.counts, strict=True)
             ],
             findings=[
                 Located(file=self.names[number], line=line, id=name, finding=one)
                 for number, line, _, name, one in self.found
             ],
+            more=sum(map(sum, self.counts)) - len(self.found),
             samples=sum(self.samples),
             tool_samples=self.tool_samples,
             invalid_lines=self.invalid,
             rules={code: self.failed[code] for code in RULES},
             splits=self.splits,
             subtypes=subtypes,
-            by_code=dict(sorted(by_codes.items())),
-            severities=severities,
+            by_code=dict(sorted(self.by_code.items())),
+            severities=self.severities,
         )
 
 

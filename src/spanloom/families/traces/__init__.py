@@ -1,18 +1,21 @@
 """Reasoning traces: a store of prompt, steps and final answer → datasets by filter and selection → exports, tokens.
 
-trace          what a trace may be, its canonical JSON, the id that follows from it
-timestamps     times in the store, in exports, over HTTP
-store          SQLite or PostgreSQL: one table, whole transactions, snapshots
-ingest         JSON Lines → the store, one transaction a file
+defaults     the defaults of all options
+errors       what stops
+sample       traces of our own making
+trace        what a trace may be, its canonical JSON, the id that follows from it
 
-keys           the key of a dataset and its folder
-selection      which traces pass a filter, the newest of them, a random sample
-build          a request over a snapshot → a manifest
-manifest       the manifest's file
+store/       traces in SQLite or PostgreSQL, and the datasets of them
+build        a request over a snapshot → a manifest
+places       stores, manifests and records at URIs
+render       a trace as text, in Gemma's template
+export/      ids → JSON Lines in three formats, and files of them
 
-render         a trace as text, in Gemma's template
-export         ids → JSON Lines in three formats
-verify_export  what is wrong with an exported file
-
-defaults       the defaults of all options · errors  what stops
+tokenizer    a tokenizer.json, and its end-of-document token
+tokens       a rendered trace → tokens with loss mask and span
+dataset      what the shared commands ask of token datasets
+verify/      what is wrong with an export, or with a token dataset
+steps/       the steps of the pipeline
+token_build  tokens on one machine
+service/     the HTTP service
 """

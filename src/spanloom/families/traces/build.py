@@ -12,13 +12,13 @@ from uuid import UUID, uuid4, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from spanloom.families.traces import timestamps
 from spanloom.families.traces.defaults import LIMIT, STRATEGY
 from spanloom.families.traces.errors import OptionError, TraceError
-from spanloom.families.traces.keys import dataset_key
-from spanloom.families.traces.manifest import SCHEMA_VERSION, Strategy, TraceManifest, write_manifest
-from spanloom.families.traces.selection import newest, pool, sampled
-from spanloom.families.traces.store import Store, TraceCounts
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import Store, TraceCounts
+from spanloom.families.traces.store.keys import dataset_key
+from spanloom.families.traces.store.manifest import SCHEMA_VERSION, Strategy, TraceManifest, write_manifest
+from spanloom.families.traces.store.selection import newest, pool, sampled
 from spanloom.families.traces.trace import NAMESPACE, check_json
 from spanloom.provenance import canonical_json
 
@@ -92,8 +92,8 @@ def build_dataset(
                 where=store.called,
                 remedy="`spanloom traces list` shows what is there; filters compare whole values of meta",
             )
-        found = snapshot.counts(ids)
-        counts = [found[trace_id] for trace_id in ids]
+        by_id = snapshot.counts(ids)
+        counts = [by_id[trace_id] for trace_id in ids]
     created_at = max(count.created_at for count in counts) if reproducible else timestamps.now()
     manifest = _manifest(request, key, ids, counts, created_at)
     if reproducible:
@@ -148,5 +148,5 @@ def reproducible_id(manifest: TraceManifest) -> UUID:
     """The id of a build by what it built: everything in the manifest but this id and the two times."""
     content = manifest.as_dict()
     del content["build_id"], content["created_at"]
-    content["provenance"] = {name: said for name, said in content["provenance"].items() if name != "build_timestamp"}
+    content["provenance"] = {name: value for name, value in content["provenance"].items() if name != "build_timestamp"}
     return uuid5(NAMESPACE, canonical_json(content).decode())

@@ -4,14 +4,13 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from spanloom.dataset.disk_documents import SpanDocuments
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -23,22 +22,32 @@ from spanloom.dataset.family import (
     Vocabulary,
     WholeCheck,
 )
-from spanloom.dataset.json_tokenizer import check_tokenizer, own_tokenizer
-from spanloom.dataset.layout import TOKENIZER_NAME, tokenizer_at
-from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.placed_documents import PlacedDocument, placed_documents, placed_rows
-from spanloom.dataset.validate import TOKENS_AT_ONCE, check_span_tokens, take_rows
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
+from spanloom.dataset.validate.dataset import check_documents_with_ids
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
+from spanloom.dataset.validate.placed_documents import (
+    PlacedDocument,
+    drawn_rows,
+    first_difference,
+    placed_documents,
+    placed_rows,
+)
 from spanloom.errors import TokenizerError
-from spanloom.families.traces import tokens, verify, verify_content
+from spanloom.families.traces import tokens
 from spanloom.families.traces.render import CONTROL_STRINGS
 from spanloom.families.traces.steps import tokenize_traces
 from spanloom.families.traces.trace import SUFFIXES
+from spanloom.families.traces.verify import documents as verify
+from spanloom.families.traces.verify.content import check_content as check_content
+from spanloom.families.traces.verify.content import check_sums as check_sums
 from spanloom.findings import Finding, Report
 from spanloom.records.json_lines import lines
 from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.split import VALID, among
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.supervision import shift_to_tokens
@@ -47,7 +56,7 @@ from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
 ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
-ARRAY_DTYPES, SPAN_NAMES = tokenize_traces.ARRAY_DTYPES, tokens.SPAN_NAMES
+ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
 SPLITS = BOTH_SPLITS
 RATIO = ("reasoning", "answer")
 
@@ -55,38 +64,20 @@ RATIO = ("reasoning", "answer")
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_content(content: Content) -> Iterator[Finding]:
-    """Options, split, tokenizer, input."""
-    return verify_content.check_content(content)
-
-
-def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
-    """Each trace of the dataset is one document, or was deleted."""
-    return verify_content.check_shard_sums(shard)
-
-
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     rules = _rules(opened.content)
-    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
-    kept = [np.empty(0, dtype=np.uint64)]
-    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
-        documents = SpanDocuments(split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays)
-        report.ran("documents", lengths.size)
-        report.ran("tokens", documents.tokens.size)
-        report.add(verify.check_documents(documents, rules))
-        totals += [np.count_nonzero(documents.span == span) for span in range(totals.size)]
-        rows = take_rows(report, opened, first, lengths.size)
-        if rows is not None:
-            digests = verify.row_digests(rows)
-            report.add(verify.check_rows(documents, rows, digests, rules))
-            kept.append(digests)
-            if opened.split != VALID:
-                both = np.flatnonzero(among(digests, held_out)).tolist()
-                report.add(documents.finding("disjoint", "this trace stands in valid too", at) for at in both)
-        run.checked(lengths.size)
-    check_span_tokens(report, opened, totals)
-    return np.concatenate(kept)
+    return check_documents_with_ids(
+        report,
+        opened,
+        held_out,
+        run,
+        kind=SpanDocuments,
+        id_column=ID_COLUMN,
+        noun="trace",
+        check_documents=partial(verify.check_documents, rules=rules),
+        check_rows=partial(verify.check_rows, rules=rules),
+    )
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
@@ -97,14 +88,13 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     rows = placed_rows(report, whole)
     if rows is None:
         return
-    if (other := np.flatnonzero(rows != np.arange(rows.size))).size:
-        message = f"the rows are not each of 0 … {rows.size - 1} once: {rows[other[0]]} stands where {other[0]} should"
-        report.add([Finding(check="rows", message=message)])
+    if (odd := np.flatnonzero(rows != np.arange(rows.size))).size:
+        message = f"the rows are not each of 0 … {rows.size - 1} once: {rows[odd[0]]} stands where {odd[0]} should"
+        report.wrong("rows", message)
     assert content.split is not None, "the schema demands it of this family"
     if (repeated := int(digests.size - np.unique(digests).size)) != content.split.repeated_rows:
-        said = content.split.repeated_rows
-        message = f"split.repeated_rows is {said}, {repeated} documents have an id that stood before"
-        report.add([Finding(check="manifest", message=message)])
+        stated = content.split.repeated_rows
+        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} documents have an id that stood before")
 
 
 def _rules(content: Content) -> verify.Rules:
@@ -122,21 +112,19 @@ def check_source(report: Report, check: SourceCheck) -> None:
     content, path = check.whole.content, check.source
     (exported,) = content.input.shards
     report.ran("source files", 1)
-    if (found := sha256_file(path)) != exported.sha256:
-        message = f"the dataset was built from another export (sha256 {exported.sha256}; this is {found})"
-        report.add([Finding(check="source", message=message, file=str(path))])
+    if (digest := sha256_file(path)) != exported.sha256:
+        message = f"the dataset was built from another export (sha256 {exported.sha256}; this is {digest})"
+        report.wrong("source", message, file=str(path))
         return
     size = path.stat().st_size
     if size != exported.bytes:
-        report.add(
-            [Finding(check="source", message=f"{size} bytes, the manifest says {exported.bytes}", file=str(path))]
-        )
+        report.wrong("source", f"{size} bytes, the manifest says {exported.bytes}", file=str(path))
     places = placed_documents(check.whole, ROW_SCHEMA)
-    again = _drawn(exported.rows, check.deep)
+    again = drawn_rows(exported.rows, check.deep)
     try:
         encode = _encoding(content, check) if again else None
     except TokenizerError as fault:
-        report.add([Finding(check="tokenizer", message=fault.what, file=fault.where)])
+        report.wrong("tokenizer", fault.what, file=fault.where)
         return
     count = 0
     for _, raw in lines(path):
@@ -144,25 +132,19 @@ def check_source(report: Report, check: SourceCheck) -> None:
         line, row = verify.exported_line(raw, content.config["format"]), count
         count += 1
         if isinstance(line, str):
-            report.add([Finding(check="source", message=line, file=str(path), line=count)])
+            report.wrong("source", line, file=str(path), line=count)
             continue
         if (place := places.get(row)) is None:
-            report.add([Finding(check="source", message=f"no document was made of row {row}", file=str(path))])
+            report.wrong("source", f"no document was made of row {row}", file=str(path))
             continue
-        said = {name: place.row[name] for name in ("trace_id", "source")}
-        report.add(place.finding("source", message) for message in verify.wrong_line(line, content.config, said))
+        origin = {name: place.row[name] for name in ("trace_id", "source")}
+        report.add(place.finding("source", message) for message in verify.wrong_line(line, content.config, origin))
         if row in again and encode is not None:
             report.ran("rows encoded again", 1)
             report.add(_check_again(check, place, line, encode))
     report.ran("source rows", count)
     if count != exported.rows:
-        message = f"{count} rows, the manifest says {exported.rows}"
-        report.add([Finding(check="source", message=message, file=str(path))])
-
-
-def _drawn(rows: int, deep: int) -> set[int]:
-    """`deep` rows, or all, evenly over the export."""
-    return set(np.linspace(0, rows - 1, min(deep, rows), dtype=np.int64).tolist()) if rows and deep else set()
+        report.wrong("source", f"{count} rows, the manifest says {exported.rows}", file=str(path))
 
 
 def _encoding(content: Content, check: SourceCheck) -> Any:
@@ -171,8 +153,8 @@ def _encoding(content: Content, check: SourceCheck) -> Any:
     )
 
     def encode(text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
-        one = loaded.encode(text, add_special_tokens=special)
-        return one.ids, one.offsets
+        encoded = loaded.encode(text, add_special_tokens=special)
+        return encoded.ids, encoded.offsets
 
     return encode
 
@@ -189,36 +171,24 @@ def _check_again(check: SourceCheck, place: PlacedDocument, line: Mapping[str, A
     for name, number in counted.items():
         if place.row[name] != number:
             yield place.finding("source", f"{name} is {place.row[name]}, the export's text has {number}")
-    on_disk = {name: place.read(check.whole.root, name) for name in ("tokens", "span")}
-    tokens = expected.tokens
-    if on_disk["tokens"].tolist() != tokens:
-        yield place.finding(
-            "source", "the tokens are not those of the export's text", _first(on_disk["tokens"], tokens)
-        )
+    on_disk, tokens = place.read(check.whole.root, "tokens").tolist(), expected.tokens
+    if on_disk != tokens:
+        at = first_difference(on_disk, tokens)
+        yield place.finding("source", "the tokens are not those of the export's text", at)
         return
-    aligned = shift_to_tokens(on_disk["span"].astype(np.uint8), np.array([len(tokens)], dtype=np.int32))
-    if aligned.tolist() not in expected.spans:
-        at = max(_first(aligned, spans) for spans in expected.spans)
+    span = place.read(check.whole.root, "span").astype(np.uint8)
+    aligned = shift_to_tokens(span, np.array([len(tokens)], dtype=np.int32)).tolist()
+    if aligned not in expected.spans:
+        at = max(first_difference(aligned, spans) for spans in expected.spans)
         yield place.finding("source", "the spans are not those of the export's text", at)
-
-
-def _first(found: npt.NDArray[Any], wanted: Sequence[int]) -> int:
-    """Where two sequences begin to differ."""
-    pairs = zip(found.tolist(), wanted, strict=False)
-    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(found.size, len(wanted)))
 
 
 # --- Places -----------------------------------------------------------------------------------------------------------
 
 
-def stage_source(here: Scratch, place: str) -> Path:
+def stage_source(scratch: Scratch, place: str) -> Path:
     """The export that the tokens are of: `spanloom traces export` in the same format."""
-    return staged_records(here, place, SUFFIXES)
-
-
-def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """A tokenizer.json; the dataset carries its own where none is named."""
-    return None if place is None else here.file(place)
+    return staged_records(scratch, place, SUFFIXES)
 
 
 # --- Documents for people ---------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def escaped(texts: TraceTexts) -> TraceTexts:
 
 
 def _broken(text: str) -> str:
-    return _CONTROL.sub(lambda found: found[0][0] + "\u200b" + found[0][1:], text)
+    return _CONTROL.sub(lambda match: match[0][0] + "\u200b" + match[0][1:], text)
 
 
 def reasoning(texts: TraceTexts) -> str:

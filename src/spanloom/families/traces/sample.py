@@ -20,17 +20,20 @@ _WORDS = ("lantern", "Straße", "école", "вода", "河川", "🙂🙃")
 def sample_traces(count: int) -> Iterator[dict[str, Any]]:
     """`count` traces: sums, reversed words, days of a month."""
     for number in range(count):
-        one, other = 3 + number * 37 % 91, 2 + number * 53 % 83
+        first, second = 3 + number * 37 % 91, 2 + number * 53 % 83
         kind = ("sum", "word", "month")[number % 3]
         if kind == "sum":
-            prompt, answer = f"What is {one} + {other}?", str(one + other)
-            steps = [("read", f"The numbers are {one} and {other}."), ("add", f"{one} + {other} = {one + other}")]
+            prompt, answer = f"What is {first} + {second}?", str(first + second)
+            steps = [
+                ("read", f"The numbers are {first} and {second}."),
+                ("add", f"{first} + {second} = {first + second}"),
+            ]
         elif kind == "word":
             word = _WORDS[number // 3 % len(_WORDS)]
             prompt, answer = f"Write {word!r} backwards.", word[::-1]
             steps = [("letters", " ".join(word)), ("turn", " ".join(word[::-1])), ("join", word[::-1])]
         else:
-            year = 1900 + one
+            year = 1900 + first
             leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
             prompt, answer = f"How many days has February {year}?", "29" if leap else "28"
             steps = [("rule", f"{year} divided by 4 leaves {year % 4}."), ("so", f"It has {answer} days.")]
@@ -65,9 +68,9 @@ def sample_tokenizer(traces: list[dict[str, Any]]) -> bytes:
 
 def run(*, out: str, traces: int, tokenizer: str | None = None, scratch: Path | None = None) -> None:
     """Writes the traces as JSON Lines at a place, and a tokenizer at another."""
-    with scratch_for("sample-traces", [out, tokenizer], scratch) as here:
+    with scratch_for("sample-traces", [out, tokenizer], scratch) as staging:
         made = list(sample_traces(traces))
-        lines = b"".join(json.dumps(one, ensure_ascii=False).encode() + b"\n" for one in made)
-        here.create(out, lines)
+        lines = b"".join(json.dumps(trace, ensure_ascii=False).encode() + b"\n" for trace in made)
+        staging.create(out, lines)
         if tokenizer is not None:
-            here.create(tokenizer, sample_tokenizer(made))
+            staging.create(tokenizer, sample_tokenizer(made))

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.layout import TOKENIZER_NAME
 from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
-from spanloom.families.traces.keys import manifest_file
-from spanloom.families.traces.manifest import read_manifest
-from spanloom.families.traces.steps.tokenize_traces import ARRAY_DTYPES, TokenizeRules, config_of, tokenize_traces
-from spanloom.families.traces.store import Store
+from spanloom.families.traces.steps.tokenize_traces import TokenizeRules, config_of, tokenize_traces
+from spanloom.families.traces.store.database import Store
+from spanloom.families.traces.store.keys import manifest_file
+from spanloom.families.traces.store.manifest import read_manifest
 from spanloom.families.traces.tokenizer import load_tokenizer
+from spanloom.families.traces.tokens import ARRAY_DTYPES
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress

@@ -61,8 +61,8 @@ def _configured(path: Path) -> str | None:
     if not config.is_file():
         return None
     try:
-        said = json.loads(config.read_bytes()).get("eos_token")
+        token = json.loads(config.read_bytes()).get("eos_token")
     except (ValueError, AttributeError) as fault:
         raise TokenizerError(f"{CONFIG_NAME} cannot be read: {fault}", where=str(config)) from None
-    said = said.get("content") if isinstance(said, dict) else said
-    return said if isinstance(said, str) else None
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None

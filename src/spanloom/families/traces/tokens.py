@@ -27,6 +27,9 @@ from spanloom.tokenizers.encoding import Encoded, JsonTokenizer
 TokenFormat = Literal["tunix_sft", "training_example"]
 """The exports that have a mask."""
 
+INPUT_SCHEMA = "spanloom_traces_export_v1"
+ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
+"""What a token dataset is made of, and the arrays that it has, as its manifest names them."""
 SPAN_NAMES = ("context", "reasoning", "answer")
 BATCH = 256
 """Texts that are encoded together."""
@@ -65,10 +68,10 @@ class TokenizedTrace:
 
     def columns(self, *, offsets: bool = False) -> dict[str, Any]:
         """What an export has of it, as JSON."""
-        said: dict[str, Any] = {"input_ids": self.ids.tolist(), "loss_mask": self.loss_mask.tolist()}
+        values: dict[str, Any] = {"input_ids": self.ids.tolist(), "loss_mask": self.loss_mask.tolist()}
         if offsets:
-            said["offsets"] = [list(pair) for pair in self.offsets]
-        return said
+            values["offsets"] = [list(pair) for pair in self.offsets]
+        return values
 
 
 def tokenized(

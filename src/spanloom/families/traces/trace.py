@@ -55,9 +55,14 @@ def check_json(value: Any) -> None:
             return
         except TypeError:  # half a character, or an integer beyond 64 bits, which is fine
             pass
-    waiting = [(value, 1)]
+    # One iterator a level: a list of all that waits would take several times what the value itself does.
+    waiting = [iter((value,))]
     while waiting:
-        value, depth = waiting.pop()
+        try:
+            value = next(waiting[-1])
+        except StopIteration:
+            waiting.pop()
+            continue
         kind = type(value)
         if kind is str:
             _check_text(value)
@@ -65,12 +70,12 @@ def check_json(value: Any) -> None:
             if not -sys.float_info.max <= value <= sys.float_info.max:  # NaN is in no order with anything
                 raise ValueError("a number is no finite one, or beyond what a double holds")
         elif kind is dict or kind is list:
-            if depth > MAX_DEPTH:
+            if len(waiting) > MAX_DEPTH:
                 raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
             if kind is dict:
                 for key in value:
                     _check_text(key)
-            waiting.extend((item, depth + 1) for item in (value.values() if kind is dict else value))
+            waiting.append(iter(value.values() if kind is dict else value))
 
 
 def _check_text(text: str) -> None:

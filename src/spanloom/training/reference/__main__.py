@@ -15,14 +15,14 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from spanloom.dataset.blend import blend
 from spanloom.dataset.manifest import Content
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.split import VALID
 from spanloom.text import visible
-from spanloom.training.learning_rate import learning_rate_at
+from spanloom.training.runs.learning_rate import learning_rate_at
 from spanloom.training.shard import read_content
 
 with warnings.catch_warnings():
@@ -34,7 +34,6 @@ with warnings.catch_warnings():
     from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
     from megatron.core.datasets.gpt_dataset import GPTDatasetConfig
 
-    from spanloom.training import checkpoint
     from spanloom.training.batch import Batch, ReadAhead, broadcast_batch
     from spanloom.training.loss import SpanWeights, span_weights
     from spanloom.training.megatron_dataset import SpanWireGPTDataset, blended_index_named, dataset_tokenizer
@@ -43,8 +42,9 @@ with warnings.catch_warnings():
     from spanloom.training.reference.optimizer import MasterAdamW
     from spanloom.training.reference.schedule import StepResult, average_gradients, run_step
     from spanloom.training.reference.stream import Layout, train_batches, valid_batch, valid_batches
-    from spanloom.training.script import flag_parser, process_group
-    from spanloom.training.trainlog import Record, TrainLog
+    from spanloom.training.runs import checkpoint
+    from spanloom.training.runs.script import add_flags, flag_parser, process_group
+    from spanloom.training.runs.trainlog import Record, TrainLog
 
 TEACH = """
 examples
@@ -57,33 +57,37 @@ Run the same command again after an interruption and it goes on from its last ch
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The flags of a run; `--help` says what each means."""
+    """The flags of a run, each with its help."""
 
-    root: Path
-    index_cache: Path
-    output: Path
-    steps: int
-    sequence_length: int
-    micro_batch_size: int
-    global_batch_size: int
-    layers: int
-    hidden: int
-    heads: int
-    learning_rate: float
-    warmup: int
-    weight_decay: float
-    clip: float
-    span_weights: str
-    seed: int
-    dtype: str
-    device: str
-    tensor_parallel: int
-    workers: int
-    eval_interval: int
-    eval_samples: int
-    loss_by: str
-    save_interval: int
-    keep: int
+    root: Annotated[Path, "root of the dataset, which may be mounted read-only"]
+    index_cache: Annotated[Path, "folder for Megatron's sample indices, shared by all ranks"]
+    output: Annotated[Path, "folder for log.jsonl, tensorboard/ and checkpoints/"]
+    steps: Annotated[int, "length of the run"] = 200
+    sequence_length: Annotated[int, "tokens in a sample"] = 512
+    micro_batch_size: Annotated[int, "samples that a rank computes at once"] = 1
+    global_batch_size: Annotated[int, "samples in a step, over all ranks"] = 8
+    layers: Annotated[int, "layers of the model"] = 2
+    hidden: Annotated[int, "its width"] = 64
+    heads: Annotated[int, "its attention heads"] = 4
+    learning_rate: Annotated[float, "peak; it rises over --warmup steps and falls along a cosine to a tenth"] = 1e-3
+    warmup: Annotated[int, "steps in which the learning rate rises"] = 10
+    weight_decay: Annotated[float, "AdamW's, on matrices"] = 0.1
+    clip: Annotated[float, "gradients are scaled down to this norm; 0 for not at all"] = 1.0
+    span_weights: Annotated[str, "weights of the loss by span, such as analysis=1,final=0.5; 1 where none is given"] = (
+        ""
+    )
+    seed: Annotated[int, "of the model and of the order of samples"] = 1234
+    dtype: Annotated[Literal["fp32", "bf16"], "of the model; weights are updated in fp32 either way"] = "fp32"
+    device: Annotated[Literal["auto", "cpu", "cuda"], "auto takes a GPU where there is one"] = "auto"
+    tensor_parallel: Annotated[int, "ranks that share one copy of the model"] = 1
+    workers: Annotated[int, "processes a rank that read samples; 0 reads in the rank itself"] = 0
+    eval_interval: Annotated[int, "evaluate on valid after so many steps, and after the last"] = 50
+    eval_samples: Annotated[int, "at most so many samples of valid"] = 64
+    loss_by: Annotated[
+        str, "columns of the row table, such as language,exercise: each evaluation logs each value's loss"
+    ] = ""
+    save_interval: Annotated[int, "write a checkpoint after so many steps, and after the last"] = 50
+    keep: Annotated[int, "checkpoints that are kept"] = 2
 
     def identity(self, content: Content) -> dict[str, Any]:
         """What decides batches and losses: a run goes on only where it is the same."""
@@ -129,8 +133,8 @@ def train(options: Options, device: torch.device) -> None:
     identity = options.identity(content)
 
     first_step = 0
-    if found := checkpoint.latest(options.output, identity):
-        first_step, folder = found
+    if newest := checkpoint.latest(options.output, identity):
+        first_step, folder = newest
         state = checkpoint.load(folder, rank=tensor_rank)
         model.load_state_dict(state["model"], strict=False)  # Megatron's extra states are not tensors; none is used
         optimizer.load(state["optimizer"])
@@ -328,36 +332,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         "trains.",
         TEACH,
     )
-
-    flag("root", None, "root of the dataset, which may be mounted read-only", type=Path, required=True)
-    flag("index-cache", None, "folder for Megatron's sample indices, shared by all ranks", type=Path, required=True)
-    flag("output", None, "folder for log.jsonl, tensorboard/ and checkpoints/", type=Path, required=True)
-    flag("steps", 200, "length of the run")
-    flag("sequence-length", 512, "tokens in a sample")
-    flag("micro-batch-size", 1, "samples that a rank computes at once")
-    flag("global-batch-size", 8, "samples in a step, over all ranks")
-    flag("layers", 2, "layers of the model")
-    flag("hidden", 64, "its width")
-    flag("heads", 4, "its attention heads")
-    flag("learning-rate", 1e-3, "peak; it rises over --warmup steps and falls along a cosine to a tenth")
-    flag("warmup", 10, "steps in which the learning rate rises")
-    flag("weight-decay", 0.1, "AdamW's, on matrices")
-    flag("clip", 1.0, "gradients are scaled down to this norm; 0 for not at all")
-    flag("span-weights", "", "weights of the loss by span, such as analysis=1,final=0.5; 1 where none is given")
-    flag("seed", 1234, "of the model and of the order of samples")
-    flag("dtype", "fp32", "of the model; weights are updated in fp32 either way", choices=["fp32", "bf16"])
-    flag("device", "auto", "auto takes a GPU where there is one", choices=["auto", "cpu", "cuda"])
-    flag("tensor-parallel", 1, "ranks that share one copy of the model")
-    flag("workers", 0, "processes a rank that read samples; 0 reads in the rank itself")
-    flag("eval-interval", 50, "evaluate on valid after so many steps, and after the last")
-    flag("eval-samples", 64, "at most so many samples of valid")
-    flag(
-        "loss-by",
-        "",
-        "columns of the row table, such as language,exercise: each evaluation logs each value's loss",
-    )
-    flag("save-interval", 50, "write a checkpoint after so many steps, and after the last")
-    flag("keep", 2, "checkpoints that are kept")
+    add_flags(flag, Options)
     options = Options(**vars(parser.parse_args(arguments)))
     for name in ("steps", "micro_batch_size", "eval_interval", "save_interval", "keep", "tensor_parallel"):
         if getattr(options, name) < 1:

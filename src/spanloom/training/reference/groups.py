@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from megatron.core import parallel_state
 
-from spanloom.dataset.layout import rows_file
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.rows import row_batches
+from spanloom.dataset.root.layout import rows_file
+from spanloom.dataset.rows.table import row_batches
 from spanloom.errors import DatasetError
 from spanloom.split import VALID
 from spanloom.training.loss import SpanCounts, span_sums

@@ -48,7 +48,23 @@ def gpt(
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # megatron-core deprecates one of its own defaults
-        config = _config(layers, hidden, heads, dtype, tensor_parallel_size)
+        config = TransformerConfig(
+            num_layers=layers,
+            hidden_size=hidden,
+            num_attention_heads=heads,
+            attention_dropout=0.0,
+            hidden_dropout=0.0,
+            bf16=dtype == torch.bfloat16,
+            params_dtype=dtype,
+            pipeline_dtype=dtype,
+            tensor_model_parallel_size=tensor_parallel_size,
+            use_cpu_initialization=True,
+            calculate_per_token_loss=True,
+            gradient_accumulation_fusion=False,
+            bias_activation_fusion=False,
+            bias_dropout_fusion=False,
+            masked_softmax_fusion=False,
+        )
     layer = get_gpt_layer_local_spec()
     layer.submodules.self_attention.submodules.core_attention = CausalAttention
     model = GPTModel(
@@ -60,23 +76,3 @@ def gpt(
         share_embeddings_and_output_weights=True,
     )
     return model.to(dtype)  # Megatron leaves norms and positions in fp32
-
-
-def _config(layers: int, hidden: int, heads: int, dtype: torch.dtype, tensor_parallel_size: int) -> TransformerConfig:
-    return TransformerConfig(
-        num_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        attention_dropout=0.0,
-        hidden_dropout=0.0,
-        bf16=dtype == torch.bfloat16,
-        params_dtype=dtype,
-        pipeline_dtype=dtype,
-        tensor_model_parallel_size=tensor_parallel_size,
-        use_cpu_initialization=True,
-        calculate_per_token_loss=True,
-        gradient_accumulation_fusion=False,
-        bias_activation_fusion=False,
-        bias_dropout_fusion=False,
-        masked_softmax_fusion=False,
-    )

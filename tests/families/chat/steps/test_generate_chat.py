@@ -11,7 +11,7 @@ import pytest
 from spanloom.errors import ChatError, ConflictError
 from spanloom.families.chat.steps.generate_chat import GeneratorRules, generate_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.transcripts import read_transcripts
+from spanloom.families.chat.transcripts.files import read_transcripts
 
 
 def message(role: str, text: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from spanloom.families.chat.packing import pack
 from spanloom.families.chat.steps import pack_chat as step
 from spanloom.families.chat.steps.pack_chat import PackingRules, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.verify import Rules, packed_again
+from spanloom.families.chat.verify.blocks import Rules, packed_again
 from spanloom.findings import Report
 from spanloom.megatron.check import open_parallel
 from spanloom.storage import sha256_file

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.defaults import CAPPED_ROOT, ROOT
 from spanloom.families.harmony.options import BuildOptions
 from support import sources

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.conversations.source.folder import SourceShard, open_source_shard, plan_parts, verify_hash
 from spanloom.errors import SourceError
-from spanloom.families.harmony import render_part as rendering
 from spanloom.families.harmony.build_root import claim_work
-from spanloom.families.harmony.convert import convert_synth
-from spanloom.families.harmony.render_part import PartJob, render_part
-from spanloom.families.harmony.source import SourceShard, open_source, open_source_shard, plan_parts, verify_hash
+from spanloom.families.harmony.contract.source import open_source
+from spanloom.families.harmony.convert.synth import convert_synth
+from spanloom.families.harmony.render import part as rendering
+from spanloom.families.harmony.render.part import PartJob, render_part
 from spanloom.families.harmony.steps import render_shard
 from support import sources
 from support.bad_builds import assert_nothing_looks_finished, build_it
@@ -83,6 +84,8 @@ def part_job(source: Path, out: Path, asset: Path) -> PartJob:
         renderer="fast",
         rules=None,
         audit_stride=0,
+        audit_share=0.0,
+        audit_floor=0,
         reject_limit=0,
         token_budget=None,
         resume=True,

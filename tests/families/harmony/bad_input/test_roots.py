@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from spanloom.dataset.manifest import ManifestError
-from spanloom.dataset.validate import validate_dataset
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, RejectedRowError, SpanloomError, StorageError
 from spanloom.families.harmony import dataset as harmony
-from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.contract.caps import Caps
 from support import sources
 from support.bad_builds import (
     BAD_ROWS,

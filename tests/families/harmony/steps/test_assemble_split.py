@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.errors import DuplicateIdError
-from spanloom.families.harmony.profile import SYNTH_KD
-from spanloom.families.harmony.rendered_parts import IDS_JSON, PartWriter
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.render.artifact import IDS_JSON, PartWriter
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.supervision import TokenDocuments
 

@@ -10,11 +10,11 @@ import pytest
 from conftest import REPOSITORY, Cli
 from spanloom.dataset import manifest
 from spanloom.errors import StorageError
-from spanloom.families.harmony.chat_conversion import ChatConversion
-from spanloom.families.harmony.convert import Conversion
-from spanloom.families.harmony.convert import run as convert_synth
-from spanloom.families.harmony.convert_chat import local_inputs, open_chat
-from spanloom.families.harmony.convert_chat import run as convert_chat
+from spanloom.families.harmony.convert.chat import local_inputs, open_chat
+from spanloom.families.harmony.convert.chat import run as convert_chat
+from spanloom.families.harmony.convert.conversion import ChatConversion
+from spanloom.families.harmony.convert.synth import Conversion
+from spanloom.families.harmony.convert.synth import run as convert_synth
 from spanloom.families.harmony.sample import write_sample
 from spanloom.families.harmony.steps.verify_tokenizer import run as verify_tokenizer
 from spanloom.storage.publishing import publish_file, publish_folder

@@ -10,7 +10,7 @@ import pytest
 
 from conftest import Cli
 from spanloom.errors import ConflictError
-from spanloom.families.harmony.caps import Caps
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.defaults import ROOT
 from spanloom.families.harmony.steps import assemble_manifest, write_indexed
 from support.object_stores import Place

@@ -11,10 +11,10 @@ from spanloom.dataset.fetch import fetch
 from spanloom.errors import ConflictError
 from spanloom.families import check_manifest, dataset_family
 from spanloom.families.toolcalls.build import BuildOptions, build
-from spanloom.families.toolcalls.convert import convert
-from spanloom.families.toolcalls.drafts import Options
-from spanloom.families.toolcalls.findings import ToolCallError
-from spanloom.families.toolcalls.merge import MergeOptions, lines_of_samples, merge
+from spanloom.families.toolcalls.convert.drafts import Options
+from spanloom.families.toolcalls.convert.sources import convert
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
 from spanloom.families.toolcalls.steps import (
     audit_toolcalls,
     convert_toolcalls,

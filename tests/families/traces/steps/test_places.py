@@ -10,10 +10,8 @@ from spanloom.dataset import manifest
 from spanloom.dataset.fetch import fetch
 from spanloom.errors import ConflictError
 from spanloom.families import dataset_family
-from spanloom.families.traces import timestamps
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.export import FORMATS, ExportOptions, export_lines
-from spanloom.families.traces.ingest import ingest_file
+from spanloom.families.traces.export.lines import FORMATS, ExportOptions, export_lines
 from spanloom.families.traces.sample import run as sample
 from spanloom.families.traces.steps import (
     build_traces,
@@ -23,7 +21,9 @@ from spanloom.families.traces.steps import (
     validate_traces,
 )
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
-from spanloom.families.traces.store import default_url, open_store
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.steps import validate_alignment
 from spanloom.storage.staging import read_object

@@ -11,12 +11,12 @@ from typing import Any
 
 from spanloom.errors import ChatError
 from spanloom.families.chat import defaults
-from spanloom.families.chat.convert import generate
-from spanloom.families.chat.left_out import GeneratorCounts, Kept, OnError, Skip, Think
-from spanloom.families.chat.places import staged_tokenizer
-from spanloom.families.chat.source import SUFFIXES, Conversation, read_conversations
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.transcripts import TranscriptWriter, is_line_based
+from spanloom.families.chat.transcripts.convert import generate
+from spanloom.families.chat.transcripts.files import TranscriptWriter, is_line_based
+from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Kept, OnError, Skip, Think
+from spanloom.families.chat.transcripts.places import staged_tokenizer
+from spanloom.families.chat.transcripts.source import SUFFIXES, Conversation, read_conversations
 from spanloom.provenance import git_sha, readable_json
 from spanloom.records.files import find_files, name_below
 from spanloom.records.staging import staged_records
@@ -138,22 +138,22 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places."""
-    with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as here:
+    with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as staging:
         if report and is_uri(report):
-            here.path(report).unlink(missing_ok=True)  # of an earlier run in a scratch folder that was kept
+            staging.path(report).unlink(missing_ok=True)  # of an earlier run in a scratch folder that was kept
         try:
             result = generate_chat(
-                source=staged_records(here, source, SUFFIXES),
-                out=here.path(out),
-                tokenizer=staged_tokenizer(here, tokenizer),
+                source=staged_records(staging, source, SUFFIXES),
+                out=staging.path(out),
+                tokenizer=staged_tokenizer(staging, tokenizer),
                 rules=rules,
-                report=here.path(report) if report else None,
+                report=staging.path(report) if report else None,
                 on_progress=on_progress,
             )
-            here.publish_file(out)
+            staging.publish_file(out)
         finally:  # where nothing fits, the report says why
-            if report and is_uri(report) and here.path(report).is_file():
-                here.publish_file(report, replace=True)
+            if report and is_uri(report) and staging.path(report).is_file():
+                staging.publish_file(report, replace=True)
     return result
 
 

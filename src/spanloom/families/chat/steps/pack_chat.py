@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 
 from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.manifest import Content, Input, InputShard, Manifest, ShardEntry, TokenizerEntry
-from spanloom.dataset.places import made_at
+from spanloom.dataset.root.inventory import add_up
+from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter
 from spanloom.errors import ChatError
 from spanloom.families.chat import defaults
-from spanloom.families.chat.blocks import (
+from spanloom.families.chat.packing import Blocks, Packer
+from spanloom.families.chat.root.blocks import (
     ABOUT_SCHEMA,
     ARRAY_DTYPES,
     FAMILY,
@@ -38,10 +39,8 @@ from spanloom.families.chat.blocks import (
     disk_blocks,
     packing_config,
 )
-from spanloom.families.chat.packing import Blocks, Packer
-from spanloom.families.chat.places import staged_tokenizer, staged_transcripts
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
-from spanloom.families.chat.transcripts import (
+from spanloom.families.chat.transcripts.files import (
     SAY_RECORDS,
     OnError,
     Records,
@@ -51,6 +50,7 @@ from spanloom.families.chat.transcripts import (
     text_bytes,
     transcript_files,
 )
+from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.records.files import name_below
@@ -255,7 +255,7 @@ def _records(
     for number, file in enumerate(files):
         texts: list[str | None] = []
         characters = read = 0
-        before, here = sum(sizes[:number]), sizes[number]
+        before, size = sum(sizes[:number]), sizes[number]
         for text in read_records(
             file, on_error=on_error, first=first, records=rules.records, closed=rules.post_training
         ):
@@ -264,10 +264,10 @@ def _records(
             characters += len(text or "")
             if characters >= BATCH_CHARACTERS or len(texts) >= BATCH_RECORDS:
                 read += characters
-                yield _Records(first=first, texts=texts, done=before + min(read, here))
+                yield _Records(first=first, texts=texts, done=before + min(read, size))
                 first, texts, characters = first + len(texts), [], 0
         if texts:
-            yield _Records(first=first, texts=texts, done=before + here)
+            yield _Records(first=first, texts=texts, done=before + size)
             first += len(texts)
 
 
@@ -376,16 +376,16 @@ def run(
     `asset`: for a copy of the tokenizer. `options`: see `pack_chat`. Raises ConflictError when another build has the
     root, or holds other bytes under one of the names.
     """
-    with scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as here:
-        source = staged_transcripts(here, transcripts)
-        loaded = load_tokenizer(staged_tokenizer(here, tokenizer))
+    with scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as staging:
+        source = staged_transcripts(staging, transcripts)
+        loaded = load_tokenizer(staged_tokenizer(staging, tokenizer))
 
-        def pack(where: Path) -> Manifest:
+        def pack(folder: Path) -> Manifest:
             workers_here = workers or useful_workers(loaded, source)
             with process_pool(workers_here) if workers_here > 1 else nullcontext() as pool:
                 return pack_chat(
                     transcripts=source,
-                    root=where,
+                    root=folder,
                     tokenizer=loaded.path,
                     rules=rules,
                     pool=pool,
@@ -398,7 +398,7 @@ def run(
                     **options,
                 )
 
-        here.create(asset, loaded.path.read_bytes())
+        staging.create(asset, loaded.path.read_bytes())
 
         def identity() -> dict[str, Any]:
             return {
@@ -406,7 +406,7 @@ def run(
                 "inputs": [sha256_file(file) for file in transcript_files(source)],
             }
 
-        return made_at(root, here, identity, pack)
+        return made_at(root, staging, identity, pack)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

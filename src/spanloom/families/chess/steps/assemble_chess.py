@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.places import pending_at
+from spanloom.dataset.root.places import pending_at
 from spanloom.errors import ArtifactError
 from spanloom.families.chess import manifest
 from spanloom.families.chess.build import INVENTORY_SCHEMA, assemble
-from spanloom.families.chess.prepared import KINDS
+from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.kubeflow import identity_of
 from spanloom.provenance import git_sha, require_git_sha
 from spanloom.storage import read_json
@@ -31,15 +31,15 @@ def assemble_chess(
     Returns the manifest. Raises ArtifactError when the inventories are not all of one run of this code.
     """
     require_git_sha(allow_unknown=allow_unknown_sha)
-    found = [_read(path) for path in inventories]
-    if not found or [each["shard"] for each in found] != list(range(found[0]["shards"])):
+    contents = [_read(path) for path in inventories]
+    if not contents or [each["shard"] for each in contents] != list(range(contents[0]["shards"])):
         raise ArtifactError(
-            f"inventories of shards {[each['shard'] for each in found]} are given, "
-            f"expected 0 … {found[0]['shards'] - 1 if found else '?'} in order",
+            f"inventories of shards {[each['shard'] for each in contents]} are given, "
+            f"expected 0 … {contents[0]['shards'] - 1 if contents else '?'} in order",
             where=", ".join(map(str, inventories)),
         )
-    expected = {**{name: found[0][name] for name in ("shards", "config", "files")}, "git_sha": git_sha()}
-    for each, path in zip(found, inventories, strict=True):
+    expected = {**{name: contents[0][name] for name in ("shards", "config", "files")}, "git_sha": git_sha()}
+    for each, path in zip(contents, inventories, strict=True):
         for name, value in expected.items():
             if each[name] != value:
                 raise ArtifactError(
@@ -49,17 +49,17 @@ def assemble_chess(
                 )
     return assemble(
         root,
-        [prepared for each in found for prepared in each["prepared"]],
-        valid_fraction=found[0]["config"]["valid_fraction"],
+        [prepared for each in contents for prepared in each["prepared"]],
+        valid_fraction=contents[0]["config"]["valid_fraction"],
         environment=environment,
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     remedy = "give what prepare-chess wrote"
-    found = read_json(path, ArtifactError, "the inventory", remedy)
-    if isinstance(found, dict) and found.get("schema_version") == INVENTORY_SCHEMA:
-        return found
+    inventory = read_json(path, ArtifactError, "the inventory", remedy)
+    if isinstance(inventory, dict) and inventory.get("schema_version") == INVENTORY_SCHEMA:
+        return inventory
     raise ArtifactError("this is no inventory of prepared games", where=str(path), remedy=remedy)
 
 
@@ -67,15 +67,15 @@ def run(
     *, inventories: Sequence[str], root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
 ) -> dict[str, Any]:
     """The step over places. At a remote root a manifest with the same `content` counts as written."""
-    with scratch_for("assemble-chess", [*inventories, root], scratch) as here:
-        files = [here.file(place) for place in inventories]
+    with scratch_for("assemble-chess", [*inventories, root], scratch) as staging:
+        files = [staging.file(place) for place in inventories]
 
-        def pending(where: Path) -> dict[str, Any]:
+        def pending(folder: Path) -> dict[str, Any]:
             return assemble_chess(
-                inventories=files, root=where, allow_unknown_sha=allow_unknown_sha, environment={"root": root}
+                inventories=files, root=folder, allow_unknown_sha=allow_unknown_sha, environment={"root": root}
             )
 
-        return pending_at(root, here, pending, manifest.check)
+        return pending_at(root, staging, pending, manifest.check)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import files_of
-from spanloom.dataset.places import publish_data
-from spanloom.dataset.root import check_apart
+from spanloom.dataset.root.lock import check_apart
+from spanloom.dataset.root.places import publish_data
 from spanloom.families.chess import defaults
 from spanloom.families.chess.build import INVENTORY_SCHEMA, config_of, prepare_shard
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.folders import OnError
 from spanloom.families.chess.places import FoundFile, found_files, stage_found
-from spanloom.families.chess.prepared import KINDS, Kind
+from spanloom.families.chess.reading.folders import OnError
+from spanloom.families.chess.reading.prepared import KINDS
+from spanloom.families.chess.reading.source import Kind
 from spanloom.provenance import readable_json, require_git_sha
 from spanloom.split import valid_threshold
 from spanloom.storage import write_atomically
@@ -51,8 +52,8 @@ def prepare_chess(
         "files": inputs_of(files),
         "prepared": [
             prepare_shard(file.path, kind, file.number, root, valid_fraction=valid_fraction, on_error=on_error)
-            for kind, found in files.items()
-            for file in dealt(found, shard, shards)
+            for kind, listed in files.items()
+            for file in dealt(listed, shard, shards)
         ],
     }
 
@@ -64,7 +65,7 @@ def dealt(files: list[FoundFile], shard: int, shards: int) -> list[FoundFile]:
 
 def inputs_of(files: dict[Kind, list[FoundFile]]) -> dict[str, list[list[Any]]]:
     """All files by name and size, by which shards of one run know each other."""
-    return {kind: [[file.name, file.bytes] for file in found] for kind, found in files.items()}
+    return {kind: [[file.name, file.bytes] for file in listed] for kind, listed in files.items()}
 
 
 def run(
@@ -91,9 +92,9 @@ def run(
     places = {kind: place for kind, place in zip(KINDS, (games, thinking), strict=True) if place}
     if not places:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
-    with scratch_for("prepare-chess", [games, thinking, root, inventory, shard], scratch) as here:
-        files = {kind: found_files(here, place) for kind, place in places.items()}
-        local_root = here.path(root)
+    with scratch_for("prepare-chess", [games, thinking, root, inventory, shard], scratch) as staging:
+        files = {kind: found_files(staging, place) for kind, place in places.items()}
+        local_root = staging.path(root)
         if is_uri(root):
             claim_root(
                 parse_uri(root),
@@ -122,8 +123,8 @@ def run(
             publish_data(
                 list(files_of({"shards": [each["shard"] for each in made["prepared"]]})), local_root, parse_uri(root)
             )
-        write_atomically(here.path(inventory), readable_json(made))
-        here.publish_file(inventory)
+        write_atomically(staging.path(inventory), readable_json(made))
+        staging.publish_file(inventory)
     return made
 
 

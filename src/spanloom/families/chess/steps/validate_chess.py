@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import PENDING_NAME, promote
-from spanloom.dataset.places import publish_promoted, staged_root
+from spanloom.dataset.root.places import publish_promoted, staged_root
 from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.places import staged_folder
 from spanloom.families.chess.report import findings_page
-from spanloom.families.chess.verify import validate_root
+from spanloom.families.chess.verify.games import validate_root
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.provenance import readable_json
@@ -41,27 +41,26 @@ def run(
     root: str,
     games: str | None = None,
     thinking: str | None = None,
-    deep: int | None = defaults.DEEP,
-    legal: bool = defaults.LEGAL,
-    tolerance: float = defaults.TOLERANCE,
     report: str | None = None,
     html: str | None = None,
     scratch: Path | None = None,
+    **options: Any,
 ) -> Report:
-    """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object."""
-    with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as here:
-        local_root = staged_root(here, root, manifest.check)
+    """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object.
+
+    `options`: see `validate_chess`.
+    """
+    with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
+        local_root = staged_root(staging, root, manifest.check)
         result = validate_chess(
             root=local_root,
-            games=staged_folder(here, games),
-            thinking=staged_folder(here, thinking),
-            deep=deep,
-            legal=legal,
-            tolerance=tolerance,
+            games=staged_folder(staging, games),
+            thinking=staged_folder(staging, thinking),
+            **options,
         )
-        here.replace(report, readable_json(result.as_dict()))
+        staging.replace(report, readable_json(result.as_dict()))
         if html:
-            here.replace(html, findings_page(local_root, result, root).encode())
+            staging.replace(html, findings_page(local_root, result, root).encode())
         if is_uri(root) and result.clean:
             publish_promoted(parse_uri(root), local_root, {})
     return result

@@ -1,5 +1,11 @@
 """The steps of the SYNTH KD pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow is told.
 
+    verify_tokenizer   the asset is the pinned file
+    render_shard       a shard → rendered parts and ids
+    assemble_split     ids of all shards → which rows are valid
+    write_indexed      rendered parts → the files of a shard
+    assemble_manifest  inventories → the pending manifest
+
     verify_tokenizer ─► render_shard ×4 ─► assemble_split ─► write_indexed ×4 ─► assemble_manifest ─► validate_alignment
 
 The last is shared by all families, `spanloom.steps`. `spanloom build` runs them all in one process tree, `spanloom step

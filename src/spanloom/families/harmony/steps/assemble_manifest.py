@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset import manifest
-from spanloom.dataset.inventory import add_up
 from spanloom.dataset.manifest import (
     Content,
     Input,
@@ -20,14 +19,15 @@ from spanloom.dataset.manifest import (
     SplitRule,
     TokenizerEntry,
 )
-from spanloom.dataset.places import pending_at
+from spanloom.dataset.root.inventory import add_up
+from spanloom.dataset.root.places import pending_at
 from spanloom.errors import ArtifactError
 from spanloom.families.harmony import tokenizer
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.config import ARRAY_DTYPES, dataset_config
-from spanloom.families.harmony.history import rules_of
-from spanloom.families.harmony.profile import profile_of_family
-from spanloom.families.harmony.rendered_parts import read_sidecar
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES, dataset_config
+from spanloom.families.harmony.contract.history import rules_of
+from spanloom.families.harmony.contract.profile import profile_of_family
+from spanloom.families.harmony.render.artifact import read_sidecar
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import environment_here, require_git_sha, sha256_json
 from spanloom.split import VALID

@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.config import rule_of_split
-from spanloom.families.harmony.profile import Profile, profile_of_family
-from spanloom.families.harmony.rendered_parts import IDS_JSON, read_ids, read_sidecar, verify_files
+from spanloom.families.harmony.contract.config import rule_of_split
+from spanloom.families.harmony.contract.profile import Profile, profile_of_family
+from spanloom.families.harmony.render.artifact import IDS_JSON, read_ids, read_sidecar, verify_files
 from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
 from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid, valid_threshold
@@ -171,7 +171,7 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"{shard.profile.id_column} {found.ids[place]!r} stands twice",
+                            f"{shard.profile.source.id_column} {found.ids[place]!r} stands twice",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )

@@ -12,23 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.harmony import defaults
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.history import CUTTING, CutRules, rules_for
-from spanloom.families.harmony.places import staged_source
-from spanloom.families.harmony.rejects import Reject, reject_limit
-from spanloom.families.harmony.render import loading_ahead, renderer_version
-from spanloom.families.harmony.render_audit import audit_stride
-from spanloom.families.harmony.render_part import PartJob, render_part
-from spanloom.families.harmony.rendered_parts import IDS_JSON, RENDERED_JSON
-from spanloom.families.harmony.source import (
+from spanloom.conversations.source.folder import (
     check_still_hashed,
     named_origin,
-    open_source,
     open_source_shard,
     plan_parts,
     verify_hash,
 )
+from spanloom.conversations.source.rejects import Reject, reject_limit
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.history import CUTTING, CutRules, rules_for
+from spanloom.families.harmony.contract.profile import profile_of_source
+from spanloom.families.harmony.contract.source import open_source, staged_source
+from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
+from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
+from spanloom.families.harmony.render.part import PartJob, render_part
+from spanloom.families.harmony.render.routes import loading_ahead, renderer_version
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
 from spanloom.storage import write_atomically
@@ -71,13 +71,14 @@ def render_shard(
     asset = verify_asset(locate_asset(tokenizer))
     opened = open_source(source, shards=shards, only=shard)
     this = verify_hash(opened.shards[shard])
-    profile, shards, caps = opened.profile, len(opened.shards), caps or Caps()
+    profile, shards, caps = profile_of_source(opened.format), len(opened.shards), caps or Caps()
     rules = rules_for(profile, rules)
     share = caps.share(shard, shards)
     with open_source_shard(this) as file:
         group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     parts = plan_parts(group_rows, max_rows=share.rows)
-    limit = reject_limit(max_rejects, sum(part.rows for part in parts))
+    rows = sum(part.rows for part in parts)
+    limit = reject_limit(max_rejects, rows)
     jobs = [
         PartJob(
             shard=this,
@@ -87,7 +88,9 @@ def render_shard(
             asset=asset,
             renderer=renderer,
             rules=rules,
-            audit_stride=audit_stride(sum(part.rows for part in parts), audit_fraction),
+            audit_stride=audit_stride(rows, audit_fraction),
+            audit_share=audit_share(audit_fraction),
+            audit_floor=audit_floor(part.rows, rows),
             reject_limit=limit,
             token_budget=share.tokens,
             resume=resume,

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom import workers
-from spanloom.dataset.layout import rejects_file
 from spanloom.dataset.manifest import ListedFile
-from spanloom.dataset.places import publish_data
+from spanloom.dataset.root.layout import rejects_file
+from spanloom.dataset.root.places import publish_data
 from spanloom.dataset.split_writer import SplitWriter
 from spanloom.errors import ArtifactError
-from spanloom.families.harmony.caps import Caps
-from spanloom.families.harmony.config import ARRAY_DTYPES
-from spanloom.families.harmony.profile import profile_of_family
-from spanloom.families.harmony.rendered_parts import (
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES
+from spanloom.families.harmony.contract.profile import profile_of_family
+from spanloom.families.harmony.render.artifact import (
     IDS_JSON,
     RENDERED_JSON,
     files_stand,

@@ -9,9 +9,9 @@ from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
 from spanloom.families.toolcalls.audit import audit_samples
-from spanloom.families.toolcalls.rendering import load_template, rendered_by
-from spanloom.families.toolcalls.source import one_file, read_samples
-from spanloom.families.toolcalls.tools import load_registries
+from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 
@@ -20,12 +20,12 @@ def run(
     *, data: str, template: str, limit: int, report: str | None = None, scratch: Path | None = None
 ) -> dict[str, Any]:
     """The step over places. `limit`: how many samples are looked at, 0 for all."""
-    with scratch_for("audit-toolcalls", [data, template, report], scratch) as here:
-        files = one_file(here.file(data))
+    with scratch_for("audit-toolcalls", [data, template, report], scratch) as staging:
+        files = one_file(staging.file(data))
         samples = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
-        render = rendered_by(load_template(here.file(template)))
+        render = rendered_by(load_template(staging.file(template)))
         result = audit_samples(islice(samples, limit or None), render, load_registries()).as_dict()
-        here.replace(report, readable_json(result))
+        staging.replace(report, readable_json(result))
     return result
 
 

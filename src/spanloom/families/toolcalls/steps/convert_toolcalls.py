@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.toolcalls.agentdojo.goals import read_goals
-from spanloom.families.toolcalls.convert import SUFFIXES, Converted, Source, convert
-from spanloom.families.toolcalls.drafts import Options
+from spanloom.families.toolcalls.convert.drafts import Options
+from spanloom.families.toolcalls.convert.goals import read_goals
+from spanloom.families.toolcalls.convert.sources import SUFFIXES, Converted, Source, convert
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
 from spanloom.storage.publishing import Upload, publish_files
@@ -31,21 +31,21 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. Files are created, never overwritten, where `out` is remote."""
-    with scratch_for("convert-toolcalls", [source, place, out, completions, goals, report], scratch) as here:
+    with scratch_for("convert-toolcalls", [source, place, out, completions, goals, report], scratch) as staging:
         if place is None:
             done = Converted()
         else:
-            made = here.path(out)
+            made = staging.path(out)
             if goals is not None:
-                options = replace(options, goals=read_goals(here.file(goals)))
-            joined = None if completions is None else here.file(completions)
-            done = convert(source, staged_records(here, place, SUFFIXES), made, options, joined)
+                options = replace(options, goals=read_goals(staging.file(goals)))
+            joined = None if completions is None else staging.file(completions)
+            done = convert(source, staged_records(staging, place, SUFFIXES), made, options, joined)
             if is_uri(out):
                 uri = parse_uri(out)
                 names = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
                 publish_files([Upload(path=made / name, uri=uri / name) for name in names])
         result = {"source": source, "given": place is not None, **done.as_dict()}
-        here.replace(report, readable_json(result))
+        staging.replace(report, readable_json(result))
     return result
 
 

@@ -6,8 +6,8 @@ In: a folder of harmful files, one of retain files. Out: the merged file, publis
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.toolcalls.merge import MergeOptions, lines_of_samples, merge
-from spanloom.families.toolcalls.source import SUFFIX
+from spanloom.families.toolcalls.format.source import SUFFIX
+from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically
@@ -26,15 +26,15 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. Nothing is written unless all is well."""
     places = [harmful_dir, retain_dir, output, eval_output, stats]
-    with scratch_for("merge-toolcalls", places, scratch) as here:
-        folders = [staged_records(here, place, (SUFFIX,)) for place in (harmful_dir, retain_dir)]
+    with scratch_for("merge-toolcalls", places, scratch) as staging:
+        folders = [staged_records(staging, place, (SUFFIX,)) for place in (harmful_dir, retain_dir)]
         merged = merge(folders[0], folders[1], options)
         for place, samples in ((output, merged.train), (eval_output, merged.evaluation)):
             if place is not None:
-                write_atomically(here.path(place), lines_of_samples(samples))
-                here.publish_file(place)
-        result = {"output": output, "sha256": sha256_file(here.path(output)), **merged.stats}
-        here.replace(stats, readable_json(result))
+                write_atomically(staging.path(place), lines_of_samples(samples))
+                staging.publish_file(place)
+        result = {"output": output, "sha256": sha256_file(staging.path(output)), **merged.stats}
+        staging.replace(stats, readable_json(result))
     return result
 
 

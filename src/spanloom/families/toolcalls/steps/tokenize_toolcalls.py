@@ -18,22 +18,22 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.made_root import write_pending
 from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
-from spanloom.dataset.places import made_at
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.root.made import write_pending
+from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError
 from spanloom.families.toolcalls import defaults
-from spanloom.families.toolcalls.control import PYTHON_TAG
-from spanloom.families.toolcalls.findings import ToolCallError
-from spanloom.families.toolcalls.masks import Masked, masked_samples
-from spanloom.families.toolcalls.merge import repeats
-from spanloom.families.toolcalls.rendering import load_template, rendered_by
-from spanloom.families.toolcalls.source import one_file, read_samples
-from spanloom.families.toolcalls.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
-from spanloom.families.toolcalls.tokenizer import eod_id, load_tokenizer
-from spanloom.families.toolcalls.tools import Registries, load_registries
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.format.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
+from spanloom.families.toolcalls.format.tools import Registries, load_registries
+from spanloom.families.toolcalls.merge.merged import repeats
+from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
+from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, readable_json, require_git_sha, sha256_json
 from spanloom.split import SPLITS, id_digests
@@ -209,14 +209,14 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
         ingredients.registries,
         max_length=ingredients.rules.max_length,
     )
-    for number, one in enumerate(made):
+    for number, outcome in enumerate(made):
         counts.rows = number + 1
-        if not isinstance(one, Masked):
-            counts.rejected[one.reason] += 1
-        elif not isinstance(one.sample.get("id"), str) or not one.sample["id"]:
+        if not isinstance(outcome, Masked):
+            counts.rejected[outcome.reason] += 1
+        elif not isinstance(outcome.sample.get("id"), str) or not outcome.sample["id"]:
             counts.rejected[NO_ID] += 1
         else:
-            yield number, one
+            yield number, outcome
 
 
 def _batches(masked: Iterator[tuple[int, Masked]]) -> Iterator[list[tuple[int, Masked]]]:
@@ -225,22 +225,24 @@ def _batches(masked: Iterator[tuple[int, Masked]]) -> Iterator[list[tuple[int, M
 
 
 def _write(batch: list[tuple[int, Masked]], rules: TokenizeRules, eod: int, writers: dict[str, SplitWriter]) -> None:
-    for split, chosen in by_split(id_digests(str(one.sample["id"]) for _, one in batch), rules.valid_fraction):
+    for split, chosen in by_split(
+        id_digests(str(document.sample["id"]) for _, document in batch), rules.valid_fraction
+    ):
         _append(writers[split], [batch[at] for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) -> None:
     """Documents with their EOD, the mask shifted to labels."""
     closing = np.array([eod], dtype=np.int32)
-    lengths = np.array([one.ids.size + 1 for _, one in documents], dtype=np.int32)
-    tokens = np.concatenate([part for _, one in documents for part in (one.ids, closing)])
+    lengths = np.array([document.ids.size + 1 for _, document in documents], dtype=np.int32)
+    tokens = np.concatenate([part for _, document in documents for part in (document.ids, closing)])
     mask = np.zeros(tokens.size, dtype=np.uint8)
     begin = 0
-    for (_, one), length in zip(documents, lengths.tolist(), strict=True):
-        mask[begin + one.start : begin + one.end] = 1
+    for (_, document), length in zip(documents, lengths.tolist(), strict=True):
+        mask[begin + document.start : begin + document.end] = 1
         begin += length
     labels = shift_to_labels(mask, lengths)
-    samples = [one.sample for _, one in documents]
+    samples = [document.sample for _, document in documents]
     about = pa.RecordBatch.from_arrays(
         [
             pa.array([row for row, _ in documents], pa.int64()),
@@ -250,7 +252,7 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) 
             # A sample that counts several times weighs as much more.
             pa.array([weight_of(sample) * repeats(sample) for sample in samples], pa.float64()),
             pa.array([PYTHON_TAG in sample["assistant_raw"] for sample in samples], pa.bool_()),
-            pa.array([one.straddling for _, one in documents], pa.bool_()),
+            pa.array([document.straddling for _, document in documents], pa.bool_()),
         ],
         schema=ABOUT_SCHEMA,
     )
@@ -288,17 +290,17 @@ def run(
 
     `tokenizer_out`: where the tokenizer is put for the steps behind this one.
     """
-    with scratch_for("tokenize-toolcalls", [data, root, template, tokenizer], scratch) as here:
-        samples = here.file(data)
-        loaded = load_ingredients(here.file(template), here.file(tokenizer), rules)
+    with scratch_for("tokenize-toolcalls", [data, root, template, tokenizer], scratch) as staging:
+        samples = staging.file(data)
+        loaded = load_ingredients(staging.file(template), staging.file(tokenizer), rules)
         if tokenizer_out is not None:
-            here.bring_home(loaded.tokenizer.path, tokenizer_out)
+            staging.bring_home(loaded.tokenizer.path, tokenizer_out)
 
-        def make(where: Path) -> Manifest:
+        def make(folder: Path) -> Manifest:
             made = tokenize_toolcalls(
                 data=samples,
                 split=split,
-                root=where,
+                root=folder,
                 ingredients=loaded,
                 allow_unknown_sha=allow_unknown_sha,
                 environment={"data": data, "root": root},
@@ -312,7 +314,7 @@ def run(
             "inputs": [sha256_file(samples)],
             "tokenizer_sha256": loaded.tokenizer.sha256,
         }
-        return made_at(root, here, lambda: identity, make)
+        return made_at(root, staging, lambda: identity, make)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
+from spanloom.families.toolcalls.format.source import SUFFIX, files_below
 from spanloom.families.toolcalls.report import html_report, json_report
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.source import SUFFIX, files_below
 from spanloom.families.toolcalls.validation import validate_files
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
@@ -25,12 +25,12 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. Returns the report; `exit_code` says what the command ends with."""
-    with scratch_for("validate-toolcalls", [data_dir, report, html], scratch) as here:
-        folder = staged_records(here, data_dir, (SUFFIX,))
+    with scratch_for("validate-toolcalls", [data_dir, report, html], scratch) as staging:
+        folder = staged_records(staging, data_dir, (SUFFIX,))
         run = validate_files(files_below(folder), Rules(require_system=require_system))
         result = json_report(run, data_dir, strict=True)
-        here.replace(report, readable_json(result))
-        here.replace(html, html_report(run, data_dir).encode())
+        staging.replace(report, readable_json(result))
+        staging.replace(html, html_report(run, data_dir).encode())
     return result
 
 

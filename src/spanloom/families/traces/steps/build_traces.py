@@ -17,12 +17,12 @@ def build_traces(
 ) -> dict[str, Any]:
     """Chooses traces and puts the manifest at a place. Returns it as JSON has it."""
     with (
-        scratch_for("build-traces", [store, manifest], scratch) as here,
-        opened_store(here, store) as opened,
+        scratch_for("build-traces", [store, manifest], scratch) as staging,
+        opened_store(staging, store) as opened,
         tempfile.TemporaryDirectory(prefix="spanloom-") as folder,
     ):
         built, path = build_dataset(opened, Path(folder), request, reproducible=reproducible)
-        here.bring_home(path, manifest)
+        staging.bring_home(path, manifest)
     return built.as_dict()
 
 
@@ -33,5 +33,5 @@ run = build_traces
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result["stats"][name] for name in ("avg_step_count", "avg_total_chars")}
-    said = {name: result[name] for name in ("dataset_key", "build_id", "selection_strategy", "trace_count")}
-    return {"manifest": {**said, **counts}, "metrics": {"trace_count": result["trace_count"], **counts}}
+    facts = {name: result[name] for name in ("dataset_key", "build_id", "selection_strategy", "trace_count")}
+    return {"manifest": {**facts, **counts}, "metrics": {"trace_count": result["trace_count"], **counts}}

@@ -6,11 +6,11 @@ In: a store, the manifest of a dataset in it, a format. Out: JSON Lines, or Parq
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.traces.export import ExportFormat, ExportOptions
-from spanloom.families.traces.export_file import ExportCounts, records, write_file
-from spanloom.families.traces.manifest import TraceManifest
+from spanloom.families.traces.export.file import ExportCounts, records, write_file
+from spanloom.families.traces.export.lines import ExportFormat, ExportOptions
 from spanloom.families.traces.places import opened_store, staged_manifest
-from spanloom.families.traces.store import Store
+from spanloom.families.traces.store.database import Store
+from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 
@@ -21,8 +21,8 @@ def export_traces(
     """Writes the export; nothing stands at `out` before it is whole."""
     counts = ExportCounts()
     with store.snapshot() as snapshot:
-        found = records(snapshot, dataset.ids, form, options, None, counts)
-        write_file(out, found, form, len(dataset.ids))
+        rows = records(snapshot, dataset.ids, form, options, None, counts)
+        write_file(out, rows, form, len(dataset.ids))
     return counts
 
 
@@ -36,10 +36,10 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places."""
-    with scratch_for("export-traces", [store, manifest, out], scratch) as here:
-        dataset, _ = staged_manifest(here, manifest)
-        path = here.path(out)
-        with opened_store(here, store) as opened:
+    with scratch_for("export-traces", [store, manifest, out], scratch) as staging:
+        dataset, _ = staged_manifest(staging, manifest)
+        path = staging.path(out)
+        with opened_store(staging, store) as opened:
             counts = export_traces(
                 store=opened, dataset=dataset, out=path, form=form, options=options or ExportOptions()
             )
@@ -50,7 +50,7 @@ def run(
             "sha256": sha256_file(path),
             **counts.as_dict(tokens=False),
         }
-        here.publish_file(out)
+        staging.publish_file(out)
     return result
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ConflictError
-from spanloom.families.traces import timestamps
-from spanloom.families.traces.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
 from spanloom.families.traces.places import staged_lines
-from spanloom.families.traces.store import file_url, open_store
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import file_url, open_store
+from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
 from spanloom.families.traces.trace import SUFFIXES
 from spanloom.records.files import find_files, name_below
 from spanloom.storage import publish, sha256_file, temporary_beside
@@ -37,9 +37,9 @@ def ingest_traces(
             done = []
             began = timestamps.now() if created_at is None else timestamps.given(created_at)
             for file in find_files(source, SUFFIXES):
-                found = ingest_file(opened, file, source_name=source_name, ids=ids, strict=strict, created_at=began)
-                began = timestamps.later(began, found.ingested_count + found.skipped_existing)
-                done.append((name_below(file, source), found))
+                ingested = ingest_file(opened, file, source_name=source_name, ids=ids, strict=strict, created_at=began)
+                began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
+                done.append((name_below(file, source), ingested))
         finally:
             opened.close()  # brings the write-ahead log into the file
         publish(temporary, store, sha256_file(temporary))
@@ -60,25 +60,25 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places."""
-    with scratch_for("ingest-traces", [source, store], scratch) as here:
-        target = here.path(store)
-        if target in here.stands_for:
+    with scratch_for("ingest-traces", [source, store], scratch) as staging:
+        target = staging.path(store)
+        if target in staging.stands_for:
             target.unlink(missing_ok=True)  # of a run that was killed
         done = ingest_traces(
-            source=staged_lines(here, source),
+            source=staged_lines(staging, source),
             store=target,
             source_name=source_name,
             ids=ids,
             strict=strict,
             created_at=created_at,
         )
-        here.publish_file(store)
-    skipped = [{"file": name, **line.as_dict()} for name, found in done for line in found.skipped]
+        staging.publish_file(store)
+    skipped = [{"file": name, **line.as_dict()} for name, ingested in done for line in ingested.skipped]
     return {
-        "files": {name: found.ingested_count for name, found in done},
-        "ingested_count": sum(found.ingested_count for _, found in done),
-        "skipped_count": sum(found.skipped_count for _, found in done),
-        "skipped_existing": sum(found.skipped_existing for _, found in done),
+        "files": {name: ingested.ingested_count for name, ingested in done},
+        "ingested_count": sum(ingested.ingested_count for _, ingested in done),
+        "skipped_count": sum(ingested.skipped_count for _, ingested in done),
+        "skipped_existing": sum(ingested.skipped_existing for _, ingested in done),
         "skipped": skipped[:SKIPPED_KEPT],
     }
 

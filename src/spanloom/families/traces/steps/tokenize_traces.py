@@ -18,20 +18,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset.layout import TOKENIZER_NAME
-from spanloom.dataset.made_root import write_pending
 from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
-from spanloom.dataset.places import made_at
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.root.made import write_pending
+from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.families.traces import defaults
 from spanloom.families.traces.errors import OptionError, TraceError
-from spanloom.families.traces.export import ExportOptions, check_controls, line_of, record, texts_of
-from spanloom.families.traces.manifest import TraceManifest
+from spanloom.families.traces.export.lines import ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.places import opened_store, staged_manifest
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
-from spanloom.families.traces.store import Snapshot, Store, StoredTrace
+from spanloom.families.traces.store.database import Snapshot, Store, StoredTrace
+from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
-from spanloom.families.traces.tokens import SPAN_NAMES, TokenFormat, TokenizedTrace, tokenized
+from spanloom.families.traces.tokens import (
+    ARRAY_DTYPES,
+    INPUT_SCHEMA,
+    SPAN_NAMES,
+    TokenFormat,
+    TokenizedTrace,
+    tokenized,
+)
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, require_git_sha
 from spanloom.split import SPLITS, id_digests
@@ -42,8 +49,6 @@ from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "reasoning_traces"
-INPUT_SCHEMA = "spanloom_traces_export_v1"
-ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 SHARD = 0
 ABOUT_SCHEMA = pa.schema(
     [
@@ -231,12 +236,12 @@ def _write(
 
 def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int) -> None:
     """Documents with their EOD, supervision shifted to labels."""
-    found = [document for _, _, document in documents]
+    encoded = [document for _, _, document in documents]
     closing, masked = np.array([eod], dtype=np.int32), np.zeros(1, dtype=np.uint8)
-    lengths = np.array([document.ids.size + 1 for document in found], dtype=np.int32)
-    tokens = np.concatenate([part for document in found for part in (document.ids, closing)])
-    mask = np.concatenate([part for document in found for part in (document.loss_mask, masked)])
-    span = np.concatenate([part for document in found for part in (document.span_id, masked)])
+    lengths = np.array([document.ids.size + 1 for document in encoded], dtype=np.int32)
+    tokens = np.concatenate([part for document in encoded for part in (document.ids, closing)])
+    mask = np.concatenate([part for document in encoded for part in (document.loss_mask, masked)])
+    span = np.concatenate([part for document in encoded for part in (document.span_id, masked)])
     labels = shift_to_labels(span, lengths)
     arrays = {"tokens": tokens, "lossmask": shift_to_labels(mask, lengths), "span": labels}
     about = pa.RecordBatch.from_arrays(
@@ -244,9 +249,9 @@ def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, Tokeniz
             pa.array([row for row, _, _ in documents], pa.int64()),
             pa.array([trace.id for _, trace, _ in documents], pa.string()),
             pa.array([_source(trace) for _, trace, _ in documents], pa.string()),
-            pa.array([document.response_start for document in found], pa.int64()),
-            pa.array([document.boundary_tokens for document in found], pa.int64()),
-            pa.array([document.control_strings for document in found], pa.int64()),
+            pa.array([document.response_start for document in encoded], pa.int64()),
+            pa.array([document.boundary_tokens for document in encoded], pa.int64()),
+            pa.array([document.control_strings for document in encoded], pa.int64()),
         ],
         schema=ABOUT_SCHEMA,
     )
@@ -274,26 +279,26 @@ def run(
 
     `asset`: for a copy of the tokenizer.
     """
-    with scratch_for("tokenize-traces", [store, dataset, root, tokenizer, asset], scratch) as here:
-        said, sha256 = staged_manifest(here, dataset)
-        loaded = load_tokenizer(here.file(tokenizer))
+    with scratch_for("tokenize-traces", [store, dataset, root, tokenizer, asset], scratch) as staging:
+        manifest, sha256 = staged_manifest(staging, dataset)
+        loaded = load_tokenizer(staging.file(tokenizer))
 
-        def make(where: Path) -> Manifest:
-            with opened_store(here, store) as opened:
+        def make(folder: Path) -> Manifest:
+            with opened_store(staging, store) as opened:
                 return tokenize_traces(
                     store=opened,
-                    dataset=said,
+                    dataset=manifest,
                     manifest_sha256=sha256,
-                    root=where,
+                    root=folder,
                     tokenizer=loaded,
                     rules=rules,
                     allow_unknown_sha=allow_unknown_sha,
                     environment={"dataset": dataset, "root": root},
                 )
 
-        here.create(asset, loaded.path.read_bytes())
+        staging.create(asset, loaded.path.read_bytes())
         identity = {"config": config_of(rules, loaded), "inputs": [sha256], "tokenizer_sha256": loaded.sha256}
-        return made_at(root, here, lambda: identity, make)
+        return made_at(root, staging, lambda: identity, make)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

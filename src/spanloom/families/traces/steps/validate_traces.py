@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
-from spanloom.families.traces.export import ExportFormat
-from spanloom.families.traces.manifest import load_ids
-from spanloom.families.traces.verify_export import CheckedExport, check_export
+from spanloom.families.traces.export.lines import ExportFormat
+from spanloom.families.traces.store.manifest import load_ids
+from spanloom.families.traces.verify.export import CheckedExport, check_export
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 
@@ -30,18 +30,18 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. `exports`: format → file."""
-    with scratch_for("validate-traces", [*exports.values(), manifest, report], scratch) as here:
-        ids = None if manifest is None else load_ids(here.file(manifest), manifest)
-        checked = validate_traces(exports={form: here.file(place) for form, place in exports.items()}, ids=ids)
-        errors = sum(one.report.errors for one in checked.values())
+    with scratch_for("validate-traces", [*exports.values(), manifest, report], scratch) as staging:
+        ids = None if manifest is None else load_ids(staging.file(manifest), manifest)
+        checked = validate_traces(exports={form: staging.file(place) for form, place in exports.items()}, ids=ids)
+        errors = sum(export.report.errors for export in checked.values())
         result = {
             "clean": not errors,
             "errors": errors,
-            "warnings": sum(len(one.report.findings) - one.report.errors for one in checked.values()),
-            "lines": sum(one.lines for one in checked.values()),
-            "exports": {form: {**one.as_dict(), "file": exports[form]} for form, one in checked.items()},
+            "warnings": sum(len(export.report.findings) - export.report.errors for export in checked.values()),
+            "lines": sum(export.lines for export in checked.values()),
+            "exports": {form: {**export.as_dict(), "file": exports[form]} for form, export in checked.items()},
         }
-        here.replace(report, readable_json(result))
+        staging.replace(report, readable_json(result))
     return result
 
 

@@ -1,0 +1,7 @@
+"""`spanloom toolcalls …`, and its steps.
+
+commands  convert, validate, merge, sample, batches, serve, demo
+tokens    audit, mask, export, tokenize
+steps     `spanloom step …-toolcalls`
+options   options that several of them share
+"""

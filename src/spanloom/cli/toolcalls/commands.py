@@ -1,0 +1,351 @@
+"""`spanloom toolcalls …`: public sources → samples → validated, merged, paired; a spot check, the service."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from spanloom.cli.app import print_json, say, toolcalls_app
+from spanloom.cli.options import (
+    AllowedHostOption,
+    BodiesOption,
+    BodySecondsOption,
+    HeaderSecondsOption,
+    HostOption,
+    PortOption,
+    ScratchOption,
+    made_of,
+    place,
+)
+from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.toolcalls.options import SourceOption, ToolsDirOption, TurnsOption, one_target, sample_files
+from spanloom.errors import SourceError
+from spanloom.families.toolcalls import defaults
+
+
+@toolcalls_app.command("validate")
+def validate(
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="One file of samples (JSON Lines).")] = None,
+    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below a folder.")] = None,
+    split: Annotated[
+        Literal["harmful", "retain"] | None, typer.Option(help="The split that every sample must be of.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 when there are errors.")] = False,
+    require_system: Annotated[
+        bool | None,
+        typer.Option(
+            "--require-system/--no-require-system",
+            help="A sample without a system message is an error, not a warning. Default: with --strict it is.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_markdown_in_arguments: Annotated[
+        bool,
+        typer.Option("--allow-markdown-in-arguments", help="A fence inside the strings of a call is no error (R5)."),
+    ] = False,
+    tools_dir: ToolsDirOption = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the report to a file too: JSON, or a page where it ends in .html.", callback=output_file
+        ),
+    ] = None,
+    form: Annotated[Literal["text", "json", "html"], typer.Option("--format", help="What is printed.")] = "text",
+) -> None:
+    """Check samples by all rules: format, fields, ids, duplicates, tools, labels. Batches are checked by member.
+
+    Exits with 0 unless --strict is given and there are errors (4). Warnings never fail.
+    """
+    import json
+
+    from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.report import exit_code, html_report, json_report, text_report
+    from spanloom.families.toolcalls.rules import Rules
+    from spanloom.families.toolcalls.validation import validate_files
+    from spanloom.storage import write_atomically
+
+    target = one_target(data, data_dir)
+    files = sample_files(target, folder=data_dir is not None)
+    rules = Rules(
+        registries=load_registries(tools_dir),
+        require_system=strict if require_system is None else require_system,
+        split=split,
+        allow_markdown_in_arguments=allow_markdown_in_arguments,
+    )
+    run = validate_files(files, rules)
+    if not run.samples:
+        say(f"warning: there are no samples in {target}", file=sys.stderr)
+    if report is not None:
+        values = json.dumps(json_report(run, target, strict=strict), ensure_ascii=False, indent=1) + "\n"
+        written = html_report(run, target) if report.suffix in {".html", ".htm"} else values
+        write_atomically(report, written.encode())
+    if form == "json":
+        print_json(json_report(run, target, strict=strict))
+    else:
+        say(text_report(run, target, strict=strict) if form == "text" else html_report(run, target), end="")
+    if form == "text" and report is None and run.findings:
+        say("where each finding stands: --format json, or --report FILE.html", file=sys.stderr)
+    if run.errors and not strict:
+        say("errors end the command with 0 unless --strict is given, with 4 then", file=sys.stderr)
+    if code := exit_code(run, strict=strict):
+        raise typer.Exit(code)
+
+
+@toolcalls_app.command("merge")
+def merge(
+    output: Annotated[
+        Path, typer.Option(help="File for the samples to train on (JSON Lines).", callback=output_file)
+    ] = Path(defaults.MERGED),
+    harmful_dir: Annotated[Path, typer.Option(help="Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR),
+    retain_dir: Annotated[Path, typer.Option(help="Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
+    eval_output: Annotated[
+        Path | None, typer.Option(help="File for the samples held out.", callback=output_file)
+    ] = None,
+    eval_fraction: Annotated[
+        float, typer.Option(help="Share of the samples held out.", min=0, max=1)
+    ] = defaults.EVAL_FRACTION,
+    dr_ratio: Annotated[float, typer.Option(help="Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same order.")] = defaults.SEED,
+    max_per_source: Annotated[int | None, typer.Option(help="Take the first N samples of each file.", min=1)] = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle, or leave them by id.")] = True,
+    oversample: Annotated[
+        bool, typer.Option("--oversample", help="Let retain samples count several times where they are too few.")
+    ] = False,
+    min_ratio: Annotated[
+        float | None,
+        typer.Option(help=f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default."),
+    ] = None,
+    min_adversarial_safe: Annotated[
+        int | None,
+        typer.Option(
+            help=f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.",
+        ),
+    ] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="Stop at errors in samples, and look at both gates.")
+    ] = False,
+    stats: Annotated[
+        Path | None, typer.Option(help="File for the numbers of the merge (JSON).", callback=output_file)
+    ] = None,
+    compat: Annotated[
+        bool, typer.Option("--compat", help="Do as the original program does: its ids, its order, its faults.")
+    ] = False,
+) -> None:
+    """Merge all samples of both splits into one file, without duplicates, in a seeded order.
+
+    Nothing is written unless all is well. An id with two contents, or a content in both splits, stops the merge.
+    """
+    arguments = locals()
+    import json
+
+    from spanloom.errors import EXIT_FAILURE
+    from spanloom.families.toolcalls.format.source import check_outside
+    from spanloom.families.toolcalls.merge.compatible import MergedAsOriginal, merge_as_original
+    from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples
+    from spanloom.families.toolcalls.merge.merged import merge as merge_samples
+    from spanloom.storage import write_atomically
+
+    if eval_fraction and eval_output is None and not compat:
+        raise typer.BadParameter("--eval-fraction holds samples out: say where with --eval-output")
+    gates = {"min_ratio": defaults.MIN_RATIO, "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE}
+    usual = {name: gate for name, gate in gates.items() if validate and arguments[name] is None}
+    options = made_of(MergeOptions, arguments, ratio=dr_ratio, **usual)
+    for written in (output, eval_output):
+        if written is not None:
+            check_outside(written, harmful_dir, retain_dir)
+    merged = (merge_as_original if compat else merge_samples)(harmful_dir, retain_dir, options)
+    write_atomically(output, lines_of_samples(merged.train))
+    if eval_output is not None:
+        write_atomically(eval_output, lines_of_samples(merged.evaluation))
+    if stats is not None:
+        write_atomically(stats, (json.dumps(merged.stats, ensure_ascii=False, indent=2) + "\n").encode())
+    print_json(merged.stats)
+    if isinstance(merged, MergedAsOriginal) and validate and merged.failed_gates:
+        say("gates: " + "; ".join(merged.failed_gates), file=sys.stderr)
+        raise typer.Exit(EXIT_FAILURE)
+
+
+@toolcalls_app.command("sample")
+def sample(
+    data: Annotated[str | None, typer.Option(metavar="FILE", help="One file of samples.")] = None,
+    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below it.")] = None,
+    per_source: Annotated[int, typer.Option(help="Samples of each source.", min=1)] = defaults.SAMPLES_PER_SOURCE,
+    seed: Annotated[int, typer.Option(help="Another seed draws other samples.")] = defaults.SEED,
+    html: Annotated[Path | None, typer.Option(help="Write a page instead.", callback=output_file)] = None,
+) -> None:
+    """Show a few samples of each source, for a spot check."""
+    from spanloom.families.toolcalls.merge.spot_check import page, spot_check, text_lines
+    from spanloom.storage import write_atomically
+
+    target = one_target(data, data_dir)
+    files = sample_files(target, folder=data_dir is not None)
+    shown = spot_check(files, per_source, seed)
+    if html is not None:
+        write_atomically(html, page(shown, f"Samples of {target}").encode())
+        say(str(html))
+        return
+    for line in text_lines(shown):
+        say(line)
+
+
+@toolcalls_app.command("batches")
+def batches(
+    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
+    output: Annotated[Path, typer.Option(help="File for the batches (JSON Lines).", callback=output_file)] = Path(
+        defaults.BATCHES
+    ),
+    benign_per_harmful: Annotated[
+        int, typer.Option(help="Retain samples beside each harmful one.", min=1)
+    ] = defaults.BENIGN_PER_HARMFUL,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same batches.")] = defaults.SEED,
+    require_tool_calls_harmful: Annotated[
+        bool, typer.Option("--require-tool-calls-harmful", help="Leave out harmful samples that call no tool.")
+    ] = False,
+    max_harmful: Annotated[int | None, typer.Option(help="Take so many harmful samples at most.", min=0)] = None,
+    compat: Annotated[
+        bool, typer.Option("--compat", help="Write no `id` for a batch, as the original program.")
+    ] = False,
+) -> None:
+    """Pair each harmful sample with retain samples, in batches of one JSON object a line."""
+    from spanloom.families.toolcalls.format.source import one_file, read_samples
+    from spanloom.families.toolcalls.merge.merged import lines_of_samples
+    from spanloom.families.toolcalls.tokens.batches import batch_rows, pair
+    from spanloom.storage import write_atomically
+
+    samples = [sample for file in one_file(data) for _, sample in read_samples(file)]
+    paired = pair(
+        samples,
+        benign_per_harmful=benign_per_harmful,
+        seed=seed,
+        require_tool_calls=require_tool_calls_harmful,
+        max_harmful=max_harmful,
+    )
+    write_atomically(output, lines_of_samples(list(batch_rows(paired, with_id=not compat))))
+    say(f"{output}: {len(paired):,} batches of 1 harmful and {benign_per_harmful} retain samples")
+
+
+@toolcalls_app.command("convert")
+def convert(
+    source: SourceOption,
+    place: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            help="File or folder of the source (.jsonl, .json, .parquet, .csv). Default: data/fujitsu, "
+            "data/agent_dojo, data/tau2_repo.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for harmful/, retain/ and rejects/.", callback=local_place)] = Path(
+        defaults.SAMPLES_DIR
+    ),
+    completions: Annotated[
+        Path | None,
+        typer.Option(help="File of assistant turns for sources without (JSON Lines: id, text, model, …)."),
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT|FILE", help="System message of records without one; else they are left out (M3)."),
+    ] = None,
+    turns: TurnsOption = "last",
+    tools: Annotated[str, typer.Option(help="Registry of tools that B4's samples name.")] = defaults.B4_TOOLS,
+    security_means: Annotated[
+        Literal["by-shape", "resisted", "attack-succeeded"],
+        typer.Option(
+            help="What security: true says in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
+            "its published traces that the attack succeeded, elsewhere that it was resisted.",
+        ),
+    ] = "by-shape",
+    goals: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
+            "Default: those of an installed agentdojo, else the marks of its attacks alone.",
+        ),
+    ] = None,
+) -> None:
+    """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
+
+    Everything that is written passes `validate --strict`; what could not is in rejects/ with its place and reason. For
+    AgentDojo a table of what was told as what, and what became of it, is printed to stderr.
+    """
+    arguments = locals()
+    from spanloom.families.toolcalls.convert.drafts import Options
+    from spanloom.families.toolcalls.convert.goals import read_goals
+    from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table
+    from spanloom.families.toolcalls.convert.sources import convert as convert_source
+
+    if place is None:
+        if source not in INPUTS:
+            raise typer.BadParameter(f"{source} has no usual place: give --input")
+        place = Path(INPUTS[source])
+    if goals is not None and source != "agentdojo":
+        raise typer.BadParameter("--goals is for --from agentdojo")
+    goals_by_task = None if goals is None else read_goals(goals)
+    options = made_of(Options, arguments, system=_text_or_file(system), goals=goals_by_task, completions=None)
+    done = convert_source(source, place, out, options, completions)
+    print_json(done.as_dict())
+    for line in outcome_table(done):
+        say(line, file=sys.stderr)
+
+
+def _text_or_file(value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        is_file = Path(value).is_file()
+    except OSError:  # a text that is too long for a name
+        is_file = False
+    if not is_file:
+        return value
+    try:
+        return Path(value).read_text(encoding="utf-8")
+    except UnicodeDecodeError as fault:
+        raise SourceError(f"the file is not UTF-8: {fault.reason}", where=value, remedy="fix --system") from None
+
+
+@toolcalls_app.command("serve")
+def serve(
+    host: HostOption = defaults.HOST,
+    port: PortOption = defaults.PORT,
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
+    ] = None,
+    max_bytes: Annotated[
+        int, typer.Option(help="The largest body that is validated.", min=1024)
+    ] = defaults.BODY_MAX_BYTES,
+    tools_dir: ToolsDirOption = None,
+    bodies_max_bytes: BodiesOption = defaults.BODIES_MAX_BYTES,
+    header_seconds: HeaderSecondsOption = defaults.HEADER_SECONDS,
+    body_seconds: BodySecondsOption = defaults.BODY_SECONDS,
+    allowed_host: AllowedHostOption = None,
+) -> None:
+    """Serve the validator, the schema and the registries over HTTP; /docs lists all requests.
+
+    Needs `pip install 'spanloom[serve]'`. `spanloom traces serve` has these routes beside its own.
+    """
+    from spanloom.errors import SpanloomError
+
+    try:
+        from spanloom.families.toolcalls.service.application import toolcalls_application
+        from spanloom.service.access import check_address, read_token
+        from spanloom.service.application import Guards
+        from spanloom.service.serving import serve as serve_application
+    except ImportError as missing:
+        raise SpanloomError(f"this needs the package {missing.name}", remedy="pip install 'spanloom[serve]'") from None
+    token = read_token(token_file)
+    check_address(host, token)
+    guards = Guards(allowed_hosts=allowed_host or (), bodies_bytes=bodies_max_bytes, body_seconds=body_seconds)
+    application = toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=guards)
+    serve_application(application, host=host, port=port, what="tool calls", header_seconds=header_seconds)
+
+
+@toolcalls_app.command("demo")
+def demo(
+    out: Annotated[str, place("Folder or URI for the files.")],
+    scratch: ScratchOption = None,
+) -> None:
+    """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""
+    from spanloom.families.toolcalls.sample import run
+
+    say(f"{out}: {', '.join(run(out=out, scratch=scratch))}")

@@ -1,0 +1,264 @@
+"""`spanloom toolcalls audit`, `mask`, `export`, `tokenize`: samples → rendered and masked → training data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
+from spanloom.cli.options import AllowUnknownShaOption, JsonOption, QuietOption, VerboseOption, made_of
+from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.toolcalls.options import (
+    BosTokenOption,
+    EodOption,
+    HfTokenizerOption,
+    MaxLengthOption,
+    TemplateOption,
+    TokenizerFileOption,
+    ToolsDirOption,
+    ValidFractionOption,
+    one_target,
+    sample_files,
+)
+from spanloom.families.toolcalls import defaults
+
+if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
+    from spanloom.families.toolcalls.format.rendering import Render
+
+
+@toolcalls_app.command("audit")
+def audit(
+    data: Annotated[
+        str | None, typer.Option(metavar="FILE", help=f"One file of samples. Default: {defaults.MERGED}.")
+    ] = None,
+    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below it.")] = None,
+    template: TemplateOption = None,
+    hf_tokenizer: HfTokenizerOption = None,
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json or its folder: masks are counted in tokens too.")
+    ] = None,
+    bos_token: BosTokenOption = None,
+    limit: Annotated[
+        int, typer.Option(help="Look at the first so many samples; 0 for all.", min=0)
+    ] = defaults.AUDIT_LIMIT,
+    tools_dir: ToolsDirOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 when there are errors.")] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the result to a file too (JSON).", callback=output_file)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Render samples with a chat template, and find what would spoil a loss mask.
+
+    Exits with 0 unless --strict is given and there are errors (4).
+    """
+    import json
+    from itertools import islice
+
+    from spanloom.families.toolcalls.audit import audit_samples, text_lines
+    from spanloom.families.toolcalls.format.source import read_samples
+    from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.tokens.masks import Masked, count_reasons, masked_samples
+    from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
+    from spanloom.storage import write_atomically
+
+    target = defaults.MERGED if data is data_dir is None else one_target(data, data_dir)
+    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    files = sample_files(target, folder=data_dir is not None)
+    located = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
+    looked_at = list(islice(located, limit or None))
+    audited = audit_samples(looked_at, render, registries)
+    result = audited.as_dict()
+    if tokenizer is not None:
+        made = list(masked_samples((sample[2] for sample in looked_at), render, load_tokenizer(tokenizer), registries))
+        masked = [outcome for outcome in made if isinstance(outcome, Masked)]
+        result["tokens"] = {
+            "masked": len(masked),
+            "straddling": sum(outcome.straddling for outcome in masked),
+            "without_mask": count_reasons(outcome for outcome in made if not isinstance(outcome, Masked)),
+        }
+    text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
+    if report is not None:
+        write_atomically(report, text.encode())
+    if as_json:
+        print_json(result)
+    else:
+        say("\n".join(text_lines(audited, target, strict=strict)))
+        if "tokens" in result:
+            say(f"Tokens: {json.dumps(result['tokens'])}")
+    if code := audited.exit_code(strict=strict):
+        raise typer.Exit(code)
+
+
+@toolcalls_app.command("mask")
+def mask(
+    output: Annotated[
+        Path, typer.Option(help="File for the same samples with their masks (JSON Lines).", callback=output_file)
+    ],
+    tokenizer: TokenizerFileOption,
+    data: Annotated[Path, typer.Option(help="File of samples.")] = Path(defaults.MERGED),
+    template: TemplateOption = None,
+    hf_tokenizer: HfTokenizerOption = None,
+    bos_token: BosTokenOption = None,
+    max_length: MaxLengthOption = None,
+    tools_dir: ToolsDirOption = None,
+) -> None:
+    """Write loss_mask_start and loss_mask_end into each sample; null where the answer cannot be located.
+
+    Prints what became of the samples as JSON: how many have a mask, which had another one, why others have none.
+    """
+    from collections import Counter
+
+    from spanloom.families.toolcalls.format.source import one_file, read_samples
+    from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.tokens.masks import CUT, Masked, masked_samples, with_mask, without_mask
+    from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
+    from spanloom.storage import written_atomically
+
+    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    loaded = load_tokenizer(tokenizer)
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    samples = (sample for file in one_file(data) for _, sample in read_samples(file))
+    with written_atomically(output) as stream:
+        for outcome in masked_samples(samples, render, loaded, registries, max_length=max_length):
+            counts["samples"] += 1
+            if isinstance(outcome, Masked):
+                counts["masked"] += 1
+                counts["straddling"] += outcome.straddling
+                sample, replaced = with_mask(outcome)
+            else:
+                reasons[outcome.reason] += 1
+                sample, replaced = without_mask(outcome.sample)
+            counts["replaced"] += replaced
+            if isinstance(outcome, Masked) or outcome.reason != CUT:
+                stream.write(_json_line(sample))
+    print_json(
+        {
+            **{name: counts[name] for name in ("samples", "masked", "straddling", "replaced")},
+            "without_mask": dict(sorted(reasons.items())),
+        }
+    )
+
+
+@toolcalls_app.command("export")
+def export(
+    output: Annotated[Path, typer.Option(help="File for the rows: .jsonl or .parquet.", callback=output_file)],
+    tokenizer: TokenizerFileOption,
+    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
+    template: TemplateOption = None,
+    hf_tokenizer: HfTokenizerOption = None,
+    bos_token: BosTokenOption = None,
+    max_length: MaxLengthOption = None,
+    batched: Annotated[
+        bool, typer.Option("--batched", help="Rows of batches, with batch_id and role, as `batches` pairs them.")
+    ] = False,
+    benign_per_harmful: Annotated[int, typer.Option(help="Of a batch.", min=1)] = defaults.BENIGN_PER_HARMFUL,
+    seed: Annotated[int, typer.Option(help="Of the batches.")] = defaults.SEED,
+    require_tool_calls_harmful: Annotated[
+        bool, typer.Option("--require-tool-calls-harmful", help="Leave out harmful samples that call no tool.")
+    ] = False,
+    max_harmful: Annotated[int | None, typer.Option(help="At most.", min=0)] = None,
+    tools_dir: ToolsDirOption = None,
+) -> None:
+    """Write training files: samples rendered, tokenized and masked. Those without a mask are counted and left out."""
+    from collections import Counter
+
+    from spanloom.families.toolcalls.format.source import one_file, read_samples
+    from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
+    from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
+    from spanloom.families.toolcalls.tokens.training_files import (
+        BATCHED_SCHEMA,
+        FLAT_SCHEMA,
+        batched_rows,
+        flat_row,
+        write_rows,
+    )
+
+    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    reasons: Counter[str] = Counter()
+
+    def masked() -> Iterator[Masked]:
+        samples = (sample for file in one_file(data) for _, sample in read_samples(file))
+        for outcome in masked_samples(samples, render, load_tokenizer(tokenizer), registries, max_length=max_length):
+            if isinstance(outcome, Masked):
+                yield outcome
+            else:
+                reasons[outcome.reason] += 1
+
+    if batched:
+        rows = batched_rows(
+            list(masked()),
+            benign_per_harmful=benign_per_harmful,
+            seed=seed,
+            require_tool_calls=require_tool_calls_harmful,
+            max_harmful=max_harmful,
+        )
+        written = write_rows(output, rows, BATCHED_SCHEMA)
+    else:
+        written = write_rows(output, map(flat_row, masked()), FLAT_SCHEMA)
+    print_json({"rows": written, "left_out": dict(sorted(reasons.items()))})
+
+
+@toolcalls_app.command("tokenize")
+def tokenize(
+    tokenizer: Annotated[Path, typer.Option(help="A tokenizer.json, or its folder; it is copied into the roots.")],
+    template: Annotated[
+        Path, typer.Option(help="Chat template: a .jinja file, a tokenizer_config.json, or a tokenizer's folder.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Folder for the roots DIR/harmful and DIR/retain.", callback=local_place),
+    ],
+    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
+    eod: EodOption = defaults.EOD,
+    bos_token: BosTokenOption = None,
+    max_length: MaxLengthOption = None,
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    tools_dir: ToolsDirOption = None,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make validated token datasets: one root of harmful samples, one of those to retain; never both in one.
+
+    Exits with 4 when validation finds anything. Trainers open the harmful root with `allow_harmful=True` alone.
+    """
+    arguments = locals()
+    from spanloom.families.toolcalls import dataset as family
+    from spanloom.families.toolcalls.build import BuildOptions, build
+    from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
+    from spanloom.report.summary import result_json, show_result
+
+    options = made_of(BuildOptions, arguments, rules=made_of(TokenizeRules, arguments))
+    results = list(build(options, make_progress(quiet, verbose)))
+    if as_json:
+        print_json({result.root.name: result_json(result.root, result.manifest, result.report) for result in results})
+    else:
+        for result in results:
+            show_result(
+                Console(), result.root, result.manifest, family.describe(result.manifest.content), result.report
+            )
+    if code := max(result.report.exit_code for result in results):
+        raise typer.Exit(code)
+
+
+def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":
+    from spanloom.families.toolcalls.format.rendering import load_template, rendered_by, rendered_by_transformers
+
+    if (template is None) == (hf_tokenizer is None):
+        raise typer.BadParameter("give either --template or --hf-tokenizer")
+    if hf_tokenizer is not None:
+        return rendered_by_transformers(hf_tokenizer)
+    assert template is not None
+    return rendered_by(load_template(template, bos_token))
+
+
+def _json_line(value: Any) -> bytes:
+    import json
+
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"

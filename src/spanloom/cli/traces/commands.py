@@ -1,0 +1,556 @@
+"""`spanloom traces …`: traces in a store, datasets of them, exports, token datasets, the HTTP service."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
+from spanloom.cli.options import (
+    AllowedHostOption,
+    AllowUnknownShaOption,
+    BodiesOption,
+    BodySecondsOption,
+    HeaderSecondsOption,
+    HostOption,
+    JsonOption,
+    PortOption,
+    QuietOption,
+    ScratchOption,
+    VerboseOption,
+    made_of,
+    place,
+)
+from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.streams import give_up_results
+from spanloom.cli.traces.options import (
+    ControlTokensOption,
+    CreatedAtOption,
+    EodOption,
+    FilterOption,
+    Format,
+    FormatOption,
+    IdsOption,
+    KeyArgument,
+    LimitOption,
+    NameOption,
+    ProtectOption,
+    SeedOption,
+    SortStepsOption,
+    StoreOption,
+    StrategyOption,
+    StrictOption,
+    SystemOption,
+    TracesRootOption,
+    ValidFractionOption,
+    VersionOption,
+    build_request,
+    export_options,
+    key_values,
+)
+from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
+from spanloom.families.traces import defaults
+from spanloom.text import visible, visible_line
+
+if TYPE_CHECKING:
+    from spanloom.families.traces.store.database import Store
+
+
+@traces_app.callback()
+def traces(context: typer.Context, root: TracesRootOption = None, store: StoreOption = None) -> None:
+    """Reasoning traces: a store, reproducible datasets of it, exports, token datasets."""
+    context.obj = (root, store)
+
+
+def _root(context: typer.Context, root: Path | None) -> Path:
+    return root or (context.obj or (None, None))[0] or Path(defaults.ROOT)
+
+
+@contextmanager
+def _opened(context: typer.Context, root: Path | None, store: str | None, *, create: bool = False) -> Iterator["Store"]:
+    _require("sqlalchemy", "traces")
+    from spanloom.families.traces.store.database import default_url, open_store
+
+    url = store or (context.obj or (None, None))[1] or default_url(_root(context, root))
+    if url.startswith("postgres"):
+        _require("psycopg", "postgres")
+    opened = open_store(url, create=create)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _require(module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise SpanloomError(f"this needs the package {module}", remedy=f"pip install 'spanloom[{extra}]'")
+
+
+@traces_app.command("sample")
+def sample(
+    out: Annotated[str, place("File or URI for the traces: JSON Lines.")],
+    traces: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_TRACES,
+    tokenizer: Annotated[str | None, place("File or URI for a small tokenizer.json of their text.")] = None,
+    scratch: ScratchOption = None,
+) -> None:
+    """Write small traces of our own, and a tokenizer to try token datasets with."""
+    from spanloom.families.traces.sample import run
+
+    run(out=out, traces=traces, tokenizer=tokenizer, scratch=scratch)
+    print(out)
+
+
+@traces_app.command("ingest")
+def ingest(
+    context: typer.Context,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="JSON Lines, .gz and .zst too, or URIs of them.")
+    ],
+    source_name: Annotated[str, typer.Option(help="What meta.source says of these traces.")],
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    ids: IdsOption = defaults.IDS,
+    strict: StrictOption = False,
+    created_at: CreatedAtOption = None,
+    scratch: ScratchOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Store the traces of JSON Lines files: one transaction a file, all of it or nothing.
+
+    Lines that are no trace are skipped and told with number and reason. A file ingested twice changes nothing.
+    """
+    from spanloom.families.traces.store import timestamps
+    from spanloom.families.traces.store.ingest import SKIPPED_KEPT, ingest_file
+    from spanloom.storage.scratch import scratch_for
+
+    progress = make_progress(quiet or as_json, verbose)
+    began = None if created_at is None else timestamps.given(created_at)
+    results: list[dict[str, Any]] = []
+    with scratch_for("ingest", files, scratch) as staging:
+        paths = [(file, staging.file(file)) for file in files]
+        for file, path in paths:
+            if not path.is_file():
+                raise SpanloomError(
+                    "the path is not a file" if path.exists() else "JSONL file not found",
+                    where=file,
+                    remedy="give the path of a file of JSON Lines, or a gs:// or s3:// URI of one",
+                )
+        with _opened(context, root, store, create=True) as opened:
+            for file, path in paths:
+                with progress.stage(f"ingest {file}"), progress.counting("ingest", "bytes") as on_progress:
+                    done = ingest_file(
+                        opened,
+                        path,
+                        source_name=source_name,
+                        ids=ids,
+                        strict=strict,
+                        created_at=began,
+                        called=file,
+                        on_progress=on_progress,
+                    )
+                if began is not None:
+                    began = timestamps.later(began, done.ingested_count + done.skipped_existing)
+                results.append({"file": file, **done.as_dict()})
+    for result in results:
+        for line in result["skipped"]:
+            print(visible(f"skipped: {result['file']}, line {line['line']}: {line['reason']}"), file=sys.stderr)
+    counts = {name: sum(result[name] for result in results) for name in ("skipped_count", "skipped_existing")}
+    ids_stored = [trace_id for result in results for trace_id in result["trace_ids"]]
+    if as_json:
+        skipped = [{"file": result["file"], **line} for result in results for line in result["skipped"]]
+        print_json(
+            {
+                "ingested_count": len(ids_stored),
+                "trace_ids": ids_stored,
+                "skipped": skipped[:SKIPPED_KEPT],
+                **counts,
+                "files": [{"file": result["file"], "ingested_count": result["ingested_count"]} for result in results],
+            }
+        )
+        return
+    print(
+        f"{len(ids_stored):,} traces stored, {counts['skipped_existing']:,} were there already, "
+        f"{counts['skipped_count']:,} lines skipped"
+    )
+
+
+@traces_app.command("list")
+def list_traces(
+    context: typer.Context,
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100_000)] = 20,
+    offset: Annotated[int, typer.Option(help="How many of the newest are passed over.", min=0)] = 0,
+    datasets: Annotated[bool, typer.Option("--datasets", help="The datasets instead, with their counts.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List traces, newest first; or the datasets."""
+    if datasets:
+        from spanloom.families.traces.store.catalogue import dataset_list
+
+        entries = dataset_list(_root(context, root))
+        if as_json:
+            with _reader_may_leave():
+                print_json(entries)
+            return
+        with _reader_may_leave():
+            for entry in entries:
+                count = f"{entry['trace_count']:,} traces" if entry["valid"] else "invalid manifest"
+                print(f"{visible(entry['dataset_key'])}  {count}")
+        return
+    with _opened(context, root, store) as opened, opened.snapshot() as snapshot:
+        from spanloom.families.traces.store.database import list_item
+
+        total = snapshot.count()
+        heads = snapshot.previews(limit=limit, offset=offset)
+    with _reader_may_leave():
+        if as_json:
+            data = [{**list_item(head), "prompt": head.prompt, "source": head.source} for head in heads]
+            print_json({"data": data, "total": total, "limit": limit, "offset": offset})
+            return
+        for head in heads:
+            source, prompt = visible_line(head.source), visible_line(head.prompt)
+            print(f"{head.id}  {list_item(head)['created_at']:27}  {source}  {prompt}".rstrip())
+    print(f"{len(heads):,} of {total:,} traces", file=sys.stderr)
+
+
+@traces_app.command("show")
+def show(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="ID|KEY", help="The id of a trace, or the key of a dataset.")],
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a trace with its steps, or the manifest of a dataset."""
+    from uuid import UUID
+
+    from spanloom.families.traces.store.manifest import read_manifest
+
+    try:
+        trace_id = str(UUID(name))
+    except ValueError:
+        print_json(read_manifest(_root(context, root), name).as_dict())
+        return
+    with _opened(context, root, store) as opened, opened.snapshot() as snapshot:
+        from spanloom.families.traces.store.database import detail
+
+        trace = snapshot.get(trace_id)
+    if trace is None:
+        raise SpanloomError(f"Trace {trace_id} not found", remedy="`spanloom traces list` shows what is there")
+    if as_json:
+        print_json(detail(trace))
+        return
+    from spanloom.families.traces.store.catalogue import trace_lines
+
+    for line in trace_lines(trace):
+        print(line)
+
+
+@traces_app.command("delete")
+def delete(
+    context: typer.Context,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of traces.")],
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete traces. Manifests keep their ids; exports have no line for them any more. Exits with 1 for unknown ids."""
+    from uuid import UUID
+
+    wanted = []
+    for trace_id in ids:
+        try:
+            wanted.append(str(UUID(trace_id)))
+        except ValueError:
+            raise typer.BadParameter(
+                f"{trace_id!r} is not the id of a trace, which is a UUID", param_hint="ID"
+            ) from None
+    with _opened(context, root, store) as opened, opened.writing() as writer:
+        gone = writer.delete(wanted)
+    unknown = [trace_id for trace_id in dict.fromkeys(wanted) if trace_id not in gone]
+    for trace_id in unknown:
+        print(f"Trace {trace_id} not found", file=sys.stderr)
+    if as_json:
+        print_json({"deleted": len(gone), "not_found": unknown})
+    else:
+        print(f"{len(gone):,} deleted")
+    if unknown:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+@traces_app.command("build")
+def build(
+    context: typer.Context,
+    name: NameOption,
+    version: VersionOption,
+    filters: FilterOption = None,
+    limit: LimitOption = defaults.LIMIT,
+    strategy: StrategyOption = defaults.STRATEGY,
+    seed: SeedOption = None,
+    session_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
+    parent_dataset_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
+    training_run_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
+    provenance: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=JSON", help="Recorded in the manifest; repeatable.")
+    ] = None,
+    reproducible: Annotated[
+        bool, typer.Option("--reproducible", help="The build's id and times follow from what is built.")
+    ] = False,
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Freeze a selection of the store in a manifest, in place of one of the same key.
+
+    Example: `spanloom traces build --name math --version v1 --filter 'source="import"' --strategy random --seed 1`
+    """
+    _require("sqlalchemy", "traces")
+    from spanloom.families.traces.build import build_dataset
+
+    recorded = {"parent_dataset_id": parent_dataset_id, "training_run_id": training_run_id, "session_id": session_id}
+    request = build_request(
+        **{"dataset_name": name, "dataset_version": version, "filters": key_values("--filter", filters)},
+        **{"limit": limit, "selection_strategy": strategy, "seed": seed, **recorded},
+        provenance=key_values("--provenance", provenance),
+    )
+    with _opened(context, root, store) as opened:
+        manifest, path = build_dataset(opened, _root(context, root), request, reproducible=reproducible)
+    if as_json:
+        print_json(
+            {
+                "dataset_key": manifest.dataset_key,
+                "build_id": str(manifest.build_id),
+                "trace_count": manifest.trace_count,
+                "manifest_path": str(path),
+            }
+        )
+    else:
+        print(f"{manifest.dataset_key}: {manifest.trace_count:,} traces, {path}")
+
+
+@traces_app.command("export")
+def export(
+    context: typer.Context,
+    key: KeyArgument,
+    form: FormatOption = defaults.FORMAT,
+    out: Annotated[str, typer.Option(metavar="FILE|-", help="A file, .parquet for Parquet; - is stdout.")] = "-",
+    tokenizer: Annotated[
+        Path | None, typer.Option(help="A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
+    ] = None,
+    offsets: Annotated[bool, typer.Option("--offsets", help="With --tokenizer: where each token stands.")] = False,
+    max_length: Annotated[
+        int | None, typer.Option(help="With --tokenizer: cut rows after so many tokens.", min=1)
+    ] = None,
+    control_tokens: ControlTokensOption = defaults.CONTROL_TOKENS,
+    sort_steps: SortStepsOption = False,
+    system: SystemOption = None,
+    protect_metadata: ProtectOption = defaults.PROTECT_METADATA,
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Write a dataset as JSON Lines or Parquet. A file appears only when it is complete.
+
+    Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
+    """
+    if (offsets or max_length is not None) and tokenizer is None:
+        raise typer.BadParameter("--offsets and --max-length need --tokenizer")
+    if system and form == "trace":
+        raise typer.BadParameter("--system stands before the prompt of the other formats; trace has the prompt alone")
+    if as_json and out == "-":
+        raise typer.BadParameter("--json prints on stdout, where the export goes: give --out FILE")
+    if out != "-":
+        output_file(Path(out))
+    progress = make_progress(quiet or out == "-", verbose)
+    with _opened(context, root, store) as opened:
+        from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file
+        from spanloom.families.traces.store.manifest import read_manifest
+        from spanloom.families.traces.tokenizer import load_tokenizer
+
+        ids = read_manifest(_root(context, root), key).ids
+        options = export_options(protect_metadata, control_tokens, sort_steps, system)
+        tokens = None
+        if tokenizer is not None:
+            tokens = TokenColumns(tokenizer=load_tokenizer(tokenizer), offsets=offsets, max_length=max_length)
+        counts = ExportCounts()
+        with opened.snapshot() as snapshot:
+            rows = records(snapshot, ids, form, options, tokens, counts)
+            if out == "-":
+                _to_stdout(rows, len(ids))
+            else:
+                with progress.stage("export"), progress.counting("export", "traces") as on_progress:
+                    write_file(Path(out), rows, form, len(ids), tokens, on_progress)
+    totals = counts.as_dict(tokens=tokens is not None)
+    if as_json:
+        print_json({"dataset_key": key, "format": form, "file": out, **totals})
+    elif not quiet:
+        print(", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in totals.items()), file=sys.stderr)
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """`| head` has what it wanted: the command ends without a word about it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, OutputError) as fault:
+        if not isinstance(fault, BrokenPipeError) and not isinstance(fault.__context__, BrokenPipeError):
+            if isinstance(fault, OutputError) or fault.filename is not None:
+                raise
+            remedy = "free some space, or give another place, and run the same command again"
+            raise OutputError(f"the result could not be written: {fault}", where="stdout", remedy=remedy) from None
+        give_up_results()
+        raise typer.Exit(EXIT_FAILURE) from None
+
+
+def _to_stdout(rows: "Iterator[dict[str, Any]]", total: int) -> None:
+    from spanloom.families.traces.export.file import write_lines
+
+    with _reader_may_leave():
+        write_lines(sys.stdout.buffer, rows, total)
+
+
+@traces_app.command("validate")
+def validate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
+    form: Annotated[Format, typer.Option("--format", help="Which of the three exports it is.")],
+    manifest: Annotated[
+        Path | None, typer.Option(help="manifest.json of its dataset: order and ids are held against it.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Write all findings here, as JSON.", metavar="OUT.json", callback=output_file),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look for what is wrong with an exported file. Exits with 4 on errors; warnings alone do not count."""
+    _require("sqlalchemy", "traces")
+    from spanloom.families.traces.store.manifest import load_ids
+    from spanloom.families.traces.verify.export import check_export
+    from spanloom.provenance import readable_json
+    from spanloom.storage import write_atomically
+
+    if not file.is_file():
+        raise SpanloomError("there is no such file", where=str(file))
+    done = check_export(file, form, None if manifest is None else load_ids(manifest))
+    result = done.as_dict()
+    if report is not None:
+        write_atomically(report, readable_json(result))
+    if as_json:
+        print_json(result)
+    else:
+        for finding in done.report.findings:
+            prefix = f"line {finding.line}: " if finding.line else ""
+            print(visible(f"{prefix}{finding.code} {finding.message}"))
+        print(f"{done.lines:,} lines, {result['errors']:,} errors, {result['warnings']:,} warnings", file=sys.stderr)
+    if done.report.exit_code:
+        raise typer.Exit(done.report.exit_code)
+
+
+@traces_app.command("tokenize")
+def tokenize(
+    context: typer.Context,
+    key: KeyArgument,
+    tokenizer: Annotated[Path, typer.Option(help="A tokenizer.json; it is copied into the root.", metavar="FILE")],
+    out: Annotated[
+        Path, typer.Option(help="Root of the token dataset, a folder.", metavar="ROOT", callback=local_place)
+    ],
+    form: Annotated[
+        Literal["tunix_sft", "training_example"], typer.Option("--format", help="Which export the tokens are of.")
+    ] = defaults.TOKENIZE_FORMAT,
+    eod: EodOption = None,
+    control_tokens: ControlTokensOption = defaults.TOKENIZE_CONTROL_TOKENS,
+    sort_steps: SortStepsOption = False,
+    system: SystemOption = None,
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    allow_unknown_sha: AllowUnknownShaOption = False,
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Make a validated token dataset: tokens, loss mask, and the spans reasoning and answer.
+
+    Example: `spanloom traces tokenize math-v1 --tokenizer tokenizer.json --out data/megatron/math_v1`
+    """
+    arguments = locals()
+    with _opened(context, root, store) as opened:
+        from spanloom.families.traces import dataset as family
+        from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
+        from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
+
+        exported = export_options(defaults.PROTECT_METADATA, control_tokens, sort_steps, system)
+        rules = made_of(TokenizeRules, arguments, options=exported)
+        options = made_of(TokenBuildOptions, arguments, root=_root(context, root), rules=rules)
+        result = build_tokens(opened, options, make_progress(quiet, verbose))
+    finish_build(family, out, result.manifest, result.report, as_json=as_json)
+
+
+@traces_app.command("serve")
+def serve(
+    context: typer.Context,
+    host: HostOption = defaults.HOST,
+    port: PortOption = defaults.PORT,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
+    ] = None,
+    ingest_dir: Annotated[
+        Path | None,
+        typer.Option(help="Files are ingested from below this folder alone. Default: ROOT/ingest.", metavar="DIR"),
+    ] = None,
+    trace_max_bytes: Annotated[
+        int, typer.Option(envvar="TRACE_MAX_BYTES", help="The largest body of one trace.", min=1024, max=10_485_760)
+    ] = defaults.TRACE_MAX_BYTES,
+    batch_max_bytes: Annotated[
+        int, typer.Option(help="The largest body of a batch.", min=1024)
+    ] = defaults.BATCH_MAX_BYTES,
+    bodies_max_bytes: BodiesOption = defaults.BODIES_MAX_BYTES,
+    header_seconds: HeaderSecondsOption = defaults.HEADER_SECONDS,
+    body_seconds: BodySecondsOption = defaults.BODY_SECONDS,
+    allowed_host: AllowedHostOption = None,
+    root: TracesRootOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Serve traces, datasets and exports over HTTP, with pages to read them, and what `toolcalls serve` has.
+
+    /docs lists all requests.
+
+    Needs `pip install 'spanloom[serve]'`. Logs are lines of JSON on stderr; no payload is logged.
+    """
+    for module in ("fastapi", "uvicorn", "prometheus_client", "yaml"):
+        _require(module, "serve")
+    from spanloom.families.toolcalls.service.routes import body_limits as toolcalls_limits
+    from spanloom.families.toolcalls.service.routes import toolcalls_router
+    from spanloom.families.traces.service.application import traces_application
+    from spanloom.service.access import check_address, read_token
+    from spanloom.service.application import Guards
+    from spanloom.service.serving import serve as serve_application
+
+    token = read_token(token_file)
+    check_address(host, token)
+    with _opened(context, root, store, create=True) as opened:
+        application = traces_application(
+            opened,
+            _root(context, root),
+            ingest_dir=ingest_dir,
+            token=token,
+            trace_max_bytes=trace_max_bytes,
+            batch_max_bytes=batch_max_bytes,
+            guards=Guards(allowed_hosts=allowed_host or (), bodies_bytes=bodies_max_bytes, body_seconds=body_seconds),
+            more_routers=[toolcalls_router()],
+            more_limits=toolcalls_limits(),
+        )
+        serve_application(
+            application, host=host, port=port, what=f"traces of {opened.called}", header_seconds=header_seconds
+        )

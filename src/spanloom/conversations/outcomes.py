@@ -1,0 +1,79 @@
+"""A record as it was read, and what becomes of records: counted, or refused with its reason.
+
+In: records in order, each with its file and number. Out: `Counts`; lines of a file of rejects. No file is opened here.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from spanloom.errors import RejectedRowError
+from spanloom.provenance import canonical_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Read:
+    """A record as it was read: `value`, or where it could not be read `fault`."""
+
+    file: str
+    number: int
+    where: str
+    value: Any = None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """A record that makes no conversation."""
+
+    read: Read
+    reason: str
+    detail: str
+    remedy: str | None
+
+    def as_json_line(self) -> bytes:
+        """One line of a file of rejects, which holds the record itself where it could be read."""
+        fields = {
+            "file": self.read.file,
+            "number": self.read.number,
+            "reason": self.reason,
+            "detail": self.detail,
+            "record": self.read.value,
+        }
+        return canonical_json(fields) + b"\n"
+
+    def as_error(self, *, allowed: str) -> RejectedRowError:
+        """The error that ends a conversion."""
+        more = f" (more than {allowed} refused)" if allowed != "0" else ""
+        helps = f"{self.remedy}; " if self.remedy else ""
+        return RejectedRowError(
+            f"{self.reason}: {self.detail}{more}",
+            where=self.read.where,
+            remedy=f"{helps}--dry-run counts all such records, --max-rejects N (or 0.1%) sets them aside",
+        )
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What became of the records so far. `metadata`: keys that travel on without being trained on."""
+
+    read: int = 0
+    written: int = 0
+    ids_made: int = 0
+    files: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    dropped_characters: Counter[str] = field(default_factory=Counter)
+    metadata: Counter[str] = field(default_factory=Counter)
+    messages: Counter[str] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> "Counts":
+        """The inverse of `as_dict`."""
+        counts: dict[str, Any] = {
+            name: Counter(value) if isinstance(value, dict) else value for name, value in data.items()
+        }
+        return cls(**counts)

@@ -1,0 +1,29 @@
+"""Where in a conversation an assistant answers: runs of its messages, the last turn, ids of the documents made of runs.
+
+In: the roles of the messages, in order. Out: places among them, counted from 0. Pure.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+
+def document_id(conversation: str, number: int) -> str:
+    """The id of the document made of assistant run `number`, from 0: `ID#0` is of the first run of conversation ID."""
+    return f"{conversation}#{number}"
+
+
+def assistant_runs(roles: Sequence[str]) -> list[tuple[int, int]]:
+    """First message and end of each assistant run.
+
+    user assistant assistant tool assistant  →  (1, 3) (4, 5)
+    """
+    inside = [False, *(role == "assistant" for role in roles), False]
+    edges = [at for at, (before, after) in enumerate(pairwise(inside)) if before != after]
+    return list(zip(edges[::2], edges[1::2], strict=True))
+
+
+def last_turn(roles: Sequence[str], bounds: Sequence[tuple[int, int]]) -> int:
+    """Place of the last user message that a run follows; 0 where there is none."""
+    if not bounds:
+        return 0
+    return max((at for at in range(bounds[-1][0]) if roles[at] == "user"), default=0)

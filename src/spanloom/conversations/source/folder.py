@@ -1,0 +1,448 @@
+"""A source folder: Parquet shards and a manifest, opened, checked and read.
+
+In: a directory, the formats that are taken. Out: `Source` (what the manifest says, held against the files) and batches
+of rows. The manifest's `schema_version` names the format. A fault of the manifest, a file or a column is a
+`SourceError` and always stops; faults of rows are found later.
+"""
+
+import hashlib
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import ValidationError
+
+from spanloom.conversations.source.format import SourceFormat
+from spanloom.errors import SourceError
+from spanloom.records.parquet import column_values, one_line, open_parquet
+from spanloom.storage import parse_json, read_small, sha256_file
+from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+
+MANIFEST_NAME = "manifest.json"
+RECORD_FILES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".json.gz", ".json.zst", ".parquet", ".arrow")
+"""Endings of files of records that are no source yet."""
+
+BATCH_ROWS = 256
+BATCH_BYTES = 8 << 20
+"""Of conversations as JSON in one batch, unless a single row has more: memory follows this, not the rows."""
+ROWS_PER_PART = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceShard:
+    """One Parquet file and what the manifest says of it; `state`: how it stood before it was hashed, once it is."""
+
+    format: SourceFormat
+    index: int
+    path: Path
+    rows: int
+    bytes: int
+    sha256: str
+    state: FileState | None = None
+
+    @property
+    def where(self) -> str:
+        return f"shard {self.index:02d}, {self.path}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A checked directory."""
+
+    format: SourceFormat
+    directory: Path
+    manifest: dict[str, Any]
+    manifest_sha256: str
+    shards: tuple[SourceShard, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A run of whole row groups, the unit of parallel work and of resume; a row cap may cut its last group short."""
+
+    index: int
+    row_groups: tuple[int, ...]
+    first_row: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRows:
+    """A batch of consecutive rows; `first_row` counts from 0 in the shard.
+
+    `messages_json` is as it lies in the file, UTF-8 or not: most of a batch's bytes, which the parser takes as they
+    are. `columns`: the others. `undecodable`: rows of which one of these is not UTF-8.
+    """
+
+    first_row: int
+    messages_json: pa.LargeBinaryArray
+    columns: dict[str, list[str | None]]
+    undecodable: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.messages_json)
+
+
+def open_source(
+    directory: Path, formats: Sequence[SourceFormat], *, shards: int | None = None, only: int | None = None
+) -> Source:
+    """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes).
+
+    `formats`: those that are taken. `shards`: how many there must be; None stands for the format's number, or as many
+    as the manifest lists. With `only`, the one shard of that number is looked at; the others need not be there.
+    """
+    listed, manifest, manifest_sha256, source_format = _read_listing(directory, formats)
+    _check_names(listed, directory, shards or source_format.shards or len(listed), only, source_format)
+    if only is not None and not 0 <= only < len(listed):
+        raise SourceError(f"there is no shard {only}: the source has {len(listed)}", where=str(directory))
+    total = manifest["storage"].get("total_rows")
+    if total is not None and total != sum(shard.rows for shard in listed):
+        raise SourceError(
+            f"total_rows is {total}, but the shards' rows add up to {sum(shard.rows for shard in listed)}",
+            where=str(directory / MANIFEST_NAME),
+            remedy=_DISAGREE,
+        )
+    for shard in listed:
+        if only in (None, shard.index):
+            _check_file(shard)
+    return Source(
+        format=source_format,
+        directory=directory,
+        manifest=manifest,
+        manifest_sha256=manifest_sha256,
+        shards=tuple(listed),
+    )
+
+
+def _is_of_records(file: Path, formats: Sequence[SourceFormat]) -> bool:
+    """Whether it is a file of records, and no shard of a source whose manifest is missing."""
+    return file.name.endswith(RECORD_FILES) and not any(file.match(each.shard_glob) for each in formats)
+
+
+def not_converted(place: str) -> SourceError:
+    """The error for a source that is a file or folder of records: it names the two commands that make a dataset."""
+    name = place.rstrip("/").rpartition("/")[2]
+    folder = f"{name.partition('.')[0] or 'conversations'}_conversations"
+    convert = f"spanloom convert {shlex.quote(place)} --out {shlex.quote(folder)}"
+    build = f"spanloom build --source {shlex.quote(folder)} --out {shlex.quote(f'{folder}_dataset')}"
+    return SourceError(
+        "the source holds records, not conversations in Harmony's form",
+        where=place,
+        remedy=f"convert first, then build:  {convert} && {build}",
+    )
+
+
+def listed_shards(directory: Path, formats: Sequence[SourceFormat]) -> list[SourceShard]:
+    """The shards that the manifest lists, whether or not their files are there."""
+    return _read_listing(directory, formats)[0]
+
+
+def _read_listing(
+    directory: Path, formats: Sequence[SourceFormat]
+) -> tuple[list[SourceShard], dict[str, Any], str, SourceFormat]:
+    path = directory / MANIFEST_NAME
+    if directory.is_file() and directory.name.endswith(RECORD_FILES):
+        raise not_converted(str(directory))
+    if not directory.is_dir():
+        remedy = f"give a folder of {_known(formats)}"
+        raise SourceError("the source is not a directory", where=str(directory), remedy=remedy)
+    try:
+        raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
+    except FileNotFoundError:
+        if any(_is_of_records(file, formats) for file in directory.iterdir()):
+            raise not_converted(str(directory)) from None
+        raise SourceError(
+            f"the source has no {MANIFEST_NAME}",
+            where=str(directory),
+            remedy=f"a folder of {_known(formats)} always has one; {_converters(formats)} writes it",
+        ) from None
+    manifest, source_format = _read_manifest(raw, path, formats)
+    entries = enumerate(manifest["storage"]["shards"])
+    listed = [_shard(entry, index, directory, path, source_format) for index, entry in entries]
+    return listed, manifest, hashlib.sha256(raw).hexdigest(), source_format
+
+
+_DISAGREE = "the manifest and the shards are not of one making: fetch or convert them again"
+
+
+def _known(formats: Sequence[SourceFormat]) -> str:
+    return " or ".join(each.schema_version for each in formats)
+
+
+def _converters(formats: Sequence[SourceFormat]) -> str:
+    return " or ".join(f"`{each.converter}`" for each in formats)
+
+
+def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> tuple[dict[str, Any], SourceFormat]:
+    manifest = parse_json(raw, SourceError, "the source manifest", str(path), _DISAGREE)
+    version = manifest.get("schema_version") if isinstance(manifest, dict) else None
+    source_format = next((each for each in formats if each.schema_version == version), None)
+    if source_format is None:
+        raise SourceError(
+            f"the source manifest has schema_version {repr(version)[:200]}, not {_known(formats)}",
+            where=str(path),
+            remedy=f"convert the raw data with {_converters(formats)} of this release",
+        )
+    storage = manifest.get("storage")
+    if not isinstance(storage, dict) or not isinstance(storage.get("shards"), list):
+        raise SourceError("the source manifest has no list storage.shards", where=str(path), remedy=_DISAGREE)
+    if source_format.manifest is not None:
+        try:
+            source_format.manifest.model_validate(manifest)
+        except ValidationError as fault:
+            first = fault.errors()[0]
+            raise SourceError(
+                f"the source manifest does not follow {version} at {'.'.join(map(str, first['loc']))[:200]}: "
+                f"{first['msg'][:300]}",
+                where=str(path),
+                remedy=f"convert the raw data with {_converters(formats)} of this release",
+            ) from None
+    return dict(manifest), source_format
+
+
+def _shard(entry: object, index: int, directory: Path, path: Path, source_format: SourceFormat) -> SourceShard:
+    wanted: dict[str, type] = {"path": str, "rows": int, "bytes": int, "sha256": str}
+    for key, kind in wanted.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
+            raise SourceError(
+                f"storage.shards[{index}] has no {key} ({kind.__name__})", where=str(path), remedy=_DISAGREE
+            )
+    assert isinstance(entry, dict)
+    return SourceShard(
+        format=source_format,
+        index=index,
+        path=directory / entry["path"],
+        rows=entry["rows"],
+        bytes=entry["bytes"],
+        sha256=entry["sha256"],
+    )
+
+
+def _check_names(
+    listed: Sequence[SourceShard], directory: Path, shards: int, only: int | None, source_format: SourceFormat
+) -> None:
+    names = [
+        shard.path.relative_to(directory).as_posix() if shard.path.is_relative_to(directory) else str(shard.path)
+        for shard in listed
+    ]
+    on_disk = sorted(file.name for file in directory.glob(source_format.shard_glob))
+    if len(listed) != shards:
+        raise SourceError(
+            f"the manifest lists {len(listed)} shards, {shards} are expected",
+            where=str(directory),
+            remedy=f"pass --shards {len(listed)} if that is what you mean, or bring the missing shards",
+        )
+    if names != [source_format.shard_name(index) for index in range(shards)]:
+        raise SourceError(
+            f"the manifest must list {source_format.shard_name(0)} … {source_format.shard_name(shards - 1)} in order,"
+            f" it lists {', '.join(names)}",
+            where=str(directory / MANIFEST_NAME),
+            remedy=_DISAGREE,
+        )
+    needed = names if only is None else names[only : only + 1]
+    if missing := [name for name in needed if name not in on_disk]:
+        raise SourceError(f"missing shards: {', '.join(missing)}", where=str(directory), remedy=_DISAGREE)
+    if extra := [name for name in on_disk if name not in names]:
+        raise SourceError(
+            f"shards that the manifest does not list: {', '.join(extra)}", where=str(directory), remedy=_DISAGREE
+        )
+
+
+def _check_file(shard: SourceShard) -> None:
+    size = shard.path.stat().st_size
+    if size != shard.bytes:
+        raise SourceError(
+            f"the shard has {size} bytes, the manifest says {shard.bytes}"
+            + (": truncated?" if size < shard.bytes else ""),
+            where=shard.where,
+            remedy=_DISAGREE,
+        )
+    with open_source_shard(shard) as file:
+        if file.metadata.num_rows != shard.rows:
+            raise SourceError(
+                f"the shard holds {file.metadata.num_rows} rows, the manifest says {shard.rows}",
+                where=shard.where,
+                remedy=_DISAGREE,
+            )
+
+
+def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
+    """What a source manifest says of where its text comes from: name and licence, where they are there."""
+    conversion = manifest.get("conversion")
+    origin = conversion if isinstance(conversion, dict) else {}
+    return {name: origin[name] for name in ("dataset", "license") if isinstance(origin.get(name), str) and origin[name]}
+
+
+def verify_hash(shard: SourceShard) -> SourceShard:
+    """The shard with its `state`. Raises SourceError when its bytes are not those that the manifest names."""
+    state = file_state(shard.path)
+    digest = sha256_file(shard.path)
+    if digest != shard.sha256:
+        raise SourceError(
+            f"the shard has sha256 {digest}, the manifest says {shard.sha256}", where=shard.where, remedy=_DISAGREE
+        )
+    return replace(shard, state=state)
+
+
+def check_still_hashed(shard: SourceShard) -> None:
+    """After the last read: raises SourceError when the shard was changed since `verify_hash`."""
+    if shard.state is not None:
+        check_unchanged(shard.path, shard.state, sha256=shard.sha256, where=shard.where)
+
+
+def open_source_shard(shard: SourceShard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """The shard's Parquet file, its columns checked, read in small buffers: memory does not follow the file's size.
+
+    `footer`: what was read of it before.
+    """
+    try:
+        file = open_parquet(shard.path, footer)
+    except SourceError as fault:
+        check_still_hashed(shard)
+        raise SourceError(f"the shard is {fault.what}", where=shard.where, remedy=_DISAGREE) from None
+    schema, source_format = file.schema_arrow, shard.format
+    remedy = f"the columns of {source_format.schema_version} are described in docs/format.md"
+    present, ids = set(schema.names), {source_format.id_column, "metadata_json"}
+    if "messages_json" not in present:
+        raise SourceError("the column messages_json is missing", where=shard.where, remedy=remedy)
+    if not present & ids:
+        detail = f"neither {source_format.id_column} nor metadata_json is a column"
+        raise SourceError(detail, where=shard.where, remedy=remedy)
+    if source_format.id_is_demanded and (missing := ids - present):
+        raise SourceError(f"the column {', '.join(missing)} is missing", where=shard.where, remedy=remedy)
+    for name in _columns(schema, source_format):
+        if schema.names.count(name) > 1:
+            raise SourceError(f"the column {name} is there twice", where=shard.where, remedy=remedy)
+        kind = schema.field(name).type
+        if kind not in (pa.string(), pa.large_string()):
+            raise SourceError(
+                f"the column {name} is {kind}, not string or large_string", where=shard.where, remedy=remedy
+            )
+    return file
+
+
+def _columns(schema: pa.Schema, source_format: SourceFormat) -> list[str]:
+    wanted = ("messages_json", "metadata_json", source_format.id_column, *source_format.metadata_columns)
+    return [name for name in wanted if name in schema.names]
+
+
+def runs_within(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """First and last, not included, of runs of items that add up to at most `most`, or of a single one that has more.
+
+    [3, 3, 9, 1] with 6 gives (0, 2), (2, 3), (3, 4).
+    """
+    first = held = 0
+    for index, size in enumerate(sizes):
+        if index > first and held + size > most:
+            yield first, index
+            first, held = index, 0
+        held += size
+    if first < len(sizes):
+        yield first, len(sizes)
+
+
+def plan_parts(row_group_rows: Sequence[int], *, max_rows: int | None = None) -> list[Part]:
+    """Cuts a shard into parts of at least `ROWS_PER_PART` rows where its row groups allow.
+
+    The plan follows from the file alone, never from the number of workers, so the parts' bytes do not either.
+    """
+    parts: list[Part] = []
+    groups: list[int] = []
+    first_row = rows = 0
+    left = sum(row_group_rows) if max_rows is None else min(max_rows, sum(row_group_rows))
+    for group, size in enumerate(row_group_rows):
+        if left == 0:
+            break
+        take = min(size, left)
+        groups.append(group)
+        rows, left = rows + take, left - take
+        if rows >= ROWS_PER_PART or left == 0:
+            parts.append(Part(index=len(parts), row_groups=tuple(groups), first_row=first_row, rows=rows))
+            groups, first_row, rows = [], first_row + rows, 0
+    return parts
+
+
+def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
+    """The rows of a part, in batches of up to `BATCH_ROWS` rows and `BATCH_BYTES`. Raises SourceError when the file
+    cannot be decoded.
+    """
+    with open_source_shard(shard, _footer(shard)) as file:
+        columns = _columns(file.schema_arrow, shard.format)
+        row, end = part.first_row, part.first_row + part.rows
+        for batch in source_batches(file, shard, part.row_groups, columns, first_row=row):
+            if row >= end:
+                break
+            batch = batch.slice(0, end - row)
+            for few in _by_size(batch):
+                yield _source_rows(few, row)
+                row += few.num_rows
+
+
+def _by_size(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in runs of rows of up to `BATCH_BYTES` of JSON, at least one row each."""
+    sizes = pc.fill_null(pc.binary_length(batch.column("messages_json")), 0).to_numpy(zero_copy_only=False)
+    for first, last in runs_within(sizes.tolist(), BATCH_BYTES):
+        yield batch.slice(first, last - first)
+
+
+def source_batches(
+    file: pq.ParquetFile,
+    shard: SourceShard,
+    row_groups: Sequence[int] | None,
+    columns: Sequence[str],
+    *,
+    first_row: int = 0,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of these row groups, or of all; `first_row`: that of the first.
+
+    Raises SourceError where one is damaged, or the file has changed since it was hashed.
+    """
+    row = first_row
+    try:
+        for batch in file.iter_batches(batch_rows, row_groups=row_groups, columns=columns, use_threads=False):
+            yield batch
+            row += batch.num_rows
+    except (pa.ArrowException, OSError) as fault:
+        check_still_hashed(shard)
+        raise SourceError(
+            f"the shard cannot be read after row {row}: {one_line(fault)}", where=shard.where, remedy=_DISAGREE
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def _footer(shard: SourceShard) -> pq.FileMetaData:
+    """Kept while a worker stays with one shard: it names every row group, thousands where shards are long, and to read
+    it takes a tenth of the time that the rows of a part take to render. One only, since it takes memory too."""
+    with open_source_shard(shard) as file:
+        return file.metadata
+
+
+def _source_rows(batch: pa.RecordBatch, first_row: int) -> SourceRows:
+    undecodable: set[int] = set()
+    columns = {
+        name: column_values(batch.column(name), lambda index, _: undecodable.add(index))
+        for name in batch.schema.names
+        if name != "messages_json"
+    }
+    messages_json = batch.column("messages_json").cast(pa.large_binary())
+    return SourceRows(
+        first_row=first_row, messages_json=messages_json, columns=columns, undecodable=frozenset(undecodable)
+    )
+
+
+def text_bytes(shard: SourceShard) -> int:
+    """Uncompressed bytes of the shard's conversations, from the footer alone: what the disk estimate goes by."""
+    with open_source_shard(shard) as file:
+        leaves = [file.schema.column(leaf).path for leaf in range(len(file.schema))]  # nested columns have several
+        column = leaves.index("messages_json")
+        return sum(
+            file.metadata.row_group(group).column(column).total_uncompressed_size
+            for group in range(file.metadata.num_row_groups)
+        )

@@ -1,0 +1,64 @@
+"""What a folder of conversations is, as values: names of its files, its columns, what its rows may hold.
+
+In: nothing. Out: a `SourceFormat`, by which the folder is opened, read and its rows are checked.
+
+    messages_json   {"messages": [...]}, in the form of openai-harmony's JSON, whatever model a dataset is made for
+    metadata_json   an object that holds the id too
+    the id, and columns of metadata that a format may have
+
+`CONVERSATIONS` is the format for chat data of any kind. A family that reads another one says so in values of its own.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import BaseModel
+
+from spanloom.conversations.source.manifest import CONVERSATIONS_GLOB, CONVERSATIONS_V1, ConversationsManifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFormat:
+    """What differs between the formats of source folders. Two with the same values are equal, also across processes.
+
+    schema_version   in the manifest of the folder
+    converter        the command that writes such a folder
+    manifest         the type of its manifest; None where only the list of shards is demanded
+    shard_glob       names of its shards
+    shards           how many are expected where the caller names no number; None: as many as the manifest lists
+    id_column        the column of ids, and the key of the id in `metadata_json`
+    id_is_demanded   both columns, `id_column` and `metadata_json`, must be there
+    metadata_columns further columns that are read, where they are there
+    roles            that messages may have
+    strict           a message with an unknown key, or a header that cannot be read back, is refused
+    """
+
+    schema_version: str
+    converter: str
+    manifest: type[BaseModel] | None
+    shard_glob: str
+    shards: int | None
+    id_column: str
+    id_is_demanded: bool
+    metadata_columns: tuple[str, ...]
+    roles: tuple[str, ...]
+    strict: bool
+
+    def shard_name(self, shard: int) -> str:
+        """`conversations_shard_03.parquet`"""
+        return self.shard_glob.replace("*", f"{shard:02d}")
+
+
+CONVERSATIONS: Final = SourceFormat(
+    schema_version=CONVERSATIONS_V1,
+    converter="spanloom convert",
+    manifest=ConversationsManifest,
+    shard_glob=CONVERSATIONS_GLOB,
+    shards=None,
+    id_column="id",
+    id_is_demanded=True,
+    metadata_columns=(),
+    roles=("system", "developer", "user", "assistant", "tool"),
+    strict=True,
+)
+"""`harmony_conversations_v1`: whole conversations of any chat data, as `spanloom convert` writes them."""

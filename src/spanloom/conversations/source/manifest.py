@@ -1,0 +1,124 @@
+"""The source folder `harmony_conversations_v1`: whole conversations of any chat data, and the manifest that lists them.
+
+In: what converted the conversations. Out: `ConversationsManifest`, the type of its manifest.json; and the columns of
+its shards. `harmony_conversations_v1.schema.json` is the same contract for everybody else; a test holds it equal to the
+JSON Schema of the type.
+
+    conversations_shard_00.parquet   messages_json · metadata_json · id
+    conversations_shard_01.parquet   one row is one whole conversation, uncut
+    manifest.json                    written last
+
+`messages_json` is `{"messages": [...]}` as openai-harmony's `Conversation.to_json` makes it, with one difference: a
+field of `system_content` that is to be left out of the render stands there as null. `to_json` drops such a field, and
+reading it back fills in openai-harmony's default, such as "You are ChatGPT, …".
+"""
+
+import json
+from importlib.resources import files
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field
+
+CONVERSATIONS_V1: Final = "harmony_conversations_v1"
+CONVERSATIONS_GLOB: Final = "conversations_shard_*.parquet"
+
+CONVERSATIONS_COLUMNS = pa.schema(
+    [
+        pa.field("messages_json", pa.large_string(), nullable=False),
+        pa.field("metadata_json", pa.large_string(), nullable=False),
+        pa.field("id", pa.large_string(), nullable=False),
+    ]
+)
+"""The columns of a shard, as they are to be written. `metadata_json` is a JSON object whose key `id` is the row's `id`;
+ids are unique over all shards. Readers take `string` too."""
+
+Count = Field(ge=0)
+Sha256 = Field(pattern="^[0-9a-f]{64}$")
+
+
+def conversations_shard_name(shard: int) -> str:
+    """`conversations_shard_03.parquet`"""
+    return CONVERSATIONS_GLOB.replace("*", f"{shard:02d}")
+
+
+class _Section(BaseModel):
+    """Immutable. Keys that this version does not know are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+
+class ConvertedFile(_Section):
+    """A file that conversations were read from. `path`: as it was given, without the folders above it."""
+
+    path: str
+    rows: int = Count
+    bytes: int = Count
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+
+class Conversion(_Section):
+    """How the conversations were made.
+
+    form           what kind of records they were found to be, such as `openai_messages`, `sharegpt`, `columns`
+    options        the options that decide the bytes, as given
+    model_identity, conversation_start_date, knowledge_cutoff, reasoning_effort
+                   of the system message; null leaves the line out of it
+    developer      developer instructions of conversations that brought none; null where they have none
+    rows_read      records of the input = rows_written + all of `skipped`
+    skipped        records that made no conversation, by reason
+    dropped        parts of conversations that are in no token, by what they were: dropped by options, such as
+                   `reasoning_content`, or not rendered by openai-harmony, such as `parameters.pattern` of tools
+    dataset, license   of the data, where the user named them
+    """
+
+    form: str
+    options: dict[str, Any]
+    model_identity: str | None
+    conversation_start_date: str | None
+    knowledge_cutoff: str | None
+    reasoning_effort: Literal["Low", "Medium", "High"] | None
+    developer: str | None
+    rows_read: int = Count
+    rows_written: int = Count
+    skipped: dict[str, int]
+    dropped: dict[str, int]
+    sources: tuple[ConvertedFile, ...] = Field(strict=False)
+    dataset: str | None = None
+    license: str | None = None
+
+
+class StoredShard(_Section):
+    """One Parquet file, beside the manifest."""
+
+    path: str
+    rows: int = Count
+    bytes: int = Count
+    sha256: str = Sha256
+
+
+class Storage(_Section):
+    """The shards, in order: number 0 is first."""
+
+    format: Literal["parquet"]
+    glob: Literal["conversations_shard_*.parquet"]
+    total_rows: int = Count
+    shards: tuple[StoredShard, ...] = Field(min_length=1, strict=False)
+
+
+class ConversationsManifest(_Section):
+    """manifest.json of a `harmony_conversations_v1` folder."""
+
+    schema_version: Literal["harmony_conversations_v1"]
+    conversion: Conversion
+    storage: Storage
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+def conversations_schema() -> dict[str, Any]:
+    """The JSON Schema of a `harmony_conversations_v1` manifest."""
+    file = files("spanloom.conversations.source").joinpath(f"{CONVERSATIONS_V1}.schema.json")
+    return dict(json.loads(file.read_bytes()))

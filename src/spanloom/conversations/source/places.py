@@ -1,0 +1,46 @@
+"""What datasets of conversations are made from, at places: a folder of source shards, local or at a URI.
+
+In: a place as text, the formats that are taken. Out: a local path. A local place is not copied.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, listed_shards, not_converted
+from spanloom.conversations.source.format import SourceFormat
+from spanloom.storage.scratch import Scratch, scratch_for
+from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
+from spanloom.storage.uri import is_uri, parse_uri
+
+
+def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat], *, only: int | None = None) -> Path:
+    """The manifest of a source and its shards, or `only` one of them, each with the size and sha256 it must have."""
+    path = scratch.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    if uri.name.endswith(RECORD_FILES):
+        raise not_converted(place)
+    stage_file(uri / MANIFEST_NAME, path / MANIFEST_NAME)
+    shards = listed_shards(path, formats)
+    stage_files(
+        [
+            Download(
+                uri=uri / safe_name(shard.path.relative_to(path).as_posix(), uri),
+                path=shard.path,
+                bytes=shard.bytes,
+                sha256=shard.sha256,
+            )
+            for shard in shards
+            if only in (None, shard.index)
+        ]
+    )
+    return path
+
+
+@contextmanager
+def local_source(source: str, formats: Sequence[SourceFormat], scratch: Path | None = None) -> Iterator[Path]:
+    """The whole of a source folder on this machine, while the block runs."""
+    with scratch_for("source", [source], scratch) as staging:
+        yield staged_source(staging, source, formats)

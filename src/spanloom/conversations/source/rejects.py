@@ -1,0 +1,92 @@
+"""Why a row is refused, and how many refusals a build may take.
+
+In: a fault found in a row. Out: `Reject`, one line of `rejects/shard_NN.jsonl` and one count in the manifest.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+
+from spanloom.errors import RejectedRowError, SpanloomError
+from spanloom.provenance import canonical_json
+
+
+class Reason(StrEnum):
+    """Every reason a row can be refused for."""
+
+    SYNTH_ID_MISSING = "synth_id_missing"
+    SYNTH_ID_NOT_STRING = "synth_id_not_string"
+    SYNTH_ID_MISMATCH = "synth_id_mismatch"
+    ID_MISSING = "id_missing"
+    ID_NOT_STRING = "id_not_string"
+    ID_MISMATCH = "id_mismatch"
+    METADATA_JSON_INVALID = "metadata_json_invalid"
+    MESSAGES_JSON_MISSING = "messages_json_missing"
+    MESSAGES_JSON_INVALID = "messages_json_invalid"
+    DUPLICATE_KEY = "duplicate_key"
+    NOT_UTF8 = "not_utf8"
+    NO_MESSAGES_LIST = "no_messages_list"
+    NO_MESSAGES = "no_messages"
+    NO_ASSISTANT = "no_assistant"
+    MESSAGE_NOT_OBJECT = "message_not_object"
+    ROLE_UNKNOWN = "role_unknown"
+    CHANNEL_UNKNOWN = "channel_unknown"
+    KEY_UNKNOWN = "key_unknown"
+    HEADER_INVALID = "header_invalid"
+    NOTHING_TRAINED = "nothing_trained"
+    RENDERER_REFUSED = "renderer_refused"
+
+
+class RowRefusedError(Exception):
+    """A fault of one row, raised where it is found and turned into a `Reject` by whoever knows the row."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reject:
+    """One refused row. `row` counts from 0 in its shard; `id` is null when that is what is wrong; `id_column` says what
+    the source calls it."""
+
+    shard: int
+    row: int
+    id: str | None
+    reason: str
+    detail: str
+    id_column: str
+
+    def as_json_line(self) -> bytes:
+        fields = {"shard": self.shard, "row": self.row, "reason": self.reason, "detail": self.detail}
+        return canonical_json({**fields, self.id_column: self.id}) + b"\n"
+
+    def as_error(self, *, allowed: int) -> RejectedRowError:
+        """The error that stops a build at this reject."""
+        return RejectedRowError(
+            f"{self.reason}: {self.detail}" + (f" (more than {allowed} rows rejected)" if allowed else ""),
+            where=f"shard {self.shard:02d}, row {self.row}, {self.id_column} {self.id!r}",
+            remedy="fix the row, or let the build set bad rows aside with --max-rejects N (or 0.1%)",
+        )
+
+
+def reject_limit(limit: str, rows: int) -> int:
+    """How many rejects a shard of `rows` rows may have: `limit` is a number, or a share such as `0.1%` (rounded down).
+
+    Raises SpanloomError when `limit` is neither.
+    """
+    try:
+        value = Decimal(limit.removesuffix("%"))
+        if "e" in limit.lower() or not value.is_finite():  # 1e99999999 would take for ever to write out
+            raise ValueError
+        if value < 0 or (limit.endswith("%") and value > 100):
+            raise ValueError
+        if limit.endswith("%"):
+            return int(rows * value / 100)
+        if value != int(value):
+            raise ValueError
+        return int(value)
+    except (InvalidOperation, ValueError, OverflowError):
+        raise SpanloomError(
+            f"--max-rejects takes a whole number of rows per shard or a percentage such as 0.1%, not {limit!r}"
+        ) from None

@@ -1,0 +1,187 @@
+"""One row's JSON → a checked conversation and the span of each of its messages.
+
+In: `messages_json`, `metadata_json` and the id column of a row. Out: the row's id and its `LabelledConversation`.
+Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
+
+A format that is `strict` refuses what openai-harmony would pass over without a word (unknown keys), and headers that
+do not read back as what they say: a channel on a message that is no answer, a tool or recipient that is none.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spanloom.conversations.source.format import SourceFormat
+from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.records import strict_json
+from spanloom.supervision import SPAN_CONTEXT, Flags
+from spanloom.text import is_utf8
+
+ANY_KEYS = frozenset({"role", "name", "recipient", "channel", "content_type", "content"})
+"""What openai-harmony reads of a message. It passes over any other key."""
+TOOL = re.compile(r"functions\.[A-Za-z0-9_.-]+|python|browser\.[a-z_]+")
+"""Authors of tool messages, and recipients of calls: functions, and the two tools that Harmony defines itself."""
+CONTENT_TYPE = re.compile(r"(<\|constrain\|>)?[A-Za-z0-9_.+/-]+")
+NAME = re.compile(r"[A-Za-z0-9_.-]+")
+TOOL_CHANNELS = ("commentary", "analysis")
+PART_KEYS = {
+    "text": frozenset({"type", "text"}),
+    "system_content": frozenset(
+        {
+            "type", "model_identity", "reasoning_effort", "conversation_start_date", "knowledge_cutoff",
+            "channel_config", "tools",
+        }
+    ),
+    "developer_content": frozenset({"type", "instructions", "tools"}),
+}  # fmt: skip
+"""What openai-harmony reads of the parts of a content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledConversation:
+    """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to."""
+
+    messages: list[dict[str, Any]]
+    labels: Flags
+
+
+def row_id(value: str | None, metadata_json: str | None, column: str) -> str:
+    """The row's id: that of its id column, else the one in `metadata_json`; where both are there they must agree."""
+    inner = _metadata(metadata_json).get(column) if metadata_json is not None else None
+    if inner is not None and not isinstance(inner, str):
+        reason = Reason(f"{column}_not_string")
+        raise RowRefusedError(reason, f"{column} in metadata_json is {_kind(inner)}, not a string")
+    if value is not None and inner is not None and value != inner:
+        raise RowRefusedError(
+            Reason(f"{column}_mismatch"), f"column {column} is {value!r}, metadata_json says {inner!r}"
+        )
+    identity = value if value is not None else inner
+    if not identity:
+        fault = "empty" if identity == "" else "neither in its column nor in metadata_json"
+        raise RowRefusedError(Reason(f"{column}_missing"), f"{column} is {fault}")
+    if not is_utf8(identity):
+        raise RowRefusedError(Reason.NOT_UTF8, f"{column} {identity!r} holds a lone surrogate")
+    return identity
+
+
+def parse_conversation(
+    messages_json: str | bytes | None,
+    source_format: SourceFormat,
+    span_of_channel: Mapping[str, int],
+    quotes: int | None = None,
+) -> LabelledConversation:
+    """`{"messages": [...]}` → a conversation whose structure the format allows.
+
+    `span_of_channel`: the channels that a message of the assistant may have, and its span on each, a number from 1.
+    `quotes`: see `strict_json.loads`.
+
+    Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, no list, an empty list, a message that is no
+    object, an unknown role, an assistant message outside these channels, no assistant message; and what a
+    strict format refuses.
+    """
+    if messages_json is None:
+        raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
+    value = _parsed(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json", quotes)
+    messages = value.get("messages") if isinstance(value, dict) else None
+    if not isinstance(messages, list):
+        raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
+    if not messages:
+        raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
+    if source_format.strict and len(value) > 1:
+        raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, value))}")
+    labels = bytes([_label(index, message, source_format, span_of_channel) for index, message in enumerate(messages)])
+    if not any(labels):
+        raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
+    return LabelledConversation(messages=messages, labels=np.frombuffer(labels, dtype=np.uint8))
+
+
+def _label(index: int, message: object, source_format: SourceFormat, span_of_channel: Mapping[str, int]) -> int:
+    if not isinstance(message, dict):
+        raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is {_kind(message)}, not an object")
+    role = message.get("role")
+    if role not in source_format.roles:
+        roles = ", ".join(source_format.roles)
+        raise RowRefusedError(Reason.ROLE_UNKNOWN, f"message {index} has role {role!r}, not one of {roles}")
+    if source_format.strict:
+        _check_strictly(index, message)
+    if role != "assistant":
+        return SPAN_CONTEXT
+    channel = message.get("channel")
+    if not isinstance(channel, str) or channel not in span_of_channel:
+        *others, last = span_of_channel
+        channels = f"{', '.join(others)} or {last}"
+        raise RowRefusedError(
+            Reason.CHANNEL_UNKNOWN, f"message {index} (assistant) has channel {channel!r}, not {channels}"
+        )
+    return span_of_channel[channel]
+
+
+def _check_strictly(index: int, message: dict[str, Any]) -> None:
+    """What a strict format demands of a message beside its role. A key whose value is null counts as not there."""
+    if not ANY_KEYS.issuperset(message):
+        unknown = ", ".join(repr(key) for key in message if key not in ANY_KEYS)
+        raise RowRefusedError(Reason.KEY_UNKNOWN, f"message {index} has {unknown}, which no render would show")
+    content = message.get("content")
+    if isinstance(content, list):
+        for part in content:
+            known = PART_KEYS.get(part["type"]) if isinstance(part, dict) and type(part.get("type")) is str else None
+            if known is not None and not known.issuperset(part):
+                unknown = ", ".join(repr(key) for key in part if key not in known)
+                message_part = f"a part of message {index}"
+                raise RowRefusedError(Reason.KEY_UNKNOWN, f"{message_part} has {unknown}, which no render would show")
+    role, channel, recipient = message["role"], message.get("channel"), message.get("recipient")
+    name, content_type = message.get("name"), message.get("content_type")
+
+    def refuse(field: str, value: object, wanted: str) -> RowRefusedError:
+        return RowRefusedError(Reason.HEADER_INVALID, f"message {index} ({role}) has {field} {value!r}, not {wanted}")
+
+    if role == "tool":
+        if not _matches(TOOL, name):
+            raise refuse("name", name, "functions.NAME or a tool of Harmony's own")
+        if recipient not in (None, "assistant"):
+            raise refuse("recipient", recipient, "assistant")
+        if channel not in (None, *TOOL_CHANNELS):
+            raise refuse("channel", channel, " or ".join(TOOL_CHANNELS))
+    elif name is not None and not _matches(NAME, name):
+        raise refuse("name", name, "letters, digits, _, . and -")
+    if role == "assistant":
+        if recipient is not None and not _matches(TOOL, recipient):
+            raise refuse("recipient", recipient, "functions.NAME or a tool of Harmony's own")
+        if recipient is not None and channel == "final":
+            raise refuse("recipient", recipient, "none: a final answer calls no tool")
+    elif role != "tool" and (channel is not None or recipient is not None):
+        raise refuse("channel and recipient", (channel, recipient), "none")
+    if content_type is not None and not _matches(CONTENT_TYPE, content_type):
+        raise refuse("content_type", content_type, "a word such as json, or <|constrain|> and one")
+
+
+def _matches(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _metadata(text: str) -> dict[str, Any]:
+    value = _parsed(text, Reason.METADATA_JSON_INVALID, "metadata_json")
+    if not isinstance(value, dict):
+        raise RowRefusedError(Reason.METADATA_JSON_INVALID, f"metadata_json is {_kind(value)}, not an object")
+    return value
+
+
+def _parsed(text: str | bytes, invalid: Reason, column: str, quotes: int | None = None) -> Any:
+    try:
+        return strict_json.loads(text, quotes)
+    except strict_json.RepeatedKeyError as fault:
+        raise RowRefusedError(
+            Reason.DUPLICATE_KEY, f"{column} holds the key {fault.key!r} twice in one object"
+        ) from None
+    except UnicodeDecodeError:
+        raise RowRefusedError(Reason.NOT_UTF8, f"{column} is not UTF-8") from None
+    except (ValueError, RecursionError) as fault:
+        raise RowRefusedError(invalid, f"{column} is not JSON: {fault}") from None
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

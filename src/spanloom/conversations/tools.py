@@ -1,0 +1,175 @@
+"""Functions that an assistant may call, and its calls, out of the forms in which chat data writes them.
+
+In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: openai-harmony's tool descriptions, `Call`s.
+
+    {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
+    {"name": …, "description": …, "parameters": …}                                     the same without its cover
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from spanloom.conversations.turns import Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
+from spanloom.records.json_lines import unique_keys
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+"""What may stand in a header as `functions.NAME` or `user:NAME`: a space or a `<` would end it."""
+PREFIX = "functions."
+
+
+def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
+    """A list of tools, each an object or its JSON text, or the JSON text of such a list.
+
+    Returns `{"name", "description", "parameters"}` of each. Raises RecordRefusedError.
+    """
+    if isinstance(value, str):
+        value = _parsed(value, Refusal.TOOLS_INVALID, "the list of tools")
+    if says_nothing(value):
+        return []
+    if not isinstance(value, list):
+        raise RecordRefusedError(Refusal.TOOLS_INVALID, f"the tools are {kind(value)}, not a list")
+    return [_description(tool, f"tool {number}", dropping) for number, tool in enumerate(value)]
+
+
+def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
+    if isinstance(tool, str):
+        tool = _parsed(tool, Refusal.TOOLS_INVALID, f"{where}: its text")
+    tool = _uncovered(tool, where, Refusal.TOOLS_INVALID)
+    name = _name(tool.pop("name", None), where, Refusal.TOOLS_INVALID)
+    description, parameters = tool.pop("description", None), tool.pop("parameters", None)
+    if description is not None and not isinstance(description, str):
+        raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the description is {kind(description)}, not text")
+    if isinstance(parameters, str) and parameters:
+        parameters = _parsed(parameters, Refusal.TOOLS_INVALID, f"{where}: the text of its parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the parameters are {kind(parameters)}, not a schema")
+    refuse_other_keys(tool, where, dropping)
+    for key, passed_over in not_rendered(parameters):
+        dropping.count(f"parameters.{key if key in _SCHEMA_KEYS else 'other'}", passed_over)
+    described = {"name": name, "description": description or ""}
+    return described if parameters is None else {**described, "parameters": parameters}
+
+
+def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
+    """Keys of a schema that openai-harmony 0.0.8 passes over when it writes parameters as TypeScript; their values.
+
+    `shown`: what is written of the schema beside its type, by its place. Servers render with openai-harmony too, so
+    such keys refuse nothing; they stay in the row, and are counted.
+    """
+    if not isinstance(schema, dict):
+        return
+    variants, type_ = schema.get("oneOf"), schema.get("type")
+    if isinstance(variants, list):
+        # A property's own text stands in the place of that of its first variant.
+        description = schema.get("description") if "title" in shown else None
+        for number, variant in enumerate(variants):
+            yield from not_rendered(
+                variant, _OF_VARIANT - {"description"} if description and not number else _OF_VARIANT
+            )
+        shown -= {"nullable"}
+    elif type_ == "object":
+        shown |= {"description", "properties", "required"}
+        properties = schema.get("properties")
+        for inner in properties.values() if isinstance(properties, dict) else ():
+            yield from not_rendered(inner, _OF_PROPERTY)
+    elif type_ == "array":
+        shown |= {"items"}
+        yield from not_rendered(schema.get("items"))
+    elif type_ == "string":
+        shown |= {"enum"}
+    for key, value in schema.items():
+        if key in ("enum", "examples") and key in shown:
+            value = [item for item in value if not isinstance(item, str)] if isinstance(value, list) else value
+        elif key in ("type", "oneOf") or key in shown:
+            continue
+        if not says_nothing(value):
+            yield key, value
+
+
+_SCHEMA_KEYS = frozenset(
+    {
+        "$defs", "$ref", "additionalProperties", "allOf", "anyOf", "const", "default", "definitions", "description",
+        "enum", "examples", "format", "items", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum",
+        "not", "nullable", "pattern", "properties", "required", "title",
+    }
+)  # fmt: skip
+"""Those that are counted by name; what stands elsewhere may be called anything, such as the parameters themselves."""
+_OF_VARIANT = frozenset({"description", "default", "nullable"})
+_OF_PROPERTY = _OF_VARIANT | {"title", "examples"}
+
+
+def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
+    """`tool_calls`: a list of calls, or the JSON text of one."""
+    if isinstance(value, str):
+        value = _parsed(value, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its calls")
+    if says_nothing(value):
+        return []
+    if not isinstance(value, list):
+        raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the calls are {kind(value)}, not a list")
+    return [call_of(call, f"{where}, call {number}", dropping) for number, call in enumerate(value)]
+
+
+def call_of(value: Any, where: str, dropping: Dropping) -> Call:
+    """One call, `{"id", "type": "function", "function": {"name", "arguments"}}` or `{"name", "arguments"}`."""
+    call = _uncovered(value, where, Refusal.TOOL_CALL_INVALID)
+    identity = call.pop("id", None)
+    if identity is not None and not isinstance(identity, str):
+        raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
+    name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
+    arguments = call.pop("arguments", None)
+    if isinstance(arguments, dict):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    if not isinstance(arguments, str):
+        detail = f"{where}: the arguments are {kind(arguments)}, not a JSON object or its text"
+        raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
+    if not isinstance(_parsed(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its arguments"), dict):
+        raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the arguments are no JSON object")
+    refuse_other_keys(call, where, dropping)
+    return Call(id=identity or None, name=name, arguments=arguments)
+
+
+def function_name(value: str) -> str:
+    """`functions.get` → `get`: the name below the namespace of functions."""
+    return value.removeprefix(PREFIX)
+
+
+def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
+    """The keys of a tool or call, those under `function` among them."""
+    if not isinstance(value, dict):
+        raise RecordRefusedError(reason, f"{where} is {kind(value)}, not an object")
+    keys = dict(value)
+    type_name = keys.pop("type", None)
+    if type_name not in (None, "function"):
+        raise RecordRefusedError(reason, f"{where} is of type {type_name!r}, not a function", "--drop tools,tool_calls")
+    inner = keys.pop("function", None)
+    if inner is None:
+        return keys
+    if not isinstance(inner, dict):
+        raise RecordRefusedError(reason, f"{where}: the function is {kind(inner)}, not an object")
+    if twice := [key for key in inner if not says_nothing(keys.get(key))]:
+        raise RecordRefusedError(reason, f"{where} says {twice[0]} twice, outside and within its function")
+    return {**keys, **inner}
+
+
+def _name(value: Any, where: str, reason: Refusal) -> str:
+    if not isinstance(value, str) or not NAME.fullmatch(function_name(value)):
+        raise RecordRefusedError(reason, f"{where} has the name {value!r}: letters, digits, _, - and . are possible")
+    return function_name(value)
+
+
+def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> None:
+    """Refuses what is left of an object's keys, unless it says nothing or is dropped."""
+    for key, value in keys.items():
+        if not says_nothing(value) and not dropping.drops(key, value):
+            raise RecordRefusedError(
+                Refusal.KEY_UNKNOWN, f"{where} has the key {key!r}, for which Harmony has no place", f"--drop {key}"
+            )
+
+
+def _parsed(text: str, reason: Refusal, name: str) -> Any:
+    try:
+        return unique_keys(text.encode())
+    except (ValueError, RecursionError) as fault:
+        raise RecordRefusedError(reason, f"{name} is not JSON: {fault}") from None

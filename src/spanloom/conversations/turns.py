@@ -1,0 +1,126 @@
+"""What a chat record holds, whatever form it came in; why one makes no conversation; what options leave out of it.
+
+In: what the modules that read forms found. Out: `ChatRecord`, `RecordRefusedError`, counts of what was dropped.
+
+Nothing of a record goes without a word: each key and role is used, or travels on as metadata, or refuses the record,
+or is left out because an option says so, and counted.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+class Refusal(StrEnum):
+    """Every reason for which a record makes no conversation."""
+
+    UNREADABLE = "unreadable"
+    NO_MESSAGES = "no_messages"
+    ID_INVALID = "id_invalid"
+    ID_REPEATED = "id_repeated"
+    MESSAGE_NOT_OBJECT = "message_not_object"
+    ROLE_UNKNOWN = "role_unknown"
+    KEY_UNKNOWN = "key_unknown"
+    PART_UNKNOWN = "part_unknown"
+    CONTENT_NOT_TEXT = "content_not_text"
+    CONTENT_MISSING = "content_missing"
+    WEIGHT_ZERO = "weight_zero"
+    REASONING_TWICE = "reasoning_twice"
+    REASONING_AFTER_ANSWER = "reasoning_after_answer"
+    THINK_TAGS = "think_tags"
+    THINK_TAGS_UNCLEAR = "think_tags_unclear"
+    SYSTEM_TWICE = "system_twice"
+    SYSTEM_NOT_FIRST = "system_not_first"
+    TOOLS_INVALID = "tools_invalid"
+    TOOL_CALL_INVALID = "tool_call_invalid"
+    TOOL_CALLS_PARALLEL = "tool_calls_parallel"
+    TOOL_RESULT_UNMATCHED = "tool_result_unmatched"
+    ASSISTANT_EMPTY = "assistant_empty"
+    ASSISTANT_FIRST = "assistant_first"
+    ASSISTANT_AFTER_ANSWER = "assistant_after_answer"
+    ANSWER_MISSING = "answer_missing"
+    NO_ASSISTANT = "no_assistant"
+    UNANSWERED = "unanswered"
+
+
+class RecordRefusedError(Exception):
+    """A record that makes no conversation: `reason`, what is wrong with which message, and the option that helps."""
+
+    def __init__(self, reason: Refusal, detail: str, remedy: str | None = None) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail, self.remedy = reason, detail, remedy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """A call of a function. `arguments`: the text of a JSON object, as it stood in the record."""
+
+    id: str | None
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One message. `number`: its place in the record, from 0. `texts` and `reasoning`: parts, none of them empty.
+
+    `name`: of a user, or of the function that a tool's result is of, where it was said; `call_id`: of such a result.
+    """
+
+    number: int
+    role: Role
+    texts: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    call_id: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRecord:
+    """A record as it was read. `tools`: openai-harmony's tool descriptions. `rest`: what else the record held."""
+
+    id: str | None
+    turns: tuple[Turn, ...]
+    instructions: str | None
+    tools: tuple[dict[str, Any], ...]
+    rest: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class Dropping:
+    """What options leave out (`names`), and how often and how many characters of it there were."""
+
+    names: frozenset[str] = frozenset()
+    counts: Counter[str] = field(default_factory=Counter)
+    characters: Counter[str] = field(default_factory=Counter)
+
+    def drops(self, name: str, value: Any) -> bool:
+        """Whether `name` is to be left out; if so, `value` is counted."""
+        if name not in self.names:
+            return False
+        self.count(name, value)
+        return True
+
+    def count(self, name: str, value: Any) -> None:
+        self.counts[name] += 1
+        self.characters[name] += len(value) if isinstance(value, str) else len(json.dumps(value, ensure_ascii=False))
+
+    def fresh(self) -> "Dropping":
+        """The same names, nothing counted."""
+        return Dropping(names=self.names)
+
+
+def says_nothing(value: Any) -> bool:
+    """Null, and text, lists and objects that are empty: as if the key were not there."""
+    return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def kind(value: Any) -> str:
+    """What JSON calls a value."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,125 @@
+"""What an export looks like: its columns and what they mean, for each trainer it is made for.
+
+In: a manifest's `content`. Out: `Form`.
+
+`parquet` has all that a dataset holds: `span_id` where there is an array `span`, `attention_mask` where documents are
+blocks of one length, whose last may be padded, and what the family adds from its rows, such as an id. `trl` has just
+what TRL trains on. `megatron-bridge` has rows of whole documents, with labels ahead (`bridge_rows`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from spanloom.dataset import defaults
+from spanloom.dataset.export import bridge_rows
+from spanloom.dataset.family import ExportColumn
+from spanloom.dataset.manifest import Content
+from spanloom.errors import DatasetError
+
+PADDING_COLUMN = "padding_tokens"
+"""The column of the row table that says how many tokens at the end of a block are padding."""
+
+_FIELDS = {
+    "input_ids": (pa.list_(pa.int32()), "the tokens of one conversation, the EOD at its end"),
+    "labels": (pa.list_(pa.int32()), "the token where it is trained, -100 elsewhere; not shifted, trainers do that"),
+    "loss_mask": (pa.list_(pa.uint8()), "1 where trained"),
+    "assistant_masks": (pa.list_(pa.uint8()), "`loss_mask` under the name that TRL reads"),
+    "completion_mask": (pa.list_(pa.uint8()), "1 where trained"),
+    "attention_mask": (pa.list_(pa.uint8()), "1, and 0 where the last block is padded"),
+    "span_id": (pa.list_(pa.uint8()), ""),
+}
+_BLOCK = "the tokens of one block: conversations end to end, cut where the block ends"
+
+FormName = Literal["parquet", "trl", "megatron-bridge"]
+_TRL = ("input_ids", "labels", "completion_mask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What an export looks like. `sequence_length` and `drop_too_long` are of megatron-bridge alone, else None."""
+
+    name: FormName
+    schema: pa.Schema
+    meanings: Mapping[str, str]
+    sequence_length: int | None = None
+    drop_too_long: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """Megatron-Bridge knows packed files by the name."""
+        return ".idx.parquet" if self.name == "megatron-bridge" else ".parquet"
+
+    @property
+    def unit(self) -> str:
+        """What a row of the export is."""
+        return "rows" if self.name == "megatron-bridge" else "documents"
+
+    @property
+    def list_columns(self) -> frozenset[str]:
+        """The columns that hold a number for each token, or the like; the others hold one string."""
+        return frozenset(field.name for field in self.schema if pa.types.is_list(field.type))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What decides the bytes, beside the dataset; nothing of the first form, which was the only one once."""
+        if self.name == "parquet":
+            return {}
+        if self.name == "trl":
+            return {"form": self.name}
+        return {"form": self.name, "sequence_length": self.sequence_length, "drop_too_long": self.drop_too_long}
+
+
+def export_form(
+    name: FormName,
+    content: Content,
+    columns: Sequence[ExportColumn] = (),
+    *,
+    sequence_length: int | None = None,
+    drop_too_long: bool = False,
+) -> Form:
+    """The form of an export of a dataset with this manifest `content`; `columns`: those that its family adds.
+
+    Raises DatasetError where a document does not fit into a row of `sequence_length` tokens and such are not dropped.
+    """
+    if name == "megatron-bridge":
+        length = sequence_length or content.block_size or defaults.SEQUENCE_LENGTH
+        longest = max((counts.longest for counts in content.totals.splits.values()), default=0)
+        if longest > length and not drop_too_long:
+            raise DatasetError(
+                f"the longest document has {longest:,} tokens, a row holds {length:,}",
+                remedy=f"--sequence-length {longest}, or leave such documents out and count them: --too-long drop",
+            )
+        return Form(
+            name=name,
+            schema=bridge_rows.SCHEMA,
+            meanings=bridge_rows.MEANINGS,
+            sequence_length=length,
+            drop_too_long=drop_too_long,
+        )
+    spans = ", ".join(f"{number} {span}" for number, span in enumerate(content.span_names))
+    meanings = {field: said for field, (_, said) in _FIELDS.items()} | {"span_id": spans}
+    meanings |= {column.name: column.meaning for column in columns}
+    if content.block_size is not None:
+        meanings["input_ids"] = _BLOCK
+    if name == "trl":
+        schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in _TRL])
+    else:
+        schema = export_schema(content, columns)
+    return Form(name=name, schema=schema, meanings=meanings)
+
+
+def export_schema(content: Content, columns: Sequence[ExportColumn] = ()) -> pa.Schema:
+    """The columns of the form `parquet` of a dataset with this manifest `content`."""
+    left_out = {"completion_mask"}
+    left_out |= set() if "span" in content.arrays else {"span_id"}
+    left_out |= {"attention_mask"} if content.block_size is None else set()
+    fields = [pa.field(name, kind, nullable=False) for name, (kind, _) in _FIELDS.items() if name not in left_out]
+    return pa.schema([*fields, *(pa.field(column.name, pa.string(), nullable=False) for column in columns)])
+
+
+def is_said_by_rows(column: str) -> bool:
+    """Whether a column is one that the family adds from the row table."""
+    return column not in _FIELDS and column not in bridge_rows.SCHEMA.names

@@ -1,0 +1,317 @@
+"""A dataset as Parquet for other trainers, in one of three forms.
+
+In: a dataset root, a form (`export_form`), what is to stand beside the data. Out: a new folder of Parquet files a
+split, what stands beside them, and `export.json`, last. What is held is one batch; files are cut after a number of
+tokens, so size and memory do not follow the dataset.
+
+    on disk, labels ahead    tokens S u M hi E S a C f M ok R EOD      span 0 0 0 0 2 2 2 2 2 2 2 0 0
+    exported, token-aligned  input_ids the same                        span_id 0 0 0 0 0 2 2 2 2 2 2 2 0
+                             labels    -100 where the loss mask is 0, else the token: trainers shift by themselves
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.dataset import defaults
+from spanloom.dataset.export import bridge_rows
+from spanloom.dataset.export.form import PADDING_COLUMN, Form, is_said_by_rows
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays, rows_file, shard_name
+from spanloom.dataset.rows.table import row_batches
+from spanloom.errors import ArtifactError, ConflictError
+from spanloom.provenance import readable_json
+from spanloom.records.parquet import abandon
+from spanloom.storage import fsync_file, publish, remove_if_empty, sha256_file, temporary_beside, write_atomically
+from spanloom.storage.filling import check_unused, filling, left_by_killed_run
+from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
+from spanloom.workers import OnProgress
+
+EXPORT_JSON = "export.json"
+PACKED_METADATA = "packed_metadata.json"
+"""Megatron-Bridge's `packed_metadata_path`."""
+
+RECORD_NAME = ".spanloom-export-unfinished"
+"""In a folder whose export has not come to its end."""
+
+TOKENS_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """What was written: `said` is what `export.json` will hold."""
+
+    content: Content
+    form: Form
+    said: Mapping[str, Any]
+
+
+Beside = Mapping[str, Callable[[Exported], bytes]]
+"""Files that stand beside the data, by name: the card, metadata."""
+
+
+def export_dataset(
+    root: Path,
+    content: Content,
+    form: Form,
+    out: Path,
+    *,
+    beside: Beside,
+    tokens_per_file: int = defaults.TOKENS_PER_FILE,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Writes every document of the dataset at `root` under the new folder `out`; returns what `export.json` holds.
+
+    `on_progress`: documents written so far, and those there are.
+
+    The same dataset and options give the same bytes (under one version of pyarrow). Raises ConflictError when `out`
+    holds something, ArtifactError when the dataset cannot be read. Whatever is raised, nothing of this run stays; what
+    a killed run left is cleared.
+    """
+    _check_outside(out, root)
+    if not left_by_killed_run(out, RECORD_NAME):
+        check_unused(out, RECORD_NAME, "the export")
+    if form.name == "megatron-bridge":
+        beside = {PACKED_METADATA: _packed_metadata, **beside}
+    names = [*_part_names(content, form, tokens_per_file), *beside, EXPORT_JSON]
+    identity = {
+        "content_sha256": content.sha256,
+        "tokens_per_file": tokens_per_file,
+        **form.options,
+        "beside": list(beside),
+    }
+    with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+        if finished:
+            return dict(json.loads((out / EXPORT_JSON).read_bytes()))
+        check_unused(out, RECORD_NAME, "the export")
+        return _export(root, content, form, out, beside, tokens_per_file, on_progress)
+
+
+def _part_names(content: Content, form: Form, tokens_per_file: int) -> Iterator[str]:
+    """All files of tokens that may be written: each but the last of a shard holds `tokens_per_file` or more."""
+    for shard in content.shards:
+        for split, counts in shard.splits.items():
+            for part in range(min(counts.sequences, counts.tokens // tokens_per_file + 1)):
+                yield f"{split}/{_part_name(shard_name(shard.shard), part, form)}"
+
+
+def _part_name(shard: str, part: int, form: Form) -> str:
+    return f"{shard}-{part:05d}{form.suffix}"
+
+
+def _export(
+    root: Path,
+    content: Content,
+    form: Form,
+    out: Path,
+    beside: Beside,
+    tokens_per_file: int,
+    on_progress: OnProgress | None,
+) -> dict[str, Any]:
+    splits = content.totals.splits
+    total = content.totals.sequences
+    files: list[dict[str, Any]] = []
+    done = 0
+    packed = {split: bridge_rows.RowCounts() for split in splits}
+
+    def told(documents: Iterator[Documents]) -> Iterator[Documents]:
+        nonlocal done
+        for each in documents:
+            yield each
+            done += each.lengths.size
+            if on_progress is not None:
+                on_progress(done, total)
+
+    with ExitStack() as undo:
+        for split in splits:
+            undo.callback(remove_if_empty, out / split)
+            for shard in content.shards:
+                if split not in shard.splits or not shard.splits[split].sequences:
+                    continue
+                prefix = out / split / shard_name(shard.shard)
+                writer = undo.enter_context(_Parts(prefix, form, tokens_per_file, undo))
+                at_once = min(TOKENS_AT_ONCE, tokens_per_file)
+                documents = told(_documents(root, content, form, split, shard.shard, at_once))
+                for batch in _batches(documents, content, form, packed[split]):
+                    writer.write(batch)
+                writer.finish()
+                files += [{"split": split, **file, "path": f"{split}/{file['path']}"} for file in writer.files]
+        exported: dict[str, Any] = {
+            "export": f"spanloom_{form.name.replace('-', '_')}_v1",
+            "config_sha256": content.config_sha256,
+            "content_sha256": content.sha256,
+            "alignment": "labels" if form.name == "megatron-bridge" else "tokens",
+            "splits": {
+                split: {"sequences": counts.sequences, "tokens": counts.tokens} for split, counts in splits.items()
+            },
+            "files": files,
+        }
+        if form.sequence_length is not None:
+            exported["sequence_length"] = form.sequence_length
+            exported["packed"] = {split: asdict(counts) for split, counts in packed.items()}
+        for name, made in beside.items():
+            undo.callback((out / name).unlink, missing_ok=True)
+            write_atomically(out / name, made(Exported(content=content, form=form, said=exported)))
+        undo.callback((out / EXPORT_JSON).unlink, missing_ok=True)
+        write_atomically(out / EXPORT_JSON, readable_json(exported))
+        undo.pop_all()
+    return exported
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents:
+    """N documents as on disk: `lengths` int32 [N], the arrays flat [T], and what the rows say of each."""
+
+    lengths: Lengths
+    arrays: dict[str, npt.NDArray[Any]]
+    said: dict[str, list[Any]]
+
+
+def _documents(root: Path, content: Content, form: Form, split: str, shard: int, tokens: int) -> Iterator[Documents]:
+    """The documents of one split of one shard, with what the rows beside them say."""
+    reader = open_arrays(root, split, shard, content.arrays)
+    fields = [field for field in form.schema if is_said_by_rows(field.name)]
+    if content.block_size is not None:
+        fields.append(pa.field(PADDING_COLUMN, pa.int64(), nullable=False))
+    said = {field.name: _column(rows_file(root, split, shard), field) for field in fields}
+    for first, lengths, arrays in reader.batches(tokens):
+        values = {name: list(islice(column, lengths.size)) for name, column in said.items()}
+        if any(len(column) != lengths.size for column in values.values()):
+            raise ArtifactError(
+                f"the rows of this shard end before document {first + lengths.size - 1}",
+                where=f"{root}, {split}, shard {shard:02d}",
+                remedy="`spanloom validate` says what else is wrong",
+            )
+        yield Documents(lengths=lengths, arrays=arrays, said=values)
+
+
+def _batches(
+    documents: Iterator[Documents], content: Content, form: Form, counts: bridge_rows.RowCounts
+) -> Iterator[pa.RecordBatch]:
+    """Documents as batches of the form's rows."""
+    if form.sequence_length is None:
+        for each in documents:
+            yield exported_batch(form.schema, each.lengths, each.arrays, **each.said)
+        return
+    packer = bridge_rows.RowPacker(
+        sequence_length=form.sequence_length,
+        eod=content.tokenizer.eod,
+        drop_too_long=form.drop_too_long,
+        counts=counts,
+    )
+    for each in documents:
+        padding = np.array(each.said[PADDING_COLUMN], np.int64) if PADDING_COLUMN in each.said else None
+        yield from packer.add(each.lengths, each.arrays, padding)
+    yield from packer.finish()
+
+
+def _packed_metadata(exported: Exported) -> bytes:
+    length = exported.form.sequence_length
+    assert length is not None
+    packed = (bridge_rows.RowCounts(**counts) for counts in exported.said["packed"].values())
+    return readable_json([counts.metadata(length) for counts in packed if counts.rows])
+
+
+def exported_batch(
+    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **said: list[Any]
+) -> pa.RecordBatch:
+    """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
+
+    `said` is what the rows say of each document: the columns that the family adds, and `padding_tokens`.
+    """
+    tokens = arrays["tokens"]
+    loss_mask = shift_to_tokens(arrays["lossmask"], lengths)
+    values = {
+        "input_ids": tokens,
+        "labels": np.where(loss_mask > 0, tokens, np.int32(IGNORED)),
+        "loss_mask": loss_mask,
+        "assistant_masks": loss_mask,
+        "completion_mask": loss_mask,
+    }
+    if "span" in arrays:
+        values["span_id"] = shift_to_tokens(arrays["span"], lengths)
+    if "attention_mask" in schema.names:
+        values["attention_mask"] = _real(lengths, np.array(said[PADDING_COLUMN], dtype=np.int64))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32))
+    columns = [
+        pa.ListArray.from_arrays(offsets, pa.array(values[field.name]), type=field.type)
+        if field.name in values
+        else pa.array(said[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _real(lengths: Lengths, padding: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """uint8 [T]: 1, and 0 on the last `padding` tokens of each document."""
+    counts = np.stack([lengths - padding, padding], axis=1).reshape(-1)
+    return np.repeat(np.tile(np.array([1, 0], dtype=np.uint8), lengths.size), counts)
+
+
+def _column(path: Path, field: pa.Field) -> Iterator[Any]:
+    for batch in row_batches(path, pa.schema([field])):
+        yield from batch.column(field.name).to_pylist()
+
+
+class _Parts:
+    """`shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file once one holds enough tokens."""
+
+    def __init__(self, prefix: Path, form: Form, tokens_per_file: int, undo: ExitStack) -> None:
+        self.files: list[dict[str, Any]] = []
+        self._prefix, self._form, self._limit, self._undo = prefix, form, tokens_per_file, undo
+        self._writer: pq.ParquetWriter | None = None
+        self._temporary = prefix
+        self._rows = self._tokens = 0
+
+    def __enter__(self) -> "_Parts":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes a file that was begun and not finished."""
+        if self._writer is not None:
+            abandon(self._writer)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._temporary = temporary_beside(self._path())
+            self._undo.callback(self._temporary.unlink, missing_ok=True)
+            self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
+        self._writer.write_batch(batch)
+        self._rows += batch.num_rows
+        self._tokens += len(batch.column("input_ids").values)
+        if self._tokens >= self._limit:
+            self.finish()
+
+    def finish(self) -> None:
+        """Gives the file at hand its name, if there is one."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        fsync_file(self._temporary)
+        path, sha256, size = self._path(), sha256_file(self._temporary), self._temporary.stat().st_size
+        if not path.exists():  # else it is somebody else's, and a conflict
+            self._undo.callback(path.unlink, missing_ok=True)
+        publish(self._temporary, path, sha256)
+        self._writer = None
+        self.files.append(
+            {"path": path.name, self._form.unit: self._rows, "tokens": self._tokens, "bytes": size, "sha256": sha256}
+        )
+        self._rows = self._tokens = 0
+
+    def _path(self) -> Path:
+        return self._prefix.with_name(_part_name(self._prefix.name, len(self.files), self._form))
+
+
+def _check_outside(out: Path, root: Path) -> None:
+    one, other = out.resolve(), root.resolve()
+    if one == other or other in one.parents:
+        raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")

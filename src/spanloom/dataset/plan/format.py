@@ -1,0 +1,270 @@
+"""A plan: which documents, or windows of documents, make up each sample of training. The format, and opening one.
+
+In: the folder that `spanloom plan` wrote, and the dataset that it is about. Out: `Plan`, checked. Nothing of the
+dataset is copied: a plan holds numbers of documents, and one corpus may have many plans.
+
+    PLAN/plan.json                       the commit marker: dataset, options, counts, files
+    PLAN/SPLIT/shard_NN_units.bin        int32 [U]     units, sample by sample: a document u < D, or window u - D
+    PLAN/SPLIT/shard_NN_samples.bin      int64 [P + 1] sample k holds units samples[k] … samples[k + 1] - 1
+    PLAN/SPLIT/shard_NN_windows.bin      int32 [W, 6]  document, head, question_begin, question_end, begin, end
+
+Opening one hashes nothing that was hashed when the plan was made: an index counts as unchanged where it is the same
+file (inode, size, time of writing), else it is hashed. docs/format.md has every field.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from spanloom.dataset.manifest import Content, ListedFile
+from spanloom.dataset.root.layout import shard_name
+from spanloom.dataset.root.opened import content_at
+from spanloom.dataset.root.shard_files import check_hash, check_size, shard_files
+from spanloom.errors import ArtifactError, DatasetError
+from spanloom.storage import read_json, sha256_file
+
+PLAN_JSON = "plan.json"
+SCHEMA_VERSION = "spanloom_plan_v1"
+
+Strategy = Literal["best-fit", "sequential"]
+Long = Literal["window", "truncate", "drop"]
+
+FILES: dict[str, tuple[np.dtype[Any], int]] = {
+    "units": (np.dtype("<i4"), 1),
+    "samples": (np.dtype("<i8"), 1),
+    "windows": (np.dtype("<i4"), 6),
+}
+"""Name → (dtype, values in a row)."""
+
+_AGAIN = "make the plan again: spanloom plan ROOT --sequence-length …"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class PlanOptions(_Section):
+    """What decides a plan beside the dataset.
+
+    sequence_length  positions of a sample
+    strategy         best-fit: least padding; sequential: documents in their order
+    seed             of best-fit: which documents of equal length stand where; of both: the default order of samples
+    long             documents longer than a sample: cut into windows, cut off at its length, or left out
+    question_tokens  of windows: at most so many positions of the question at the beginning of each
+    multiple_of      each document is padded to a multiple of it, as context and sequence parallelism want
+    """
+
+    sequence_length: int
+    strategy: Strategy
+    seed: int
+    long: Long
+    question_tokens: int
+    multiple_of: int
+
+
+class ShardPlan(_Section):
+    """The plan of one split of one shard. `files`: those of `FILES` that are not empty."""
+
+    shard: int
+    documents: int
+    samples: int
+    units: int
+    windows: int
+    files: list[ListedFile]
+
+
+class SlicingCounts(_Section):
+    """Documents end to end, cut every `sequence_length` tokens: sequences looked at and those there are, trained labels
+    of the former, and how many of these are without any of their question."""
+
+    sequences: int
+    of_sequences: int
+    labels: int
+    without_question: int
+
+
+class SplitPlan(_Section):
+    """The plan of a split.
+
+    documents           of the dataset
+    long_documents      longer than a sample; windows, truncated or dropped says what became of them
+    samples, positions  `positions` of all samples are documents', `padding` the others
+    repeated            positions that are pinned, so read more than once
+    lost_labels         trained labels that no sample has: cut off, or of dropped documents
+    shortened_questions trained labels of windows whose question is pinned without its middle
+    """
+
+    documents: int
+    long_documents: int
+    windows: int
+    truncated: int
+    dropped: int
+    samples: int
+    positions: int
+    padding: int
+    repeated: int
+    lost_labels: int
+    shortened_questions: int
+    slicing: SlicingCounts
+    shards: list[ShardPlan]
+
+
+class PlannedDataset(_Section):
+    """The dataset that a plan is about: the sha256 of its manifest's `content`."""
+
+    content_sha256: str
+    family: str
+
+
+class PlanContent(_Section):
+    """What decides the bytes of a plan, and its inventory."""
+
+    dataset: PlannedDataset
+    options: PlanOptions
+    splits: dict[str, SplitPlan]
+
+
+class IndexFile(_Section):
+    """How an `.idx` stood when it was hashed."""
+
+    bytes: int
+    inode: int
+    mtime_ns: int
+
+
+class _Whole(_Section):
+    schema_version: Literal["spanloom_plan_v1"]
+    content: PlanContent
+    environment: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A plan and its dataset, opened. `folder`: of the plan; `root`, `dataset`: the dataset's, with its manifest."""
+
+    folder: Path
+    root: Path
+    content: PlanContent
+    dataset: Content
+
+    @property
+    def options(self) -> PlanOptions:
+        return self.content.options
+
+    def split(self, name: str) -> SplitPlan:
+        """Raises DatasetError where the plan has no samples of this split."""
+        found = self.content.splits.get(name)
+        if found is None or not found.samples:
+            there = [split for split, planned in self.content.splits.items() if planned.samples]
+            raise DatasetError(
+                f"the plan has no samples of {name}; it has samples of {', '.join(there) or 'no split'}",
+                where=str(self.folder),
+                remedy="a split has samples where it has documents, and not only long ones that were dropped",
+            )
+        return found
+
+
+def plan_file(folder: Path, split: str, shard: int, name: str) -> Path:
+    """`PLAN/train/shard_03_units.bin`"""
+    return folder / split / f"{shard_name(shard)}_{name}.bin"
+
+
+def expected_sizes(shard: ShardPlan) -> dict[str, int]:
+    """Bytes of each file of a shard's plan; empty ones are not written."""
+    rows = {"units": shard.units, "samples": shard.samples + 1 if shard.samples else 0, "windows": shard.windows}
+    return {name: rows[name] * width * dtype.itemsize for name, (dtype, width) in FILES.items() if rows[name]}
+
+
+def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
+    """`content` and `environment` of a finished plan. Raises ArtifactError where it is missing or damaged."""
+    path = folder / PLAN_JSON
+    try:
+        said = read_json(path, ArtifactError, "the plan", _AGAIN)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"there is no {PLAN_JSON}: this is no plan, or one that was not finished", where=str(folder), remedy=_AGAIN
+        ) from None
+    try:
+        whole = _Whole.model_validate(said)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"]))[:200] or "(top)"
+        raise ArtifactError(
+            f"the plan does not follow {SCHEMA_VERSION} at {place}: {first['msg'][:200]}",
+            where=str(path),
+            remedy=_AGAIN,
+        ) from None
+    return whole.content, whole.environment
+
+
+def open_plan(folder: Path | str, root: Path | str | None = None, *, verify: bool = False) -> Plan:
+    """A finished plan with its dataset, held against each other.
+
+    Args: root, where the dataset lies here; None where it lay when the plan was made. verify: every file of the plan
+    and every `.idx` is hashed, even one that is the same file as when it was hashed last.
+    Raises ArtifactError for a plan that is damaged, DatasetError or ManifestError for a dataset that is not the plan's.
+    """
+    folder = Path(folder)
+    content, environment = read_plan(folder)
+    place = Path(root) if root is not None else Path(str(environment.get("root")))
+    if not place.is_dir():
+        raise DatasetError(
+            "the dataset of this plan is not here: there is no such folder",
+            where=str(place),
+            remedy="name the root of the dataset beside the plan (the entry for Megatron-LM: --dataset-root)",
+        )
+    dataset = content_at(place)
+    if dataset.sha256 != content.dataset.content_sha256:
+        raise DatasetError(
+            f"{folder} is the plan of another dataset, or of this one before it was built again",
+            where=str(place),
+            remedy=_AGAIN,
+        )
+    plan = Plan(folder=folder, root=place, content=content, dataset=dataset)
+    _check_files(plan, verify=verify)
+    _check_dataset(plan, environment, verify=verify)
+    return plan
+
+
+def _check_files(plan: Plan, *, verify: bool) -> None:
+    for split, counts in plan.content.splits.items():
+        for shard in counts.shards:
+            listed = {file.path: file for file in shard.files}
+            sizes = expected_sizes(shard)
+            if listed.keys() != {f"{split}/{plan_file(Path(), split, shard.shard, name).name}" for name in sizes}:
+                raise ArtifactError(
+                    f"the files of {split}, shard {shard.shard} are not those that its counts ask for",
+                    where=str(plan.folder / PLAN_JSON),
+                    remedy=_AGAIN,
+                )
+            for name, size in sizes.items():
+                path = plan_file(plan.folder, split, shard.shard, name)
+                entry = listed[f"{split}/{path.name}"]
+                if not path.is_file() or path.stat().st_size != size or entry.bytes != size:
+                    raise ArtifactError(f"a file of the plan is missing or has not {size:,} bytes", where=str(path))
+                if verify and sha256_file(path) != entry.sha256:
+                    raise ArtifactError("a file of the plan was changed", where=str(path), remedy=_AGAIN)
+
+
+def index_file(path: Path) -> IndexFile:
+    """How an index stands now."""
+    status = path.stat()
+    return IndexFile(bytes=status.st_size, inode=status.st_ino, mtime_ns=status.st_mtime_ns)
+
+
+def _check_dataset(plan: Plan, environment: dict[str, Any], *, verify: bool) -> None:
+    known = environment.get("index_files")
+    for split, counts in plan.content.splits.items():
+        for shard in counts.shards:
+            if not shard.units:
+                continue
+            for path, entry in shard_files(plan.dataset, plan.root, split, shard.shard):
+                check_size(path, entry)
+                if path.suffix != ".idx":
+                    continue
+                before = known.get(f"{split}/{path.name}") if isinstance(known, dict) else None
+                if verify or before != index_file(path).model_dump():
+                    check_hash(path, entry)

@@ -1,0 +1,351 @@
+"""Making a plan: the lengths of a dataset's documents → files that say what each sample of training holds.
+
+In: a finished dataset, options. Out: a new folder, its `plan.json` last, after what was written was read back and
+checked. The same dataset and options give the same files and `content`. Indexes are hashed here, once.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.plan.bin_packing import Groups, Sizes, best_fit, sequential, size_dtype
+from spanloom.dataset.plan.check import check_plan
+from spanloom.dataset.plan.format import (
+    FILES,
+    PLAN_JSON,
+    SCHEMA_VERSION,
+    Plan,
+    PlanContent,
+    PlanOptions,
+    SlicingCounts,
+    index_file,
+    open_plan,
+    plan_file,
+    read_plan,
+)
+from spanloom.dataset.plan.windows import cut_document, cut_off_labels
+from spanloom.dataset.root.layout import array_prefix, open_arrays
+from spanloom.dataset.root.lock import check_apart
+from spanloom.dataset.root.shard_files import check_hash, check_size, shard_files
+from spanloom.errors import ArtifactError, ConflictError, DatasetError
+from spanloom.megatron.reader import ShardReader, single_sequences
+from spanloom.provenance import environment_here, readable_json
+from spanloom.storage import is_regular, remove_files, remove_if_empty, write_atomically, written_atomically
+from spanloom.storage.filling import check_unused, filling, left_by_killed_run
+from spanloom.workers import OnProgress
+
+RECORD_NAME = ".spanloom-plan-unfinished"
+"""In a folder whose plan has not come to its end."""
+
+SLICES_LOOKED_AT = 1 << 28
+"""Positions of a shard that are read to say what slicing does; where it has more, of sequences evenly over it."""
+
+_CHUNK = 1 << 20
+"""Documents looked at together."""
+
+
+def make_plan(
+    root: Path, content: Content, out: Path, options: PlanOptions, *, on_progress: OnProgress | None = None
+) -> Plan:
+    """Writes the plan of every split under the new folder `out`. A finished plan of the same dataset and options counts
+    as written, once it was checked.
+
+    `content`: of the dataset's manifest. `on_progress`: documents planned so far, and those there are.
+    Raises DatasetError for options that cannot be or a dataset whose files are not the manifest's, ConflictError where
+    something else stands in `out`.
+    """
+    check_options(options, content, root)
+    check_apart(root, out)
+    identity = {"content_sha256": content.sha256, "options": options.model_dump()}
+    if is_regular(out / PLAN_JSON) and not left_by_killed_run(out, RECORD_NAME):
+        return _standing(out, root, identity)
+    if not left_by_killed_run(out, RECORD_NAME):
+        check_unused(out, RECORD_NAME, "the plan")
+    names = [
+        plan_file(Path(), split, shard.shard, name).as_posix()
+        for split in content.totals.splits
+        for shard in content.shards
+        for name in FILES
+    ]
+    with filling(out, record_name=RECORD_NAME, identity=identity, files=[*names, PLAN_JSON]) as finished:
+        if not finished:
+            check_unused(out, RECORD_NAME, "the plan")
+            try:
+                _write(root, content, out, options, on_progress)
+            except BaseException:
+                remove_files(out, (PLAN_JSON, *names))
+                for split in content.totals.splits:
+                    remove_if_empty(out / split)
+                raise
+    return open_plan(out, root)
+
+
+def check_options(options: PlanOptions, content: Content, root: Path) -> None:
+    """Raises DatasetError for options that no plan of this dataset can have."""
+
+    def refuse(why: str, remedy: str | None = None) -> DatasetError:
+        return DatasetError(why, where=str(root), remedy=remedy)
+
+    length = options.sequence_length
+    if length < 2:
+        raise refuse(f"sequence_length is {length}: a sample needs 2 tokens to predict one from another")
+    if length >= 1 << 31:
+        raise refuse(f"sequence_length is {length:,}, more than a sequence can have")
+    if options.multiple_of < 1 or length % options.multiple_of:
+        raise refuse(f"sequence_length {length:,} is no multiple of multiple_of {options.multiple_of}")
+    if not 0 < options.question_tokens < length:
+        raise refuse(f"question_tokens is {options.question_tokens:,}; it must be from 1 to {length - 1:,}")
+    if options.seed < 0:
+        raise refuse(f"seed is {options.seed}, below 0")
+    if not {"tokens", "lossmask"} <= content.arrays.keys():
+        raise refuse(f"the dataset has the arrays {', '.join(content.arrays)}; a plan needs tokens and lossmask")
+    if content.block_size is not None and content.block_size > length:
+        raise refuse(
+            f"the dataset is packed in blocks of {content.block_size:,} tokens, which hold several conversations and "
+            "are not cut again",
+            f"take a sequence_length of {content.block_size:,} or more",
+        )
+
+
+def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
+    """The finished plan at `out`, checked again. Raises ConflictError for one of another dataset or other options."""
+    content, _ = read_plan(out)
+    said = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
+    if said != identity:
+        raise ConflictError(
+            "another plan stands here: of other options, or of another dataset",
+            where=str(out),
+            remedy="give another --out, or remove it first",
+        )
+    plan = open_plan(out, root, verify=True)
+    check_plan(plan)
+    return plan
+
+
+def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_progress: OnProgress | None) -> None:
+    total, done = content.totals.sequences, 0
+    splits: dict[str, Any] = {}
+    indexes: dict[str, Any] = {}
+    for split in content.totals.splits:
+        shards = []
+        counted: dict[str, int] = {}
+        for shard in content.shards:
+            if split not in shard.splits or not shard.splits[split].sequences:
+                continue
+            indexes |= _check_shard(root, content, split, shard.shard)
+            reader = open_arrays(root, split, shard.shard, content.arrays)
+            planned = _plan_shard(reader, options, out, split, shard.shard)
+            shards.append(planned.entry)
+            for name, count in planned.counts.items():
+                counted[name] = counted.get(name, 0) + count
+            done += reader.sequences
+            if on_progress is not None:
+                on_progress(done, total)
+        if not shards:
+            continue
+        slicing = {name: counted.pop(f"slicing {name}") for name in SlicingCounts.model_fields}
+        counted["padding"] = counted["samples"] * options.sequence_length - counted["positions"]
+        splits[split] = {**counted, "slicing": slicing, "shards": shards}
+    plan = {
+        "dataset": {"content_sha256": content.sha256, "family": content.family},
+        "options": options.model_dump(),
+        "splits": splits,
+    }
+    said = PlanContent.model_validate(plan)
+    check_plan(Plan(folder=out, root=root, content=said, dataset=content))
+    environment = environment_here({"root": str(root.resolve()), "index_files": indexes})
+    whole = {"schema_version": SCHEMA_VERSION, "content": plan, "environment": environment}
+    write_atomically(out / PLAN_JSON, readable_json(whole))
+
+
+def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[str, Any]:
+    """Holds the files of a shard against the manifest, and its arrays against each other; returns how its indexes
+    stood while they were hashed."""
+    states = {}
+    for path, entry in shard_files(content, root, split, shard):
+        check_size(path, entry)
+        if path.suffix == ".idx":
+            before = index_file(path)
+            check_hash(path, entry)
+            if index_file(path) != before:
+                raise DatasetError("the index was changed while it was read", where=str(path), remedy="run again")
+            states[f"{split}/{path.name}"] = before.model_dump()
+    readers = [
+        open_arrays(root, split, shard, {name: dtype}) for name, dtype in content.arrays.items()
+    ]  # each reads lengths from its own index
+    for first in range(0, readers[0].sequences, _CHUNK):
+        lengths = [reader.lengths(first, _CHUNK) for reader in readers]
+        for name, other in zip(content.arrays, lengths, strict=True):
+            if not np.array_equal(other, lengths[0]):
+                raise DatasetError(
+                    f"{name} has other lengths than {next(iter(content.arrays))}",
+                    where=str(array_prefix(root, split, shard, name)),
+                    remedy="`spanloom validate ROOT` says all that is wrong; build the dataset again",
+                )
+    return states
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planned:
+    """`entry`: of the shard, as JSON; `counts`: what it adds to those of its split."""
+
+    entry: dict[str, Any]
+    counts: dict[str, int]
+
+
+def _plan_shard(reader: ShardReader, options: PlanOptions, out: Path, split: str, shard: int) -> _Planned:
+    documents = reader.sequences
+    sizes, long = document_sizes(
+        (reader.lengths(first, _CHUNK) for first in range(0, documents, _CHUNK)), documents, options
+    )
+    windows, labels = _windows(reader, long, options)
+    del long
+    pinned = (windows[:, 1] + windows[:, 3] - windows[:, 2]).astype(np.int64)
+    window_lengths = pinned + windows[:, 5] - windows[:, 4]
+    whole = int(np.count_nonzero(sizes))
+    sizes = np.concatenate([sizes, _padded(window_lengths, options.multiple_of).astype(sizes.dtype)])
+    samples, units, files = write_groups(out, split, shard, sizes, options)
+    if windows.size:
+        files.append(_write_file(plan_file(out, split, shard, "windows"), split, [windows]))
+    long_documents = documents - whole
+    of_whole = sum(int(lengths[lengths <= options.sequence_length].sum(dtype=np.int64)) for lengths in _lengths(reader))
+    counts = {
+        "documents": documents,
+        "long_documents": long_documents,
+        "windows": len(windows) if options.long == "window" else 0,
+        "truncated": long_documents if options.long == "truncate" else 0,
+        "dropped": long_documents if options.long == "drop" else 0,
+        "samples": samples,
+        "positions": of_whole + int(window_lengths.sum()),
+        "repeated": int(pinned.sum()),
+        **labels,
+        **{f"slicing {name}": count for name, count in _slicing(reader, options.sequence_length).items()},
+    }
+    entry = {"shard": shard, "documents": documents, "samples": samples, "units": units, "windows": len(windows)}
+    return _Planned(entry={**entry, "files": files}, counts=counts)
+
+
+def _lengths(reader: ShardReader) -> Iterator[npt.NDArray[np.int32]]:
+    return (reader.lengths(first, _CHUNK) for first in range(0, reader.sequences, _CHUNK))
+
+
+def document_sizes(
+    lengths: Iterable[npt.NDArray[np.int32]], documents: int, options: PlanOptions
+) -> tuple[Sizes, npt.NDArray[np.int64]]:
+    """Positions that each document takes in a sample, padded, 0 where it is longer than one; and the numbers of those.
+
+    `lengths`: int32, chunk by chunk, `documents` in all.
+    """
+    sizes = np.zeros(documents, dtype=size_dtype(options.sequence_length))
+    long = []
+    first = 0
+    for chunk in lengths:
+        fits = chunk <= options.sequence_length
+        np.copyto(sizes[first : first + chunk.size], _padded(chunk, options.multiple_of), where=fits, casting="unsafe")
+        long.append(np.flatnonzero(~fits) + first)
+        first += chunk.size
+    return sizes, np.concatenate([np.empty(0, dtype=np.int64), *long])
+
+
+def write_groups(
+    out: Path, split: str, shard: int, sizes: Sizes, options: PlanOptions
+) -> tuple[int, int, list[dict[str, Any]]]:
+    """Packs units of these sizes and writes `units` and `samples`. Returns how many samples, how many units, the files.
+
+    Nothing is written where all sizes are 0.
+    """
+    if not (units := int(np.count_nonzero(sizes))):
+        return 0, 0, []
+    length = options.sequence_length
+    groups = best_fit(sizes, length, seed=options.seed) if options.strategy == "best-fit" else sequential(sizes, length)
+    held: list[npt.NDArray[np.int32]] = []
+    written = _write_file(plan_file(out, split, shard, "units"), split, _units_of(groups, held))
+    counts = np.concatenate(held)
+    held.clear()
+    offsets = _write_file(plan_file(out, split, shard, "samples"), split, _offsets(counts))
+    return counts.size, units, [written, offsets]
+
+
+def _units_of(groups: Iterator[Groups], held: list[npt.NDArray[np.int32]]) -> Iterator[npt.NDArray[np.int32]]:
+    """The units of groups, whose counts are kept in `held`."""
+    for units, counts in groups:
+        held.append(counts.astype(np.int32))
+        yield units
+
+
+def _offsets(counts: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int64]]:
+    """0, and where each sample ends: int64, chunk by chunk."""
+    yield np.zeros(1, dtype=np.int64)
+    end = 0
+    for first in range(0, counts.size, _CHUNK):
+        ends = np.cumsum(counts[first : first + _CHUNK], dtype=np.int64) + end
+        end = int(ends[-1])
+        yield ends
+
+
+def _write_file(path: Path, split: str, blocks: Iterable[npt.NDArray[Any]]) -> dict[str, Any]:
+    """Writes arrays end to end, little-endian. Returns the entry of the file."""
+    digest, size = hashlib.sha256(), 0
+    with written_atomically(path) as stream:
+        for block in blocks:
+            data = np.ascontiguousarray(block, dtype=block.dtype.newbyteorder("<")).data.cast("B")
+            digest.update(data)
+            stream.write(data)
+            size += len(data)
+    return {"path": f"{split}/{path.name}", "bytes": size, "sha256": digest.hexdigest()}
+
+
+def _padded(lengths: npt.NDArray[Any], multiple_of: int) -> npt.NDArray[Any]:
+    return lengths if multiple_of == 1 else -(-lengths // multiple_of) * multiple_of
+
+
+def _windows(
+    reader: ShardReader, long: npt.NDArray[np.int64], options: PlanOptions
+) -> tuple[npt.NDArray[np.int32], dict[str, int]]:
+    """What becomes of the documents that are longer than a sample: rows of `windows.bin`; counts of labels.
+
+    Of `truncate` the first positions of each are its one window.
+    """
+    lost = shortened = 0
+    rows: list[npt.NDArray[np.int32]] = []
+    numbers: list[int] = long.tolist()
+    for document, lossmask in zip(numbers, single_sequences(*reader.arrays["lossmask"], numbers), strict=True):
+        if options.long == "drop":
+            lost += int(np.count_nonzero(lossmask))
+            continue
+        if options.long == "truncate":
+            cut = np.array([[0, 0, 0, 0, options.sequence_length]], dtype=np.int32)
+            lost += int(np.count_nonzero(lossmask[options.sequence_length :]))
+        else:
+            found = cut_document(lossmask, options.sequence_length, pinned=options.question_tokens)
+            cut, shortened = found.windows, shortened + found.shortened
+        rows.append(np.insert(cut, 0, document, axis=1))
+    windows = np.concatenate([np.empty((0, 6), dtype=np.int32), *rows], dtype=np.int32)
+    return windows, {"lost_labels": lost, "shortened_questions": shortened}
+
+
+def _slicing(reader: ShardReader, length: int) -> dict[str, int]:
+    """What is trained without its question where the shard is cut every `length` tokens, as `StreamDataset` does."""
+    prefix, _ = reader.arrays["lossmask"]
+    path = prefix.with_name(prefix.name + ".bin")
+    there = path.stat().st_size // length
+    looked_at = min(there, max(1, SLICES_LOOKED_AT // length))
+    counts = {"sequences": looked_at, "of_sequences": there, "labels": 0, "without_question": 0}
+    at_once = max(1, _CHUNK // length) if looked_at == there else 1
+    for first in range(0, looked_at, at_once):
+        begin = first * there // looked_at * length
+        count = min(at_once, looked_at - first) * length
+        before = np.zeros(1, dtype=np.uint8) if begin == 0 else np.fromfile(path, np.uint8, 1, offset=begin - 1)
+        lossmask = np.fromfile(path, np.uint8, count, offset=begin)
+        if lossmask.size != count:
+            raise ArtifactError("the file ends early", where=str(path), remedy="run again when nobody writes to it")
+        labels, without = cut_off_labels(np.concatenate([before, lossmask]), length)
+        counts["labels"] += labels
+        counts["without_question"] += without
+    return counts

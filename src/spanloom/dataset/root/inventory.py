@@ -1,0 +1,112 @@
+"""A dataset's files held against its manifest, and what its shards add up to.
+
+In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
+nobody's; totals.
+"""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals
+from spanloom.dataset.root.layout import REJECTS
+from spanloom.findings import Finding
+from spanloom.storage import sha256_file
+
+AT_ONCE = 4
+"""Files hashed or shards checked side by side, at most: more cores than that wait for the disk."""
+
+
+def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by name, name by name."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(total)
+
+
+def add_up(shards: Sequence[ShardEntry]) -> Totals:
+    """What the shards of a dataset add up to."""
+    splits = {split: [shard.splits[split] for shard in shards if split in shard.splits] for split in shards[0].splits}
+    packing = [shard.packing for shard in shards if shard.packing is not None]
+    cutting = [shard.cutting for shard in shards if shard.cutting is not None]
+    return Totals(
+        rows_read=sum(shard.rows_read for shard in shards),
+        rejected=_added(shard.rejected for shard in shards),
+        splits={
+            split: SplitCounts(
+                sequences=sum(count.sequences for count in counts),
+                tokens=sum(count.tokens for count in counts),
+                span_tokens=_added(count.span_tokens for count in counts),
+                longest=max(count.longest for count in counts),
+                fitting=_added(count.fitting for count in counts),
+            )
+            for split, counts in splits.items()
+        },
+        **({"packing": _added(packing)} if packing else {}),
+        **({"cutting": _added(cutting)} if cutting else {}),
+    )
+
+
+def first_damage(root: Path, content: Content) -> Finding | None:
+    """The first thing that is wrong with the files, or None: whether a finished dataset still stands as it was made."""
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return next(check_inventory(root, content.listed_files(), content.totals.splits, threads), None)
+
+
+def check_inventory(
+    root: Path, files: Iterable[ListedFile], splits: Iterable[str], threads: Executor
+) -> Iterator[Finding]:
+    """Sizes and hashes of the listed files, files in the folders of the splits and of rejects that are not listed.
+
+    Further down, below folders in these, only files that are named as data are looked for: `shard_*`.
+
+    The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
+    """
+    listed = {file.path: file for file in files}
+    return _faults(root, splits, set(listed), threads.map(partial(_fault, root), listed.values()))
+
+
+def _faults(
+    root: Path, splits: Iterable[str], listed: set[str], of_files: Iterable[Finding | None]
+) -> Iterator[Finding]:
+    yield from filter(None, of_files)
+    names_of_data = _names_of_data(listed)
+    for folder in (*splits, REJECTS):
+        for path in _files_below(root / folder):
+            if (name := path.relative_to(root).as_posix()) in listed:
+                continue
+            # Megatron keeps its index cache in a folder beside the data when not told otherwise: there, only what is
+            # named as data are is in the wrong place.
+            if path.parent == root / folder or path.name.startswith(names_of_data):
+                yield Finding(check="inventory", message="the manifest does not list this file", file=name)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files below a folder, sorted; hidden ones and links to folders left out."""
+    files = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(parent, name) for name in names if not name.startswith(".")]
+    return sorted(files)
+
+
+def _names_of_data(listed: Iterable[str]) -> tuple[str, ...]:
+    """How the names of data files begin: `shard_`, and in a root of another form what stands before its numbers."""
+    stems = (re.match(r"[a-z]+_(?=\d)", path.rpartition("/")[2]) for path in listed)
+    return tuple({"shard_", *(stem[0] for stem in stems if stem)})
+
+
+def _fault(root: Path, file: ListedFile) -> Finding | None:
+    path, name = root / file.path, file.path
+    if not path.is_file():
+        return Finding(check="inventory", message="the file is missing", file=name)
+    if (size := path.stat().st_size) != file.bytes:
+        return Finding(check="inventory", message=f"{size} bytes, the manifest says {file.bytes}", file=name)
+    if (found := sha256_file(path)) != file.sha256:
+        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file.sha256}", file=name)
+    return None

@@ -1,0 +1,283 @@
+"""A dataset root held by one build at a time on this machine, and what in it is whose.
+
+In: the root. Out: `ROOT/.work`, the folder of intermediates, while the block runs. `build.json` in it says which build
+has begun and every file that it may write: of what stands at a root, only what this record or a manifest names, by its
+exact name, is ever removed, and nothing through a link.
+"""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME
+from spanloom.dataset.root.layout import REJECTS, VIEW_NAMES, array_prefix, rejects_file, rows_file
+from spanloom.errors import ConflictError, StorageError
+from spanloom.provenance import readable_json
+from spanloom.split import SPLITS
+from spanloom.storage import (
+    clear_temporaries,
+    clear_temporaries_of,
+    hold_lock,
+    is_regular,
+    link_in_the_way,
+    path_below,
+    read_json,
+    remove_files,
+    remove_if_empty,
+    write_atomically,
+)
+
+WORK_NAME = ".work"
+LOCK_NAME = "lock"
+BUILD_JSON = "build.json"
+NEW_NAME = "new"
+"""Below `.work`: the dataset that is to replace the one at the root."""
+
+REPLACED_JSON = "replaced.json"
+"""Below `.work`: the manifest of a dataset that is being replaced."""
+
+_BUILD_FORMAT = "spanloom_build_v1"
+_NAMES_SAID = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRecord:
+    """The build that has begun at a root. `identity`: what decides the bytes, as JSON.
+
+    `files`: all that it may write below the root but the manifest and the views, relative. `work`: the names of all it
+    may make in `.work` but the record and the lock.
+    """
+
+    identity: dict[str, Any]
+    files: tuple[str, ...]
+    work: tuple[str, ...] = ()
+
+
+def data_names(*, shards: int, splits: Sequence[str], arrays: Mapping[str, str], rejects: bool) -> tuple[str, ...]:
+    """All files that a build of so many shards may write, relative to its root: the pending manifest and the data."""
+    names = []
+    for shard in range(shards):
+        for split in splits:
+            prefixes = [array_prefix(Path(), split, shard, array).as_posix() for array in arrays]
+            names += [f"{prefix}{suffix}" for prefix in prefixes for suffix in (".idx", ".bin")]
+            names.append(rows_file(Path(), split, shard).as_posix())
+        if rejects:
+            names.append(rejects_file(Path(), shard).as_posix())
+    return (PENDING_NAME, *names)
+
+
+def check_apart(source: Path, root: Path) -> None:
+    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
+    one, other = source.resolve(), root.resolve()
+    if one == other or one in other.parents or other in one.parents:
+        raise ConflictError(
+            "the output root and the source lie in one another",
+            where=f"{root} and {source}",
+            remedy="give an --out of its own",
+        )
+
+
+def check_root(root: Path) -> None:
+    """Refuses a root in which something stands that no dataset and no build of ours accounts for, and links in it.
+
+    Hidden files and `lost+found` are nobody's concern.
+    """
+    work = root / WORK_NAME
+    for folder in (work, *(root / name for name in (*SPLITS, REJECTS))):
+        if folder.is_symlink():
+            raise link_in_the_way(folder)
+    for directory, folders, files in os.walk(work):
+        for path in (Path(directory, name) for name in (*folders, *files)):
+            try:
+                kind = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # another build is at work here, and will refuse this one
+            if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
+                raise link_in_the_way(path)
+    if not root.is_dir() or (work / BUILD_JSON).exists():
+        return
+    foreign = [f"{WORK_NAME}/{path.name}" for path in _entries(work) if not _begins_work(path.name)]
+    if not os.path.lexists(root / MANIFEST_NAME):
+        foreign += [path.name for path in _entries(root) if not path.name.startswith(".") and path.name != "lost+found"]
+    if foreign:
+        more = f" and {len(foreign) - _NAMES_SAID} more" if len(foreign) > _NAMES_SAID else ""
+        raise ConflictError(
+            f"the output root holds what no build of Spanloom made: {', '.join(foreign[:_NAMES_SAID])}{more}",
+            where=str(root),
+            remedy="give an --out that is new or empty, or move away what stands there",
+        )
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _begins_work(name: str) -> bool:
+    """Whether an entry of `.work` may be of a build that has just begun, or was killed before its record stood."""
+    return name in (LOCK_NAME, BUILD_JSON) or name.startswith(f".{BUILD_JSON}.")
+
+
+@contextmanager
+def held_root(root: Path) -> Iterator[Path]:
+    """The folder of intermediates, held by one build at a time. Raises ConflictError for a root that is not ours."""
+    check_root(root)
+    work = root / WORK_NAME
+    while True:
+        try:
+            work.mkdir(parents=True, exist_ok=True)
+            lock = (work / LOCK_NAME).open("a")
+        except FileNotFoundError as refusal:
+            if root.is_dir():
+                continue  # a build that has just ended took the folder away in between
+            raise StorageError(
+                "the output root cannot be made", where=str(root), remedy="give an --out that you may write to"
+            ) from refusal
+        except OSError as refusal:
+            raise StorageError(
+                f"the output root cannot be written: {refusal.strerror}",
+                where=str(root),
+                remedy="give an --out that you may write to",
+            ) from refusal
+        with lock:
+            what, remedy = "another build is running into this root", "wait for it, or give another --out"
+            hold_lock(lock, ConflictError(what, where=str(root), remedy=remedy))
+            if not _same_file(lock, work / LOCK_NAME):
+                continue  # the lock of a folder that was taken away after it was opened guards nothing
+            try:
+                yield work
+            except BaseException:
+                if [path.name for path in work.iterdir()] == [LOCK_NAME]:  # refused before any work
+                    _let_go(work)
+                    remove_if_empty(root)
+                raise
+            return
+
+
+def read_record(work: Path) -> BuildRecord | None:
+    """The build whose folder of intermediates this is; None where none has begun. Raises ConflictError where the
+    record cannot be read: nobody knows then what is whose."""
+    path = work / BUILD_JSON
+    what = "the record of the build that has begun here"
+    remedy = f"give another --out, or move {work} away, and what an unfinished build left beside it"
+    try:
+        said = read_json(path, ConflictError, what, remedy)
+    except FileNotFoundError:
+        return None
+    try:
+        if path.is_symlink() or said["format"] != _BUILD_FORMAT:
+            raise ValueError
+        record = BuildRecord(
+            identity=dict(said["identity"]), files=tuple(map(str, said["files"])), work=tuple(map(str, said["work"]))
+        )
+        for name in record.files:
+            path_below(work.parent, name)
+        if any("/" in name or not path_below(work, name).name for name in record.work):
+            raise ValueError
+    except (ValueError, KeyError, TypeError, ConflictError):
+        raise ConflictError(
+            f"{what} is damaged, or of another version of Spanloom", where=str(path), remedy=remedy
+        ) from None
+    return record
+
+
+def is_work_of(work: Path, record: BuildRecord) -> bool:
+    """Whether what lies in the folder of intermediates is this build's, and not of another that has yet to end."""
+    begun = read_record(work)
+    return begun is None or begun.identity == record.identity
+
+
+def claim(root: Path, work: Path, record: BuildRecord) -> None:
+    """Makes the held folder that of this very build and no other."""
+    clear_leftovers(root, work, record)
+    said = {"format": _BUILD_FORMAT, "identity": record.identity, "files": record.files, "work": record.work}
+    write_atomically(work / BUILD_JSON, readable_json(said))
+
+
+def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: str = "remove the root") -> None:
+    """`claim` where another build has not come so far that it would be missed; else it raises ConflictError.
+
+    `remedy`: how to be rid of that one.
+    """
+    begun = read_record(work)
+    if begun is not None and begun.identity != record.identity:
+        folders = (work / name for name in begun.work if (work / name).is_dir())
+        if any(path.exists() for path in (*(root / name for name in begun.files), *folders, work / REPLACED_JSON)):
+            raise unfinished(root, remedy)
+        clear_leftovers(root, work, begun)
+        remove_intermediates(work, begun)
+    claim(root, work, record)
+
+
+def clear_leftovers(root: Path, work: Path, record: BuildRecord) -> None:
+    """Removes what killed processes left under temporary names: in `.work`, and of this build's files at the root."""
+    clear_temporaries(work)
+    clear_temporaries_of(root / name for name in (*record.files, MANIFEST_NAME, *VIEW_NAMES))
+
+
+def unfinished(root: Path, remedy: str) -> ConflictError:
+    """What is said where another build has begun in a root."""
+    return ConflictError(
+        "the root holds an unfinished build with other options or another source",
+        where=str(root),
+        remedy=f"run that one again to finish it, {remedy}, or give another --out",
+    )
+
+
+def _same_file(stream: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def remove_intermediates(work: Path, record: BuildRecord) -> None:
+    """Removes what this build made in `.work`; the record and the lock stay."""
+    clear_temporaries(work)
+    for name in record.work:
+        path = work / name
+        if name == NEW_NAME:
+            remove_new(work, record)
+        elif path.is_dir():
+            shutil.rmtree(path)
+        elif is_regular(path):
+            path.unlink()
+
+
+def remove_new(work: Path, record: BuildRecord) -> None:
+    """Removes the dataset in `.work/new`, its manifest first: no manifest ever stands over missing files."""
+    new = work / NEW_NAME
+    if new.is_dir():
+        clear_temporaries(new)
+        remove_files(new, (MANIFEST_NAME, *record.files, *VIEW_NAMES))
+        remove_if_empty(new)
+
+
+def remove_work(root: Path) -> list[str]:
+    """Removes the folder of intermediates with all that its build made. Returns what others put there, which stays."""
+    work = root / WORK_NAME
+    if (record := read_record(work)) is not None:
+        remove_intermediates(work, record)
+        (work / BUILD_JSON).unlink()
+    clear_temporaries(work)
+    kept = [str(path) for path in _entries(work) if path.name != LOCK_NAME]
+    _let_go(work)
+    return kept
+
+
+def _let_go(work: Path) -> None:
+    """The lock goes last. Who has opened it meanwhile sees that it is gone; who makes a new one keeps the folder."""
+    (work / LOCK_NAME).unlink(missing_ok=True)
+    try:
+        work.rmdir()
+    except OSError as refusal:
+        if refusal.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+            raise

@@ -1,0 +1,107 @@
+"""A dataset root that is made in one go: the finished one that stands there, or the one that is made now.
+
+In: a held root, the record of the build, and two functions of the family. Out: the manifest. Builds that keep finished
+parts and go on from there do more than this (`families/harmony/build.py`).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry
+from spanloom.dataset.root.inventory import add_up, first_damage
+from spanloom.dataset.root.lock import BuildRecord, claim_unless_begun, clear_leftovers, is_work_of
+from spanloom.errors import ConflictError
+from spanloom.provenance import environment_here, git_sha, sha256_json
+from spanloom.split import VALID, split_rule, valid_threshold
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.encoding import JsonTokenizer
+
+Differs = Callable[[Content], str | None]
+"""What of the options or the input of a finished dataset is not as it is asked for now; None where all is."""
+
+Made = TypeVar("Made")
+
+
+def made_or_standing(
+    root: Path, work: Path, record: BuildRecord, differs: Differs, make: Callable[[], Made]
+) -> tuple[Made | Manifest, bool]:
+    """What `make` returns, or the manifest of the finished dataset that stands at the held root; and whether it stood.
+
+    `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed. Raises
+    ConflictError where another dataset stands there, or another build has begun.
+    """
+    if (root / manifest.MANIFEST_NAME).exists():
+        standing = standing_dataset(root, differs)
+        if is_work_of(work, record):
+            clear_leftovers(root, work, record)
+        return standing, True
+    claim_unless_begun(root, work, record)
+    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
+    try:
+        return make(), False
+    except BaseException:
+        clear_leftovers(root, work, record)
+        raise
+
+
+def standing_dataset(root: Path, differs: Differs) -> Manifest:
+    """The finished dataset at `root`, whole and of this code. Raises ConflictError saying what differs."""
+    standing = manifest.read(root)
+    difference = differs(standing.content)
+    if difference is None and standing.content.git_sha != git_sha():
+        difference = f"it was made by other code ({standing.content.git_sha})"
+    if difference is None and (damage := first_damage(root, standing.content)) is not None:
+        difference = f"it is this one, but damaged: {damage}"
+    if difference is not None:
+        raise ConflictError(
+            f"the output root already holds another dataset: {difference}",
+            where=str(root),
+            remedy="give another --out, or remove that dataset first",
+        )
+    return standing
+
+
+def write_pending(
+    root: Path,
+    shard: ShardEntry,
+    *,
+    config: dict[str, Any],
+    tokenizer: JsonTokenizer,
+    id_column: str,
+    environment: dict[str, Any],
+    repeated_rows: int = 0,
+    **content: Any,
+) -> Manifest:
+    """The pending manifest of a dataset of one shard whose documents have ids of their own; written, and returned.
+
+    `config` has the `eod` (text and id) and the `valid_fraction`; `content`: the fields of `Content` that are left.
+    """
+    totals, fraction = add_up([shard]), config["valid_fraction"]
+    whole = manifest.new_manifest(
+        Content(
+            config=config,
+            config_sha256=sha256_json(config),
+            tokenizer=TokenizerEntry(
+                name=tokenizer.name,
+                sha256=tokenizer.sha256,
+                vocab_size=tokenizer.vocab_size,
+                eod=config["eod"]["id"],
+            ),
+            split=SplitRule(
+                rule=split_rule(id_column),
+                valid_fraction=fraction,
+                threshold=str(valid_threshold(fraction)),
+                repeated_rows=repeated_rows,
+                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
+            ),
+            alignment=ALIGNMENT,
+            totals=totals,
+            shards=(shard,),
+            **content,
+        ),
+        environment_here(environment),
+    )
+    manifest.write_pending(root, whole.as_dict())
+    return whole

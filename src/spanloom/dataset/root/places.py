@@ -1,0 +1,152 @@
+"""A dataset root at a place, which may be a URI: staged for reading, published file by file.
+
+In: places as text. Out: local paths; objects that appear create-only, data first and what vouches for it last.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import Check, ListedFile, Manifest
+from spanloom.dataset.root.layout import REJECTS, VIEW_NAMES
+from spanloom.errors import ConflictError
+from spanloom.provenance import git_sha
+from spanloom.split import SPLITS
+from spanloom.storage import sha256_file, write_atomically
+from spanloom.storage.claim import claim_root
+from spanloom.storage.publishing import Upload, publish_file, publish_files, remove_if_allowed
+from spanloom.storage.scratch import Scratch, scratch_for
+from spanloom.storage.staging import Download, find, list_objects, read_object, safe_name, stage_files
+from spanloom.storage.uri import Uri, is_uri, parse_uri
+
+
+@contextmanager
+def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
+    """A dataset on this machine as it lies at `root`, right or wrong, while the block runs."""
+    with scratch_for("root", [root], scratch) as here:
+        yield staged_root(here, root)
+
+
+def staged_root(here: Scratch, place: str, check: Check[object] = manifest.check) -> Path:
+    """A dataset as it lies at a place: its manifests and all files of its folders, listed or not, right or wrong.
+
+    `check` is that of its manifest's schema.
+    """
+    path = here.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    if not staged_manifests(uri, path):
+        manifest.read_remote(uri, check)  # says what is wrong with a root that has none
+    content = manifest.read_any_as(path, manifest.as_json(check))["content"]
+    known = {file.path: file.sha256 for file in manifest.files_of(content)}
+    folders = {*SPLITS, REJECTS}
+    downloads = []
+    for entry in list_objects(uri):
+        name = entry.uri.key.removeprefix(f"{uri.key}/" if uri.key else "")
+        if name.split("/")[0] in folders or name in known:
+            target = path / safe_name(name, uri)
+            # What an earlier run staged is kept only when it is what the manifest says; validation judges the rest.
+            if not (target.is_file() and known.get(name) == sha256_file(target)):
+                downloads.append(Download(uri=entry.uri, path=target, bytes=entry.bytes))
+    stage_files(downloads)
+    return path
+
+
+def staged_manifests(uri: Uri, directory: Path) -> bool:
+    """Brings `manifest.json` and `manifest.pending.json` as they are at the root now. Whether one of them is there."""
+    there = False
+    for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):
+        data = read_object(uri / name)
+        (directory / name).unlink(missing_ok=True)
+        if data is not None:
+            write_atomically(directory / name, data)
+            there = True
+    return there
+
+
+def staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
+    """Brings report and card as they are at the root now: a card that somebody edited is not to be replaced."""
+    standing = {}
+    for name in VIEW_NAMES:
+        (directory / name).unlink(missing_ok=True)
+        if (data := read_object(uri / name)) is not None:
+            write_atomically(directory / name, data)
+            standing[name] = data
+    return standing
+
+
+def publish_data(files: Iterable[ListedFile], local_root: Path, uri: Uri) -> None:
+    """As on a disk: all data before any .idx, without which Megatron sees no dataset."""
+    files = list(files)
+    for indexes in (False, True):
+        publish_files(
+            [
+                Upload(path=local_root / file.path, uri=uri / file.path, sha256=file.sha256)
+                for file in files
+                if file.path.endswith(".idx") is indexes
+            ]
+        )
+
+
+def publish_pending(
+    uri: Uri, local_root: Path, written: Mapping[str, Any], check: Check[object] = manifest.check
+) -> None:
+    """Publishes `manifest.pending.json`. Raises ConflictError where one with other content stands."""
+    pending = local_root / manifest.PENDING_NAME
+    try:
+        publish_file(pending, uri / manifest.PENDING_NAME)
+    except ConflictError:  # somebody was faster: theirs has its own time, but may have the same content
+        staged_manifests(uri, local_root)
+        manifest.write_pending(local_root, written, check)
+
+
+def made_at(
+    root: str, here: Scratch, identity: Callable[[], Mapping[str, Any]], make: Callable[[Path], Manifest]
+) -> dict[str, Any]:
+    """The pending manifest of the dataset that `make` writes at `root`: in the folder, or here and then published.
+
+    `identity`: what decides its bytes, beside the code; a remote root is claimed for it first. Raises ConflictError
+    where another build has the root, or holds other bytes under one of the names.
+    """
+    if not is_uri(root):
+        return make(Path(root)).as_dict()
+    uri, local_root = parse_uri(root), here.path(root)
+    claim_root(uri, {"git_sha": git_sha(), **identity()})
+    shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of another source
+    standing = staged_manifests(uri, local_root)
+    written = make(local_root)  # held against the manifest that stands there
+    publish_data(written.content.listed_files(), local_root, uri)
+    if not standing:
+        publish_pending(uri, local_root, written.as_dict())
+    return written.as_dict()
+
+
+def pending_at(
+    root: str, here: Scratch, assemble: Callable[[Path], dict[str, Any]], check: Check[object] = manifest.check
+) -> dict[str, Any]:
+    """What `assemble` writes as the pending manifest of a local root and returns as JSON has it, at a place.
+
+    At a remote root a manifest with the same `content`, pending or promoted, counts as written.
+    """
+    if not is_uri(root):
+        return assemble(Path(root))
+    uri, local = parse_uri(root), here.path(root)
+    if staged_manifests(uri, local):
+        return assemble(local)  # held against what stands there
+    written = assemble(local)
+    publish_pending(uri, local, written, check)
+    return written
+
+
+def publish_promoted(uri: Uri, local_root: Path, standing_views: dict[str, bytes]) -> None:
+    """Publishes views and `manifest.json`, the last object of a dataset, and removes the pending manifest."""
+    for name in VIEW_NAMES:
+        if (local_root / name).is_file() and (local_root / name).read_bytes() != standing_views.get(name):
+            publish_file(local_root / name, uri / name, replace=True)
+    publish_file(local_root / manifest.MANIFEST_NAME, uri / manifest.MANIFEST_NAME)
+    if find(uri / manifest.PENDING_NAME) is not None:
+        remove_if_allowed(uri / manifest.PENDING_NAME)

@@ -1,0 +1,105 @@
+"""One dataset at a root replaced by another, so that one of the two is whole at every moment.
+
+In: the root, held; the old dataset in it; the new one, whole and promoted, in `ROOT/.work/new`. Out: the new one at the
+root, and nothing of the old one. Files that neither lists stay as they are.
+
+    1  ROOT/manifest.json → ROOT/.work/replaced.json   the commit: from here on the new dataset counts, in .work/new
+    2  the files that replaced.json lists are removed
+    3  the files of .work/new get their names at the root as well, manifest.json last
+    4  .work/new is removed, manifest.json first; then replaced.json
+
+Killed before 1, the old dataset stands, and the same build goes on; killed after it, `finish_replacing` does the rest,
+from wherever it stopped. No manifest stands over missing files at any moment.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import MANIFEST_NAME, Content
+from spanloom.dataset.root.layout import REJECTS, VIEW_NAMES
+from spanloom.dataset.root.lock import NEW_NAME, REPLACED_JSON, clear_leftovers, read_record, remove_new
+from spanloom.errors import ConflictError
+from spanloom.split import SPLITS
+from spanloom.storage import fsync_directory, is_regular, link_file, path_below, remove_files
+
+IsOwnView = Callable[[Path], bool]
+"""Whether the file at this path, which has the name of a view, is one: only then it may be removed."""
+
+
+def check_replaceable(root: Path, standing: Content, names: Iterable[str]) -> None:
+    """Refuses to replace the dataset at `root` where somebody else's files lie among its own.
+
+    `names`: what the new dataset may write. Raises ConflictError for one that is taken by what the old one does not
+    list, and for any file beside the data, which would make the new dataset fail its validation.
+    """
+    if not is_regular(root / MANIFEST_NAME):
+        raise ConflictError(
+            "the manifest here is a link or no file, and is not replaced",
+            where=str(root / MANIFEST_NAME),
+            remedy="give another --out",
+        )
+    listed = {file.path for file in standing.listed_files()}
+    beside = {
+        path.relative_to(root).as_posix()
+        for folder in (*SPLITS, REJECTS)
+        for path in (root / folder).glob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+    taken = {name for name in names if os.path.lexists(path := path_below(root, name)) and not is_regular(path)}
+    folders = {folder for folder in (*SPLITS, REJECTS) if (root / folder).exists() and not (root / folder).is_dir()}
+    if in_the_way := sorted((beside - listed) | taken | folders):
+        raise ConflictError(
+            f"files that are not part of the dataset lie where its files do: {', '.join(in_the_way[:3])}"
+            + (f" and {len(in_the_way) - 3} more" if len(in_the_way) > 3 else ""),
+            where=str(root),
+            remedy="move them away, or give another --out",
+        )
+
+
+def replace_dataset(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
+    """Replaces the dataset at `root` by the one in `work/new`. Returns names of views that others' files have.
+
+    Raises ConflictError before anything is changed where somebody else's files are in the way.
+    """
+    made = manifest.read(work / NEW_NAME).content
+    check_replaceable(root, manifest.read(root).content, [file.path for file in made.listed_files()])
+    (root / MANIFEST_NAME).rename(work / REPLACED_JSON)
+    for folder in (work, root):
+        fsync_directory(folder)
+    return finish_replacing(root, work, is_own_view)
+
+
+def is_replacing(work: Path) -> bool:
+    """Whether a replacement has begun and not come to its end."""
+    return (work / REPLACED_JSON).exists()
+
+
+def finish_replacing(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
+    """Goes on with a replacement from wherever it stopped. Returns names of views that others' files have."""
+    new, replaced = work / NEW_NAME, work / REPLACED_JSON
+    kept = []
+    if not (root / MANIFEST_NAME).exists():
+        made, old = manifest.read(new).content, manifest.read(replaced).content
+        if (record := read_record(work)) is not None:
+            clear_leftovers(root, work, record)
+        # From the last: a manifest lists an index after its data, and no index may stand without them.
+        remove_files(root, reversed([file.path for file in old.listed_files()]))
+        for name in filter(lambda name: is_own_view(root / name), VIEW_NAMES):
+            (root / name).unlink(missing_ok=True)
+        for file in made.listed_files():
+            link_file(path_below(new, file.path), path_below(root, file.path))
+        for name in filter(lambda name: (new / name).exists(), VIEW_NAMES):
+            if os.path.lexists(root / name):
+                kept.append(name)
+            else:
+                link_file(new / name, root / name)
+        for folder in {root, *((root / file.path).parent for file in made.listed_files())}:
+            fsync_directory(folder)
+        link_file(new / MANIFEST_NAME, root / MANIFEST_NAME)
+        fsync_directory(root)
+    if (record := read_record(work)) is not None:
+        remove_new(work, record)
+    replaced.unlink()
+    return kept

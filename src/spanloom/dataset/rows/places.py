@@ -1,0 +1,222 @@
+"""Where each source row of a shard went, in families that make documents of rows: into one split, or rejected.
+
+In: the row tables of a shard, which have a column `row`, and its rejects file. Out: findings; and what stands in the
+dataset for one run of source rows after the other, so that memory follows neither the rows nor the rejects.
+
+    ROOT/rejects/shard_NN.jsonl   {"detail":…,"reason":…,"row":…,"shard":…,"ID":…}, canonical JSON, by row; ID is what
+                                  the source calls its ids
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+from spanloom.dataset.manifest import ShardEntry
+from spanloom.dataset.root.layout import rejects_file, rows_file
+from spanloom.dataset.rows.table import BATCH_ROWS, RowsReader
+from spanloom.findings import Finding
+from spanloom.provenance import canonical_json
+
+REJECT_TYPES: dict[str, tuple[type, ...]] = {
+    "shard": (int,),
+    "row": (int,),
+    "reason": (str,),
+    "detail": (str,),
+}
+"""What a line of a rejects file holds, beside the id: a string, or null."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedRow:
+    """A row that a shard's rejects file names, in its line number `line`, counted from 1."""
+
+    line: int
+    row: int
+    id: str | None
+    reason: str
+    detail: str
+
+
+def rejected_rows(
+    root: Path, shard: ShardEntry, id_column: str, fault: Callable[[Finding], object]
+) -> Iterator[RejectedRow]:
+    """The rows that were set aside, as their file says. Lines that are none go to `fault` as findings."""
+    if shard.rejects_file is None:
+        return
+    path = rejects_file(root, shard.shard)
+    name = path.relative_to(root).as_posix()
+
+    def wrong(message: str, line: int | None = None) -> None:
+        fault(Finding(check="rejects", message=message, shard=shard.shard, file=name, line=line))
+
+    if not path.is_file():  # in the report already
+        return
+    before = -1
+    try:
+        with path.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                said = _parsed(line, id_column)
+                if said is None:
+                    wrong("the line is not a rejected row, spelled as canonical JSON", number)
+                    continue
+                if said["shard"] != shard.shard:
+                    wrong(f"shard is {said['shard']}", number)
+                if not before < said["row"] < shard.rows_read:
+                    wrong(f"row {said['row']} does not follow row {before}, or is none of {shard.rows_read}", number)
+                    continue
+                before = said["row"]
+                yield RejectedRow(
+                    line=number, row=before, id=said[id_column], reason=said["reason"], detail=said["detail"]
+                )
+    except OSError as unreadable:
+        wrong(f"the file cannot be read: {unreadable.strerror}")
+
+
+def _parsed(line: bytes, id_column: str) -> dict[str, Any] | None:
+    types = {**REJECT_TYPES, id_column: (str, type(None))}
+    try:
+        said = orjson.loads(line)
+    except ValueError:
+        return None
+    if (
+        not isinstance(said, dict)
+        or said.keys() != types.keys()
+        or any(type(said[name]) not in kinds for name, kinds in types.items())
+        or canonical_json(said) + b"\n" != line
+    ):
+        return None
+    return said
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedRows:
+    """What stands in the dataset for a run of source rows: of each split its part of the row table, and the rejects."""
+
+    tables: Mapping[str, pa.Table]
+    rejected: Sequence[RejectedRow]
+
+    @property
+    def empty(self) -> bool:
+        return not self.rejected and not any(table.num_rows for table in self.tables.values())
+
+
+class RowPlaces:
+    """The row tables and the rejects of a shard, read side by side in the order of the source's rows."""
+
+    def __init__(
+        self,
+        root: Path,
+        shard: ShardEntry,
+        splits: Sequence[str],
+        columns: Sequence[str],
+        id_column: str,
+        fault: Callable[[Finding], object],
+    ) -> None:
+        """`columns` of the row tables, `row` among them; `id_column` of the rejects. Raises ArtifactError where a table
+        cannot be read."""
+        self._readers = {split: RowsReader(rows_file(root, split, shard.shard), columns) for split in splits}
+        self._held = {split: reader.take(BATCH_ROWS) for split, reader in self._readers.items()}
+        self._rejects = rejected_rows(root, shard, id_column, fault)
+        self._next = next(self._rejects, None)
+
+    def before(self, end: int) -> PlacedRows:
+        """What was not taken yet of the rows below `end`."""
+        rejected = []
+        while self._next is not None and self._next.row < end:
+            rejected.append(self._next)
+            self._next = next(self._rejects, None)
+        return PlacedRows(tables={split: self._take(split, end) for split in self._readers}, rejected=rejected)
+
+    def rest(self) -> bool:
+        """Whether anything is left."""
+        for split, reader in self._readers.items():
+            if not self._held[split].num_rows:
+                self._held[split] = reader.take(BATCH_ROWS)
+        return self._next is not None or any(table.num_rows for table in self._held.values())
+
+    def _take(self, split: str, end: int) -> pa.Table:
+        """The rows of a split below `end`, also those that stand behind one that is not, in a table out of order."""
+        held = self._held[split]
+        while not held.num_rows or row_numbers(held)[-1] < end:
+            more = self._readers[split].take(BATCH_ROWS)
+            if not more.num_rows:
+                break
+            held = pa.concat_tables([held, more])
+        below = row_numbers(held) < end
+        self._held[split] = held.filter(pa.array(~below))
+        return held.filter(pa.array(below))
+
+
+def row_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
+    """The column `row`, int64 [N]."""
+    numbers: npt.NDArray[np.int64] = table.column("row").fill_null(-1).to_numpy()
+    return numbers
+
+
+def check_row_places(
+    root: Path,
+    shard: ShardEntry,
+    splits: Sequence[str],
+    go_on: Callable[[], object],
+    *,
+    id_column: str,
+    several: bool = False,
+) -> Iterator[Finding]:
+    """Each source row that was read stands in one of the splits, or was rejected, for a reason that is counted; once,
+    or with `several` as often as it has documents.
+
+    `id_column` of the rejects. `go_on` is called now and then. Raises ArtifactError where a row table cannot be read.
+    """
+    faults: list[Finding] = []
+    places = RowPlaces(root, shard, splits, ["row"], id_column, faults.append)
+    reasons: Counter[str] = Counter()
+
+    def finding(row: int, message: str) -> Finding:
+        return Finding(check="source", message=f"source row {row}: {message}", shard=shard.shard)
+
+    first = 0
+    while first < shard.rows_read:
+        go_on()
+        end = min(first + BATCH_ROWS, shard.rows_read)
+        placed = places.before(end)
+        if placed.empty and not places.rest():
+            message = f"source rows {first} to {shard.rows_read - 1} are in neither split and were not rejected"
+            yield Finding(check="source", message=message, shard=shard.shard)
+            break
+        count = end - first
+        rejected = np.array([reject.row for reject in placed.rejected], dtype=np.int64)
+        reasons.update(reject.reason for reject in placed.rejected)
+        times = {split: _times(row_numbers(table), first, count) for split, table in placed.tables.items()}
+        aside = _times(rejected, first, count)
+        if several:
+            times = {split: np.minimum(found, 1) for split, found in times.items()}
+        written = sum(times.values(), np.zeros(count, dtype=np.int64))
+        for at in np.flatnonzero(written + aside != 1).tolist():
+            if aside[at] and written[at]:
+                yield finding(first + at, "was rejected, yet stands in the dataset")
+            elif written[at]:
+                how_often = "in both splits" if several else f"{written[at]} times"
+                yield finding(first + at, f"stands in the dataset {how_often}")
+            else:
+                yield finding(first + at, "is in neither split and was not rejected")
+        first = end
+    if places.rest():
+        message = f"there are rows beyond the {shard.rows_read} that were read"
+        yield Finding(check="source", message=message, shard=shard.shard)
+    if not faults and dict(reasons) != shard.rejected:
+        message = f"the rejects file holds {dict(reasons)}, the manifest says {shard.rejected}"
+        yield Finding(check="rejects", message=message, shard=shard.shard)
+    yield from faults
+
+
+def _times(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
+    """How often each of the `count` rows from `first` on is among `rows`."""
+    inside = rows[(rows >= first) & (rows < first + count)] - first
+    return np.bincount(inside, minlength=count)

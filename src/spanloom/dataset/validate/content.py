@@ -1,0 +1,118 @@
+"""A manifest's `content` held against itself: is it built like a dataset of its family, and does all add up?
+
+In: `content`, the family. Out: findings. No file is read: what the counts are of is checked where the files are.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals, diff
+from spanloom.dataset.root.layout import array_prefix, rejects_file, rows_file
+from spanloom.dataset.statistics import SEQUENCE_LENGTHS
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+
+
+def check_shape(content: Content, family: DatasetFamily) -> Iterator[Finding]:
+    """Shards, splits, spans, arrays and names of files: what everything else is looked up by."""
+    numbers = [shard.shard for shard in content.shards]
+    if numbers != list(range(len(numbers))):
+        yield wrong(f"the shards are numbered {numbers}, not from 0 on")
+    if content.arrays != dict(family.ARRAY_DTYPES):
+        yield wrong(f"arrays is {content.arrays}, {content.family} has {dict(family.ARRAY_DTYPES)}")
+    if content.model_extra:
+        yield wrong(f"content has {', '.join(sorted(content.model_extra))}, which this version does not know")
+    if content.span_names != family.SPAN_NAMES:
+        yield wrong(f"span_names is {list(content.span_names)}, {content.family} has {list(family.SPAN_NAMES)}")
+    parts: list[tuple[int | None, Mapping[str, SplitCounts]]] = [(None, content.totals.splits)]
+    parts += [(shard.shard, shard.splits) for shard in content.shards]
+    for number, splits in parts:
+        if set(splits) != set(family.SPLITS):
+            yield wrong(f"the splits are {sorted(splits)}, {content.family} has {sorted(family.SPLITS)}", number)
+        for split, counts in splits.items():
+            if set(counts.span_tokens) != set(family.SPAN_NAMES):
+                yield wrong(f"span_tokens is of {sorted(counts.span_tokens)}", number, split)
+            if set(counts.fitting) != set(map(str, SEQUENCE_LENGTHS)):
+                yield wrong(f"fitting is of {sorted(counts.fitting)}, not of {SEQUENCE_LENGTHS}", number, split)
+    for shard in content.shards:
+        for split, counts in shard.splits.items():
+            if message := _wrong_names(counts.files, _named(content, split, shard.shard) if counts.sequences else []):
+                yield wrong(message, shard.shard, split)
+        rejects = [] if shard.rejects_file is None else [shard.rejects_file]
+        wanted = rejects_file(Path(), shard.shard).as_posix()
+        if rejects and (message := _wrong_names(rejects, [wanted])):
+            yield wrong(message, shard.shard)
+
+
+def _named(content: Content, split: str, shard: int) -> list[str]:
+    """The files of a split of a shard that has documents."""
+    arrays = [array_prefix(Path(), split, shard, name).as_posix() for name in content.arrays]
+    return [
+        rows_file(Path(), split, shard).as_posix(),
+        *(f"{name}{end}" for name in arrays for end in (".bin", ".idx")),
+    ]
+
+
+def _wrong_names(listed: Sequence[ListedFile], wanted: Sequence[str]) -> str | None:
+    """Each file is listed once, and no other."""
+    found, should = Counter(file.path for file in listed), Counter(wanted)
+    if more := found - should:
+        return f"{', '.join(sorted(more))} is listed, and no file of it, or listed already"
+    if missing := should - found:
+        return f"{', '.join(sorted(missing))} is not listed"
+    return None
+
+
+def check_sums(content: Content) -> Iterator[Finding]:
+    """The hash of config, and the totals, each of which is a sum over the shards or the greatest value of them."""
+    if sha256_json(content.config) != content.config_sha256:
+        yield wrong("config_sha256 is not the hash of config")
+    shards = [_counts(shard) for shard in content.shards]
+    totals = _counts(content.totals)
+    for place in dict.fromkeys([*totals, *(place for counts in shards for place in counts)]):
+        values = [counts.get(place, 0) for counts in shards]
+        together = max(values) if place[-1] == "longest" else sum(values)
+        if totals.get(place, 0) != together:
+            split, name = (place[1], place[2:]) if place[0] == "splits" else (None, place)
+            called = ".".join(name[1:] if name[0] in ("packing", "cutting") else name)
+            yield wrong(f"{called} is {totals.get(place, 0)}, the shards add up to {together}", split=split)
+
+
+def _counts(part: ShardEntry | Totals) -> dict[tuple[str, ...], int]:
+    """Every count by its place: `("splits", "train", "span_tokens", "final")`."""
+    splits = {split: counts.model_dump(exclude={"files"}) for split, counts in part.splits.items()}
+    counted = {
+        "rows_read": part.rows_read,
+        "rejected": part.rejected,
+        "splits": splits,
+        "packing": part.packing or {},
+        "cutting": part.cutting or {},
+    }
+    return dict(_leaves(counted))
+
+
+def _leaves(value: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
+    for name, inner in value.items():
+        if isinstance(inner, Mapping):
+            yield from _leaves(inner, (*place, name))
+        else:
+            yield (*place, name), inner
+
+
+def wrong(message: str, shard: int | None = None, split: str | None = None) -> Finding:
+    """What is wrong in a manifest."""
+    return Finding(check="manifest", message=message, split=split, shard=shard)
+
+
+def check_said(said: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
+    """A finding for each value within `said`, at `place` in the manifest, that is not what it must be."""
+    for path, found, right in diff(said, wanted, place):
+        yield Finding(check=check, message=f"{path} is {_shown(found)}, not {_shown(right)}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,328 @@
+"""Is what lies on the disk what it must be? Every file, token and label of a dataset, whatever its family.
+
+In: a dataset root, its family, its source where it is at hand. Out: a `Report`. Reads the arrays through Megatron's own
+IndexedDataset. What must hold in a document is the family's to say (`check_shard`, `check_source`); no code there
+rendered, packed, shifted or wrote what it checks. Writes nothing.
+
+Every value under `content` of a manifest is computed again or held against something that is. `NOT_CHECKABLE` names
+the others, with the reason.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset import manifest
+from spanloom.dataset.family import CheckRun, DatasetFamily, Digests, OpenedShard, SourceCheck, WholeCheck
+from spanloom.dataset.manifest import Content, ShardEntry, SplitCounts
+from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
+from spanloom.dataset.root.layout import array_prefixes, rows_file
+from spanloom.dataset.rows.table import RowsReader, rows_schema
+from spanloom.dataset.validate.content import check_shape, check_sums
+from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of
+from spanloom.errors import ArtifactError
+from spanloom.findings import Finding, Report
+from spanloom.megatron.check import open_parallel
+from spanloom.megatron.official import require_megatron
+from spanloom.split import VALID, among
+from spanloom.workers import OnProgress
+
+TOKENS_AT_ONCE = 1 << 20
+"""Tokens of a shard that a family looks at together."""
+
+NOT_CHECKABLE = {
+    "environment.*": "says when, where and with what; decides no byte of the data",
+    "content.git_sha": "nothing in a dataset tells which code wrote it",
+    "content.renderer.version": "the versions of the packages leave no trace in the tokens; the packages are checked",
+    "content.renderer.fallback_rows": "how a row was rendered leaves no trace; held to the number of documents",
+    "content.renderer.audited_rows": "how many rows were audited leaves no trace; held to the number of rows",
+    "content.config.caps": "a cap that no row and no token reached decides nothing; one that was reached is checked",
+    "content.input": "what it says of the source is held against it where --source gives it; without it, its rows are"
+    " held against rows_read",
+    "content.*.rejected": "of packed chat: which records could not be read is not worked out again; the number of rows"
+    " is its bound",
+    "content.config.history": "of harmony_chat: without --source, `serve` is read off what documents show, the others"
+    " off which of their runs are trained; where another history would give the same documents, it decides nothing",
+    "content.config.turns": "of harmony_chat: without --source, which of a conversation's runs became documents does"
+    " not tell whether there were more",
+    "content.totals.cutting": "of harmony_chat: how many runs and left out messages conversations have is not counted"
+    " again; the number of documents is a bound of runs",
+    "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
+    " given up, dropped or left over are held against each other alone, and so is `stops`",
+}
+"""Places in a manifest that validation cannot check, or not by themselves, and why; a family may name more."""
+
+T = TypeVar("T")
+Documents = TypeVar("Documents", bound=DiskDocuments)
+
+
+def validate_dataset(
+    root: Path,
+    family: DatasetFamily,
+    *,
+    source: Path | None = None,
+    deep: int = 0,
+    tokenizer: Path | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
+
+    `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
+    compared token by token. `on_progress`: sequences checked so far, and those there are.
+    Hashes files and checks shards in up to `workers` threads (None: one for each core), never in more than `AT_ONCE`.
+    Raises ManifestError when there is no manifest to hold the files against.
+    """
+    require_megatron()
+    content = manifest.read_any(root).content
+    report, beyond_files = Report(), Report()
+    report.ran("inventory", sum(1 for _ in content.listed_files()))
+    with ThreadPoolExecutor(min(workers or os.cpu_count() or 1, AT_ONCE)) as threads:
+        inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
+        run = _Run(threads, content, on_progress)
+        try:
+            # What is not built like a dataset of its family cannot be read as one.
+            shape = list(check_shape(content, family))
+            if not shape:
+                _check_documents(beyond_files, root, content, family, run, source, deep, tokenizer)
+            report.add(inventory)  # first: a file that is missing explains what follows from it
+            report.add(shape)
+            if not shape:
+                report.add(check_sums(content))
+                report.add(family.check_content(content))
+                for shard in content.shards:
+                    report.add(family.check_sums(content, shard))
+            report.include(beyond_files)
+        except BaseException:
+            run.stopped.set()  # else leaving the block would wait for all shards
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return report
+
+
+class _Run:
+    """Shards checked side by side: how far they are together, and whether to go on."""
+
+    def __init__(self, threads: Executor, content: Content, on_progress: OnProgress | None) -> None:
+        self.stopped = threading.Event()
+        self._threads, self._on_progress = threads, on_progress
+        self._sequences = content.totals.sequences
+        self._checked, self._lock = 0, threading.Lock()
+
+    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
+        """What `check` returns of each shard; what it reports is added in the order of the shards."""
+
+        def reported(shard: ShardEntry) -> tuple[Report, T]:
+            own = Report()
+            return own, check(own, shard)
+
+        results = []
+        for own, result in self._threads.map(reported, shards):
+            report.include(own)
+            results.append(result)
+        return results
+
+    def go_on(self) -> None:
+        """Raises CancelledError when nobody waits for the rest."""
+        if self.stopped.is_set():
+            raise CancelledError
+
+    def checked(self, sequences: int) -> None:
+        """Counts sequences as checked; see `go_on`."""
+        self.go_on()
+        with self._lock:
+            self._checked += sequences
+            if self._on_progress:
+                self._on_progress(self._checked, self._sequences)
+
+
+def _check_documents(
+    report: Report,
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: _Run,
+    source: Path | None,
+    deep: int,
+    tokenizer: Path | None,
+) -> None:
+    """Every document by itself, then all of them together, then against the source where it is given."""
+    readable, digests = _check_shards(report, root, content, family, run)
+    whole = WholeCheck(root=root, content=content, readable=readable, run=run)
+    family.check_whole(report, whole, digests)
+    if source is not None:
+        family.check_source(report, SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer))
+
+
+def _check_shards(
+    report: Report, root: Path, content: Content, family: DatasetFamily, run: _Run
+) -> tuple[frozenset[tuple[str, int]], Digests]:
+    """Every document of every shard and split, valid first: its ids must not turn up in train.
+
+    Returns the splits and numbers of the shards that could be read, and the digests of all ids, sorted: uint64, 8 bytes
+    a document.
+    """
+    report.ran("documents", 0)
+    report.ran("tokens", 0)
+    readable: set[tuple[str, int]] = set()
+    held_out: Digests = np.empty(0, dtype=np.uint64)
+    digests = [held_out]
+    for split in sorted(content.totals.splits, key=lambda name: name != VALID):
+
+        def check(own: Report, shard: ShardEntry, split: str = split, held_out: Digests = held_out) -> Digests | None:
+            with opened_shard(own, root, content, family.ROW_SCHEMA, split, shard) as opened:
+                return None if opened is None else family.check_shard(own, opened, held_out, run)
+
+        found = run.each(report, content.shards, check)
+        read = [(shard.shard, ids) for shard, ids in zip(content.shards, found, strict=True) if ids is not None]
+        readable |= {(split, number) for number, _ in read}
+        if split == VALID:
+            held_out = np.concatenate([held_out, *(ids for _, ids in read)])
+            held_out.sort()
+            digests.append(held_out)
+        else:
+            digests += [ids for _, ids in read]
+        del found, read
+    every = np.concatenate(digests)
+    del digests
+    every.sort()
+    return frozenset(readable), every
+
+
+@contextmanager
+def opened_shard(
+    report: Report, root: Path, content: Content, row_schema: pa.Schema, split: str, shard: ShardEntry
+) -> Iterator[OpenedShard | None]:
+    """A split of one shard; None when it is empty or cannot be read. It is not kept open: Megatron maps each index.
+
+    What is wrong around what the caller reads of it is added to the report: the counts of its lengths against the
+    manifest, columns of the row table, rows that go on behind the documents. `row_schema`: the columns that the row
+    table has beside those of every family.
+    """
+    number, counts = shard.shard, shard.splits[split]
+    arrays = array_prefixes(root, split, number, content.arrays)
+    datasets = open_parallel(report, arrays, split=split, shard=number) if counts.sequences else None
+    table = rows_file(root, split, number)
+    if datasets is None or not table.is_file():  # a missing file is in the report already
+        yield None
+        return
+    report.add(
+        Finding(check="manifest", message=message, split=split, shard=number)
+        for message in _wrong_counts(counts, datasets.lengths)
+    )
+
+    def fault(message: str) -> None:
+        report.wrong("rows", message, split=split, shard=number)
+
+    try:
+        rows = RowsReader(table)
+    except ArtifactError as unreadable:
+        fault(unreadable.what)
+        yield None
+        return
+    if message := _wrong_columns(rows.schema, rows_schema(row_schema, content.span_names)):
+        fault(message)
+        yield None
+        return
+    try:
+        yield OpenedShard(root=root, content=content, split=split, shard=shard, datasets=datasets, rows=rows)
+        if rows.take(1).num_rows:
+            fault("rows.parquet goes on after the last document")
+    except ArtifactError as unreadable:
+        fault(unreadable.what)
+
+
+def _wrong_counts(said: SplitCounts, lengths: npt.NDArray[np.int32]) -> Iterator[str]:
+    """What the manifest counts of the lengths int32 [N] of a split of a shard, and is not so."""
+    if lengths.size != said.sequences:
+        yield f"{lengths.size} sequences, the manifest says {said.sequences}"
+    if (tokens := int(lengths.sum(dtype=np.int64))) != said.tokens:
+        yield f"tokens is {said.tokens}, the sequences have {tokens}"
+    if (longest := int(lengths.max(initial=0))) != said.longest:
+        yield f"longest is {said.longest}, the longest sequence has {longest} tokens"
+    for limit, count in said.fitting.items():
+        fitting = int(np.count_nonzero(lengths <= int(limit))) if limit.isascii() and limit.isdecimal() else None
+        if fitting != count:
+            yield f"fitting.{limit} is {count}, {'no number' if fitting is None else fitting} of the sequences fit"
+
+
+def _wrong_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    """What is wrong with the columns of a row table, or None."""
+    if missing := [name for name in wanted.names if name not in found.names]:
+        return f"rows.parquet has no column {', '.join(missing)}"
+    if found.names != wanted.names:
+        return f"rows.parquet has the columns {', '.join(found.names)}, not {', '.join(wanted.names)}"
+    for field in wanted:
+        if (kind := found.field(field.name).type) != field.type:
+            return f"rows.parquet cannot be read: {field.name} is {kind}, not {field.type}"
+    return None
+
+
+def take_rows(report: Report, opened: OpenedShard, first: int, count: int) -> pa.Table | None:
+    """The rows of the `count` sequences from `first` on; None, with a finding, where they are not there or null."""
+    rows = opened.rows.take(count)
+    if rows.num_rows != count:
+        message = f"rows.parquet ends after {rows.num_rows} of these {count} sequences"
+        report.add([opened.finding("rows", message, first)])
+        return None
+    for field in rows.schema:
+        if pa.types.is_integer(field.type) and (column := rows.column(field.name)).null_count:
+            at = int(np.flatnonzero(column.is_null().to_numpy())[0])
+            report.add([opened.finding("rows", f"{field.name} is null", first + at)])
+            return None
+    return rows
+
+
+def check_documents_with_ids(
+    report: Report,
+    opened: OpenedShard,
+    held_out: Digests,
+    run: CheckRun,
+    *,
+    kind: Callable[..., Documents],
+    id_column: str,
+    noun: str,
+    check_documents: Callable[[Documents], Iterator[Finding]],
+    check_rows: Callable[[Documents, pa.Table, Digests], Iterator[Finding]],
+    kept_rows: Callable[[pa.Table], npt.NDArray[np.bool_]] | None = None,
+) -> Digests:
+    """`check_shard` of a family whose documents have ids: each document, its row, its split, the tokens of the spans.
+
+    `noun`: what a document is of. Returns the digests of the ids, uint64 [N], or only those of `kept_rows`, bool [N].
+    """
+    totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
+    kept = [np.empty(0, dtype=np.uint64)]
+    for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+        documents = kind(split=opened.split, shard=opened.shard.shard, first=first, lengths=lengths, **arrays)
+        report.ran("documents", lengths.size)
+        report.ran("tokens", documents.tokens.size)
+        report.add(check_documents(documents))
+        totals += [np.count_nonzero(documents.spans == span) for span in range(totals.size)]
+        rows = take_rows(report, opened, first, lengths.size)
+        if rows is not None:
+            digests = digests_of(rows.column(id_column))
+            report.add(check_rows(documents, rows, digests))
+            kept.append(digests if kept_rows is None else digests[kept_rows(rows)])
+            if opened.split != VALID:
+                both = np.flatnonzero(among(digests, held_out)).tolist()
+                message = f"this {noun} stands in valid too"
+                report.add(documents.finding("disjoint", message, at) for at in both)
+        run.checked(lengths.size)
+    check_span_tokens(report, opened, totals)
+    return np.concatenate(kept)
+
+
+def check_span_tokens(report: Report, opened: OpenedShard, totals: npt.NDArray[np.int64]) -> None:
+    """The tokens of each span that were counted in a split of a shard, int64 [S], against the manifest."""
+    said = opened.shard.splits[opened.split].span_tokens
+    if dict(zip(opened.content.span_names, totals.tolist(), strict=True)) != said:
+        message = f"tokens per span are {totals.tolist()}, the manifest says {list(said.values())}"
+        report.add([opened.finding("manifest", message)])

@@ -1,0 +1,63 @@
+"""The `tokenizer.json` that a dataset carries, in families that are tokenized with such a file.
+
+In: a manifest's `content`, a file of the tokenizers package. Out: the file, if it is the dataset's own; findings where
+the manifest says something of it that is not so. The file is read as JSON here, without the package that encodes.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.validate.content import check_said
+from spanloom.errors import TokenizerError
+from spanloom.findings import Finding
+from spanloom.storage import sha256_file
+from spanloom.storage.scratch import Scratch
+
+
+def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
+    """A tokenizer.json on this machine; the dataset carries its own where none is named."""
+    return None if place is None else here.file(place)
+
+
+def own_tokenizer(content: Content, path: Path | None) -> Path:
+    """`path`, the tokenizer of a dataset. Raises TokenizerError where there is none, or one with another sha256."""
+    if path is None:
+        raise TokenizerError(
+            "the dataset's tokenizer.json is missing", remedy="fetch the dataset again, or name the file: --tokenizer"
+        )
+    if path.is_file() and (found := sha256_file(path)) != content.tokenizer.sha256:
+        raise TokenizerError(
+            f"the dataset's tokens are of another tokenizer: sha256 {content.tokenizer.sha256}; this is {found}",
+            where=str(path),
+            remedy="name the one that the dataset was made with: --tokenizer",
+        )
+    return path
+
+
+def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
+    """The tokenizer.json that the dataset carries against what the manifest says of it, `config.eod` too."""
+    try:
+        whole = json.loads(path.read_bytes())
+        model = whole["model"]
+        ids = _ids(model, whole["added_tokens"])
+    except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as fault:
+        message = f"the tokenizer that the dataset carries cannot be read: {type(fault).__name__}"
+        yield Finding(check="tokenizer", message=message, file=TOKENIZER_NAME)
+        return
+    size = max(ids.values(), default=-1) + 1
+    wanted = {"name": f"{str(model['type']).lower()}_{size}", "vocab_size": size}
+    said = {name: getattr(content.tokenizer, name) for name in wanted}
+    yield from check_said(said, wanted, "tokenizer", check="tokenizer")
+    eod = content.config["eod"]
+    yield from check_said(eod, {"text": eod["text"], "id": ids.get(eod["text"])}, "config.eod", check="tokenizer")
+
+
+def _ids(model: Any, added: Any) -> dict[str, int]:
+    """The id of every token: `vocab` is a mapping, or of Unigram models a list of pairs; added tokens count too."""
+    vocab = model["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {text: number for number, (text, _) in enumerate(vocab)}
+    return {**ids, **{token["content"]: int(token["id"]) for token in added}}

@@ -1,0 +1,81 @@
+"""Documents by the row of the source that each was made of, in families that make one document of a row.
+
+In: a dataset whose row tables have a column `row`. Out: where the document of each row lies, and what its row says.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.family import WholeCheck
+from spanloom.dataset.root.layout import array_prefix, rows_file
+from spanloom.dataset.rows.table import row_batches
+from spanloom.errors import ArtifactError
+from spanloom.findings import Finding, Report
+from spanloom.megatron.official import open_indexed
+
+_ROW_NUMBERS = pa.schema([pa.field("row", pa.int64(), nullable=False)])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedDocument:
+    """A document by its place in its file, whatever number its row gives it, and the family's columns of its row."""
+
+    split: str
+    shard: int
+    sequence: int
+    row: Mapping[str, Any]
+
+    def finding(self, check: str, message: str, offset: int | None = None) -> Finding:
+        return Finding(
+            check=check, message=message, split=self.split, shard=self.shard, sequence=self.sequence, offset=offset
+        )
+
+    def read(self, root: Path, name: str) -> npt.NDArray[Any]:
+        """One array of the document, [T], through Megatron's reader."""
+        found: npt.NDArray[Any] = open_indexed(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
+        return found
+
+
+def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | None:
+    """The column `row` of all documents, int64 [N], sorted; None where not all could be read, which is reported."""
+    if not all(whole.is_readable(shard) for shard in whole.content.shards):
+        return None
+    numbers = [np.empty(0, dtype=np.int64)]
+    for split, shard in sorted(whole.readable):
+        try:
+            batches = row_batches(rows_file(whole.root, split, shard), _ROW_NUMBERS)
+            numbers += [batch.column("row").to_numpy() for batch in batches]
+        except ArtifactError as unreadable:
+            report.wrong("rows", unreadable.what, split=split, shard=shard)
+            return None
+    rows = np.sort(np.concatenate(numbers))
+    report.ran("rows placed", rows.size)
+    return rows
+
+
+def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedDocument]:
+    """`row` → its document, of the shards that could be read. Raises ArtifactError where a row table cannot be."""
+    found: dict[int, PlacedDocument] = {}
+    for split, shard in sorted(whole.readable):
+        batches = row_batches(rows_file(whole.root, split, shard), columns)
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for sequence, row in enumerate(rows):
+            found[int(row["row"])] = PlacedDocument(split=split, shard=shard, sequence=sequence, row=row)
+    return found
+
+
+def drawn_rows(rows: int, deep: int) -> set[int]:
+    """`deep` of the rows of a source, or all, evenly over it."""
+    return set(np.linspace(0, rows - 1, min(deep, rows), dtype=np.int64).tolist()) if rows and deep else set()
+
+
+def first_difference(found: Sequence[int], wanted: Sequence[int]) -> int:
+    """Where two sequences begin to differ."""
+    pairs = enumerate(zip(found, wanted, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(found), len(wanted)))

@@ -1,0 +1,302 @@
+"""Conversations → transcripts, with the length filter.
+
+In: conversations, a count of tokens. Out: one transcript a conversation that fits, and `GeneratorCounts` of the others.
+
+    system   <|SYSTEM|>text<|END|>
+    pair     <|USER|>text<|END|><|ASSISTANT|>text<|END|>
+
+The first pair must fit into the context together with the system span, each later one by itself: that is what a block
+can hold of it. The conversation ends before the first later pair that does not fit; without the first there is none.
+
+Nothing is lost in silence (`left_out`): what a transcript has no place for (other keys, other roles, `<think>` tags) is
+refused, or left out and counted where `Kept` says so; each message is written, or counted under one reason.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from spanloom.errors import ChatError
+from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, SYSTEM_STRING, USER_STRING
+from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, Kept, LeftOut, OnError, Skip, Think
+from spanloom.families.chat.transcripts.source import ASSISTANT, SYSTEM, USER, Conversation, Message
+
+BATCH = 256
+
+_MARKERS = {SYSTEM: SYSTEM_STRING, USER: USER_STRING, ASSISTANT: ASSISTANT_STRING}
+_SAME = {"prompter": USER}
+_THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
+_THINK_BLOCK = re.compile(r"<think>.*?</think>\s*", re.IGNORECASE | re.DOTALL)
+
+CountTokens = Callable[[Sequence[str]], Sequence[int]]
+"""How many tokens each text has, control strings counted as one."""
+
+
+def clean(text: str | None, *, line_based: bool) -> str:
+    r"""Text as it stands in a transcript: null is empty, one kind of line end, plain spaces, no white space at the end.
+
+    `line_based`: new lines become the two characters \n, before the end is trimmed, so that new lines there stay.
+    """
+    if text is None:
+        return ""
+    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
+    return (text.replace("\n", "\\n") if line_based else text).rstrip()
+
+
+def generate(
+    conversations: Iterable[Conversation],
+    *,
+    count_tokens: CountTokens,
+    context_len: int,
+    kept: Kept | None = None,
+    line_based: bool = False,
+    on_error: OnError = None,
+    counts: GeneratorCounts | None = None,
+) -> Iterator[str]:
+    """Transcripts, in order, of the conversations that have one. `counts` is kept up while they are taken.
+
+    A conversation with a control string in any of its texts would forge spans; one with a key, a role or a think tag
+    that `kept` does not allow would lose it. Either is skipped and counted, or a ChatError that names it (`OnError`).
+    """
+    if context_len < 1:
+        raise ChatError(f"the context must have at least one token, got {context_len}")
+    if on_error not in ("skip", "raise", None):
+        raise ChatError(f"on_error is 'skip', 'raise' or None, not {on_error!r}")
+    counts = GeneratorCounts() if counts is None else counts
+    return _generated(iter(conversations), count_tokens, context_len, kept or Kept(), line_based, on_error, counts)
+
+
+def _generated(
+    conversations: Iterator[Conversation],
+    count_tokens: CountTokens,
+    context_len: int,
+    kept: Kept,
+    line_based: bool,
+    on_error: OnError,
+    counts: GeneratorCounts,
+) -> Iterator[str]:
+    while batch := list(islice(conversations, BATCH)):
+        walked = [_judged(conversation, kept, line_based, on_error, counts) for conversation in batch]
+        # All pairs of the batch at once: tokenizers are at their best on many texts.
+        lengths = iter(count_tokens([pair for walk in walked if walk for pair in walk.pairs]))
+        for conversation, walk in zip(batch, walked, strict=True):
+            if walk is None:
+                continue
+            sizes = list(islice(lengths, len(walk.pairs)))
+            fit = next((number for number, size in enumerate(sizes) if size > context_len), len(sizes))
+            named = _named(conversation)
+            if fit == 0:
+                counts.skip(Skip.FIRST_PAIR_TOO_LONG, len(conversation.messages), **named, tokens=sizes[0])
+                continue
+            if fit < len(sizes):
+                counts.shortened += 1
+                counts.pairs_dropped += len(sizes) - fit
+                counts.messages_left_out[LeftOut.LATER_PAIR_TOO_LONG] += sum(walk.used[fit:])
+                counts.note(LeftOut.LATER_PAIR_TOO_LONG, **named, pair=fit, tokens=sizes[fit])
+            counts.written += 1
+            counts.pairs_written += fit
+            counts.messages_written += sum(walk.used[:fit])
+            counts.messages_left_out.update(walk.left_out)
+            if walk.ended is not None:
+                reason, number, after = walk.ended
+                counts.ended_early += 1
+                counts.note(reason, **named, message=number, followed_by=after)
+            counts.keys_dropped.update(walk.keys)
+            counts.roles_dropped.update(walk.roles)
+            if kept.think == "keep":
+                counts.think_blocks_kept += walk.think_blocks
+            else:
+                counts.think_blocks_dropped += walk.think_blocks
+            yield "".join(walk.pairs[:fit])
+
+
+@dataclass(kw_only=True)
+class _Walk:
+    """A conversation with its pairs, the first with the system span before it, and what is in none of them.
+
+    used   messages in each pair
+    ended  where the conversation ends before its last message: why, at which message, the role that follows it
+    """
+
+    pairs: list[str] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+    ended: tuple[LeftOut, int, str | None] | None = None
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+    keys: Counter[str] = field(default_factory=Counter)
+    roles: Counter[str] = field(default_factory=Counter)
+    think_blocks: int = 0
+
+
+def _judged(
+    conversation: Conversation, kept: Kept, line_based: bool, on_error: OnError, counts: GeneratorCounts
+) -> _Walk | None:
+    """The pairs of a conversation; None where it is skipped. Raises ChatError where it is refused."""
+    counts.read += 1
+    messages = conversation.messages
+    counts.messages_read += len(messages)
+    fault = _control_string(messages, kept) or _without_a_place(conversation, kept)
+    if fault is not None:
+        if on_error == "raise" or (on_error is None and fault.reason is not Skip.CONTROL_STRING):
+            place = conversation.where or f"conversation {counts.read - 1}"
+            place += f", message {fault.message}" if fault.message is not None else ""
+            place += f", id {conversation.id}" if conversation.id is not None else ""
+            raise ChatError(fault.what, where=place, remedy=fault.remedy)
+        counts.skip(
+            fault.reason, len(messages), **_named(conversation), message=fault.message, found=", ".join(fault.found)
+        )
+        return None
+    walk = _walk(conversation, kept, line_based)
+    if not walk.pairs:
+        empty = walk.ended is not None and walk.ended[0] is LeftOut.EMPTY_ANSWER
+        counts.skip(Skip.EMPTY_ANSWER if empty else Skip.NO_PAIR, len(messages), **_named(conversation))
+        return None
+    return walk
+
+
+def _named(conversation: Conversation) -> dict[str, str | None]:
+    return {"where": conversation.where or None, "id": conversation.id}
+
+
+def _walk(conversation: Conversation, kept: Kept, line_based: bool) -> _Walk:
+    messages = conversation.messages
+    walk = _Walk()
+    walk.keys.update(conversation.unused)
+    for message in messages:
+        walk.keys.update(message.unused)
+    system: str | None = None
+    systems = number = 0
+    while number < len(messages):
+        message = messages[number]
+        role = _role(message)
+        if role == USER:
+            answered = number + 1 < len(messages) and _role(messages[number + 1]) == ASSISTANT
+            answer = _answer(messages[number + 1], kept, walk) if answered else ""
+            if not answered or not (answer.strip() or kept.empty_answers):
+                reason = LeftOut.EMPTY_ANSWER if answered else LeftOut.UNANSWERED_USER
+                after = messages[number + 1].role if number + 1 < len(messages) else None
+                gone = 2 if answered else 1
+                walk.ended = (reason, number, after)
+                walk.left_out[reason] += gone
+                walk.left_out[LeftOut.AFTER_THE_END] += len(messages) - number - gone
+                break
+            pair = _span(USER, message.text, line_based) + _span(ASSISTANT, answer, line_based)
+            if not walk.pairs:
+                if with_system := bool(system and clean(system, line_based=False)):
+                    pair = _span(SYSTEM, system, line_based) + pair
+                walk.left_out[LeftOut.SYSTEM_REPLACED] += max(0, systems - 1)
+                walk.left_out[LeftOut.SYSTEM_EMPTY] += 1 if systems and not with_system else 0
+                walk.used.append(3 if with_system else 2)
+            else:
+                walk.used.append(2)
+            walk.pairs.append(pair)
+            number += 2
+            continue
+        if role == SYSTEM and not walk.pairs:
+            system, systems = message.text, systems + 1
+        elif role == SYSTEM:
+            walk.left_out[LeftOut.SYSTEM_LATE] += 1
+        elif role == ASSISTANT:
+            walk.left_out[LeftOut.ANSWER_WITHOUT_QUESTION] += 1
+        else:
+            walk.left_out[LeftOut.DROPPED_ROLE] += 1
+        number += 1
+    walk.roles.update(name for message in messages if (name := _unknown(message)) is not None)
+    return walk
+
+
+def _answer(message: Message, kept: Kept, walk: _Walk) -> str:
+    """The text of an answer, without its think blocks where these are to go."""
+    text = message.text or ""
+    if not _THINK_TAG.search(text):
+        return text
+    walk.think_blocks += len(_THINK_BLOCK.findall(text))
+    return _THINK_BLOCK.sub("", text) if kept.think == "drop" else text
+
+
+def _role(message: Message) -> str | None:
+    return _SAME.get(message.role, message.role) if message.role is not None else None
+
+
+def _unknown(message: Message) -> str | None:
+    """What a role is called that a transcript has no marker for; None of the three that have one."""
+    role = _role(message)
+    return None if role in _MARKERS else NO_ROLE if role is None else role
+
+
+def _span(role: str, text: str | None, line_based: bool) -> str:
+    return f"{_MARKERS[role]}{clean(text, line_based=line_based)}{END_STRING}"
+
+
+# --- What is refused --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fault:
+    """Why a conversation is refused: at which message, what was found, and what to do."""
+
+    reason: Skip
+    what: str
+    message: int | None
+    found: tuple[str, ...]
+    remedy: str
+
+
+def _control_string(messages: Sequence[Message], kept: Kept) -> _Fault | None:
+    """The first control string in a text, or in what is left of it once its think blocks are gone."""
+    for number, message in enumerate(messages):
+        text = message.text or ""
+        if kept.think == "drop" and "think>" in text.lower():
+            text += "\n" + _THINK_BLOCK.sub("", text)
+        if "<|" in text:
+            for control in CONTROL_STRINGS:
+                if control in text:
+                    return _Fault(
+                        reason=Skip.CONTROL_STRING,
+                        what=f"a text holds the control string {control}, which would be read as structure",
+                        message=number,
+                        found=(control,),
+                        remedy="take it out of the text, or skip and count such conversations with --on-error skip",
+                    )
+    return None
+
+
+def _without_a_place(conversation: Conversation, kept: Kept) -> _Fault | None:
+    """What a transcript has no place for and nobody said to leave out: all keys, else all roles, else a think tag."""
+    numbered = [(None, conversation.unused), *((n, message.unused) for n, message in enumerate(conversation.messages))]
+    keys = [(number, key) for number, unused in numbered for key in unused if key not in kept.drop]
+    roles = [(n, name) for n, message in enumerate(conversation.messages) if (name := _unknown(message)) is not None]
+    roles = [(number, name) for number, name in roles if name not in kept.drop]
+    for reason, unplaced, called in ((Skip.UNUSED_KEY, keys, "key"), (Skip.UNKNOWN_ROLE, roles, "role")):
+        if not unplaced:
+            continue
+        names = tuple(dict.fromkeys(name for _, name in unplaced))
+        return _Fault(
+            reason=reason,
+            what=f"a transcript has no place for the {called}{'s' if len(names) > 1 else ''} {', '.join(names)}",
+            message=unplaced[0][0],
+            found=names,
+            remedy=f"leave out and count what stands there with --drop {','.join(names)}, or skip and count such "
+            "conversations with --on-error skip; a Harmony dataset can hold reasoning and tools",
+        )
+    for number, message in enumerate(conversation.messages):
+        if _role(message) == ASSISTANT and (tag := _stray_tag(message.text or "", kept.think)) is not None:
+            half = kept.think == "drop"
+            return _Fault(
+                reason=Skip.THINK_TAG,
+                what=f"the answer holds {tag}" + (" without the other half of its pair" if half else ""),
+                message=number,
+                found=(tag,),
+                remedy=("fix it, " if half else "leave reasoning out and count it with --think drop, ")
+                + "train it as a part of the answer with --think keep, or skip such conversations with --on-error skip",
+            )
+    return None
+
+
+def _stray_tag(text: str, think: Think) -> str | None:
+    """The first think tag that is refused: any, or with "drop" one that is left when whole blocks are gone."""
+    if think == "keep" or "think>" not in text.lower():
+        return None
+    match = _THINK_TAG.search(_THINK_BLOCK.sub("", text) if think == "drop" else text)
+    return match[0] if match else None

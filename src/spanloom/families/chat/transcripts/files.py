@@ -1,0 +1,288 @@
+r"""Transcripts in files: Parquet with a column `text`, JSONL of {"text": …}, and .txt with one in each line.
+
+In: transcripts, a path. Out: a file that stands complete under its name or does not stand there; and back again.
+
+In .txt a new line within a text is the two characters \n, which the generator has written; reading leaves them as they
+stand, as nobody can tell them from a backslash and an n that were meant. Parquet and JSONL carry any text unchanged.
+A .txt file of others may hold a record between two EOS, or one in all: `Records` says so.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.errors import ChatError, RecordError, SourceError
+from spanloom.families.chat import defaults
+from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, EOS_STRING, PAD_STRING
+from spanloom.records.files import OnUnreadable, find_files, stop
+from spanloom.records.json_lines import json_lines, lines
+from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema
+from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+
+COLUMN = "text"
+OnError = Literal["raise", "skip"]
+Records = Literal["line", "eos", "file"]
+"""What is a record of a .txt file: a line; what stands between two EOS, over any number of lines; the whole file."""
+
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
+WRITTEN_SUFFIXES = (".parquet", ".jsonl", ".txt")
+GROUP_ROWS = 4096
+GROUP_CHARACTERS = 16 << 20
+_SCHEMA = pa.schema([pa.field(COLUMN, pa.string(), nullable=False)])
+_MARKERS = "|".join(re.escape(text) for text in CONTROL_STRINGS if text != PAD_STRING)
+_MARKER = re.compile(_MARKERS)
+_LAYOUT = re.compile(rf"(\A|{re.escape(END_STRING)}|{re.escape(EOS_STRING)})\s+(?={_MARKERS}|\Z)")
+"""White space around spans."""
+
+
+def is_line_based(path: Path) -> bool:
+    """Whether a new line within a text has to be written as two characters."""
+    return path.suffix == ".txt"
+
+
+class TranscriptWriter:
+    """Writes transcripts to a temporary name beside `path`; `publish` makes it the file, create-only.
+
+    Left by an exception, or without `publish`, it leaves nothing behind.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in WRITTEN_SUFFIXES:
+            raise ChatError(
+                "transcripts are written as " + ", ".join(WRITTEN_SUFFIXES),
+                where=str(path),
+                remedy="give the file one of these endings",
+            )
+        self.path = path
+        self._buffer: list[str] = []
+        self._characters = 0
+        self._temporary = temporary_beside(path)
+        self._parquet: Any = None
+        self._stream: Any = None
+        if path.suffix == ".parquet":
+            self._parquet = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd", write_statistics=False)
+        else:
+            self._stream = self._temporary.open("wb")
+        self.transcripts = 0
+
+    def write(self, text: str) -> None:
+        if self._stream is not None and self.path.suffix == ".txt" and ("\n" in text or "\r" in text):
+            raise ChatError("a transcript of more than one line does not go into a .txt file", where=str(self.path))
+        self._buffer.append(text)
+        self._characters += len(text)
+        self.transcripts += 1
+        if len(self._buffer) == GROUP_ROWS or self._characters > GROUP_CHARACTERS:
+            self._flush()
+
+    def publish(self) -> dict[str, Any]:
+        """Puts the file under its name. Returns its name, number of transcripts, bytes and sha256.
+
+        Raises ConflictError where another file stands there already.
+        """
+        self._flush()
+        self._close()
+        fsync_file(self._temporary)
+        size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
+        publish(self._temporary, self.path, sha256)
+        return {"path": self.path.name, "transcripts": self.transcripts, "bytes": size, "sha256": sha256}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._parquet is not None:
+            abandon(self._parquet)
+        elif self._stream is not None:
+            with suppress(OSError):  # a full disk refuses the rest
+                self._stream.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._buffer:
+            return
+        if self._parquet is not None:
+            table = pa.table({COLUMN: pa.array(self._buffer, pa.string())}, schema=_SCHEMA)
+            self._parquet.write_table(table, row_group_size=len(self._buffer))
+        elif self.path.suffix == ".jsonl":
+            self._stream.write(b"".join(orjson.dumps({COLUMN: text}) + b"\n" for text in self._buffer))
+        else:
+            self._stream.write("".join(f"{text}\n" for text in self._buffer).encode())
+        self._buffer, self._characters = [], 0
+
+    def _close(self) -> None:
+        if self._parquet is not None:
+            self._parquet.close()
+        elif self._stream is not None:
+            self._stream.close()
+
+
+def read_transcripts(
+    source: Path, *, column: str = COLUMN, unreadable: OnUnreadable = stop, records: Records = defaults.RECORDS
+) -> Iterator[tuple[str, str | None]]:
+    """Place and text of each transcript of a file or a folder, streamed; None where the text is null.
+
+    In .txt each line is one, an empty line an empty one, unless `records` says otherwise: then lines are joined by LF,
+    white space around spans is layout and goes, and what is empty is no record. What cannot be read goes to
+    `unreadable`.
+    Raises SourceError for files that are missing or cannot be opened, or a Parquet file without the column.
+    """
+    for path in find_files(source, SUFFIXES):
+        if path.suffix == ".parquet":
+            yield from _parquet(path, column, unreadable)
+        elif path.suffix == ".txt":
+            yield from _text(path, unreadable) if records == "line" else _records(path, unreadable, records)
+        else:
+            yield from _jsonl(path, column, unreadable)
+
+
+def _parquet(path: Path, column: str, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
+    schema = parquet_schema(path)
+    if column not in schema.names:
+        raise SourceError(
+            f"there is no column {column}; there are {', '.join(schema.names)}",
+            where=str(path),
+            remedy="name the column of transcripts",
+        )
+    kind = schema.field(column).type
+    if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+        raise SourceError(f"the column {column} is {kind}, not text", where=str(path), remedy="give transcripts")
+    for where, (text,) in parquet_rows(path, [column], unreadable):
+        yield where, text
+
+
+def _text(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
+    for where, line in lines(path):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as fault:
+            unreadable(ChatError(f"the line is not UTF-8: {fault.reason} at byte {fault.start}", where=where))
+            continue
+        yield where, text
+
+
+def _records(path: Path, unreadable: OnUnreadable, records: Records) -> Iterator[tuple[str, str]]:
+    """Records of more than a line, each at the place of its first; one that holds a line that is not UTF-8 is none."""
+    pieces: list[str] = []
+    at, torn = "", False
+
+    def ended() -> Iterator[tuple[str, str]]:
+        whole = _LAYOUT.sub(r"\1", "\n".join(pieces))
+        if whole and not torn:
+            yield at, whole
+
+    for where, line in lines(path):
+        for number, piece in enumerate(line.split(EOS_STRING.encode()) if records == "eos" else [line]):
+            if number:
+                yield from ended()
+                pieces, torn = [], False
+            if not any(pieces):
+                at = where
+            try:
+                pieces.append(piece.decode())
+            except UnicodeDecodeError as fault:
+                unreadable(ChatError(f"the line is not UTF-8: {fault.reason} at byte {fault.start}", where=where))
+                torn = True
+    yield from ended()
+
+
+def _jsonl(path: Path, column: str, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
+    for where, value in json_lines(path, unreadable):
+        if not isinstance(value, dict) or column not in value:
+            unreadable(ChatError(f"the line is no object with {column}", where=where, remedy=_SHAPE))
+        elif not isinstance(value[column], str | None):
+            unreadable(ChatError(f"{column} is {type(value[column]).__name__}, not text", where=where, remedy=_SHAPE))
+        else:
+            yield where, value[column]
+
+
+_SHAPE = 'give lines such as {"text": "<|USER|>…<|END|>"}'
+
+
+# --- Numbered, as the stream that is packed takes them ----------------------------------------------------------------
+
+
+def transcript_files(place: Path) -> list[Path]:
+    """The transcript files at `place`, a file or a folder, in the order in which they are read."""
+    return find_files(place, SUFFIXES)
+
+
+def text_bytes(file: Path) -> int:
+    """About how many bytes of text a file holds, without reading it: progress and disks are reckoned by it."""
+    if file.suffix != ".parquet":
+        return file.stat().st_size
+    with open_parquet(file) as opened:
+        groups = (opened.metadata.row_group(number) for number in range(opened.metadata.num_row_groups))
+        return sum(group.total_byte_size for group in groups)
+
+
+def read_records(
+    file: Path,
+    *,
+    on_error: OnError = "raise",
+    first: int = 0,
+    records: Records = defaults.RECORDS,
+    closed: bool = False,
+) -> Iterator[str | None]:
+    """The records of a file, the first of which has the number `first` in the stream.
+
+    Raises RecordError naming the file and line of a record that is null or cannot be read, or, with `closed`, that
+    opens a span and does not close it; None in its place when `on_error` is "skip".
+    """
+    missed: list[RecordError] = []
+    number = first
+    unreadable = stop if on_error == "raise" else missed.append
+    for where, text in read_transcripts(file, unreadable=unreadable, records=records):
+        for _ in range(len(missed)):
+            yield None
+        number += len(missed)
+        missed.clear()
+        opened = open_span(text) if closed and text is not None else None
+        if on_error == "raise" and text is None:
+            raise ChatError(
+                f"record {number} is null, not text",
+                where=where,
+                remedy='fix it, or skip and count such records (--on-error skip, on_error="skip")',
+            )
+        if on_error == "raise" and opened is not None:
+            raise ChatError(
+                f"record {number} opens a span with {opened} and does not close it with {END_STRING}",
+                where=where,
+                remedy=f"a record is a whole conversation: {SAY_RECORDS}, or skip and count such records with "
+                "--on-error skip",
+            )
+        yield None if opened is not None else text
+        number += 1
+    for _ in range(len(missed)):
+        yield None
+
+
+SAY_RECORDS = (
+    "of a .txt file --records line|eos|file says what a record is (a line, what stands between two <|EOS|>, the file)"
+)
+
+
+def open_span(text: str) -> str | None:
+    """The marker of the first span of a record that is not closed before the next marker or the end; None of none."""
+    opened: str | None = None
+    for match in _MARKER.finditer(text):
+        marker = str(match[0])
+        if opened is not None and marker != END_STRING:
+            return opened
+        opened = None if marker in (END_STRING, EOS_STRING) else marker
+    return opened
+
+
+def are_marked(source: Path, records: Records = defaults.RECORDS) -> bool:
+    """Whether one of the first transcripts marks an answer."""
+    read = read_transcripts(source, unreadable=lambda _: None, records=records)
+    return any(ASSISTANT_STRING in (text or "") for _, text in islice(read, 100))

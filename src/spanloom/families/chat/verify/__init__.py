@@ -1,0 +1,5 @@
+"""Whether a finished dataset is right.
+
+blocks   what must hold in every block on disk, computed again
+content  what the manifest says
+"""

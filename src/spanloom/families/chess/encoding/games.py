@@ -1,0 +1,104 @@
+"""A game as arrays, and how its rows follow one another as a sequence of tokens.
+
+In: one `Game`, and which of its boards are written. Out: where its rows begin, and where a sample may.
+
+    board 0 (68) | move 0 | wl_value | d_value | board 1 (68) | move 1 | wl_value | d_value | move 2 | …
+    └ block 0 ─┘                               └ block 1 ─┘                                └ board 2 was skipped
+
+The first board is always written, and so is one behind a row without a move: nothing else says what happened there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.families.chess.encoding.fen import Boards, parse_fen
+from spanloom.families.chess.encoding.moves import UNKNOWN_MOVE, MoveIds, move_id
+from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, NO_MOVE, PLY_LENGTH
+from spanloom.families.chess.errors import ChessError
+
+Include = npt.NDArray[np.bool_]
+Values = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Game:
+    """The P rows of one game in the order of their plies.
+
+    `boards`   uint8 [P, 68], board indices
+    `played`   int16 [P], move ids; NO_MOVE where no move was played (the position in which a game ended)
+    `best`     int16 [P], move ids; NO_MOVE where it is missing or unknown
+    `values`   float64 [P, 3], win, draw, loss for the side to move; NaN where missing
+    """
+
+    boards: Boards
+    played: MoveIds
+    best: MoveIds
+    values: Values
+
+    def __len__(self) -> int:
+        return len(self.played)
+
+
+def game_from_rows(rows: Iterable[Mapping[str, Any]]) -> Game:
+    """The game of rows with the columns of the pretraining schema (`ply`, `fen`, `played_move`, …), in any order.
+
+    Raises ChessError, naming the ply, for a FEN that is none or a `played_move` that is no move.
+    """
+    ordered = sorted(rows, key=lambda row: row["ply"])
+    boards, played, best, values = [], [], [], []
+    for row in ordered:
+        try:
+            board = parse_fen(row["fen"] or "")
+        except ValueError as fault:
+            raise ChessError(str(fault), where=f"ply {row['ply']}") from None
+        move = move_id(row.get("played_move"), board)
+        if move == UNKNOWN_MOVE:
+            raise ChessError(f"unknown played_move {row['played_move']!r}", where=f"ply {row['ply']}")
+        boards.append(board)
+        played.append(move)
+        best.append(max(move_id(row.get("best_move"), board), NO_MOVE))
+        values.append([np.nan if row.get(name) is None else row[name] for name in ("win", "draw", "loss")])
+    return Game(
+        boards=np.array(boards, np.uint8).reshape(-1, BOARD_LENGTH),
+        played=np.array(played, np.int16),
+        best=np.array(best, np.int16),
+        values=np.array(values, np.float64).reshape(-1, 3),
+    )
+
+
+def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Include:
+    """Which boards are written when those of `include` are asked for: bool [P].
+
+    played    e2e4  e7e5   –    g8e7  f3d4
+    include   T     F     F     F     F
+    written   T     F     F     T     F      the first, and the one behind the row without a move
+    """
+    written = np.array(include, np.bool_)
+    if written.shape != played.shape:
+        raise ChessError(f"include has {written.size} values for a game of {played.size} rows")
+    written[:1] = True
+    written[1:] |= played[:-1] < 0
+    return written
+
+
+def row_offsets(played: MoveIds, written: Include) -> npt.NDArray[np.int64]:
+    """Where the rows begin in the sequence, and its length: int64 [P + 1]."""
+    offsets = np.zeros(played.size + 1, np.int64)
+    np.cumsum(BOARD_LENGTH * written + PLY_LENGTH * (played >= 0), out=offsets[1:])
+    return offsets
+
+
+def valid_starts(
+    played: MoveIds, written: Include, offsets: npt.NDArray[np.int64], *, start_on_board: bool = False
+) -> npt.NDArray[np.int64]:
+    """Where a sample may begin: the game's beginning, and behind the d_value of every ply but the last. int64 [N].
+
+    `start_on_board` leaves out those where no board is written.
+    """
+    starts = np.zeros(max(int(np.count_nonzero(played >= 0)), 1), np.int64)
+    starts[1:] = offsets[1:][played >= 0][:-1]
+    return starts[np.isin(starts, offsets[:-1][written])] if start_on_board else starts

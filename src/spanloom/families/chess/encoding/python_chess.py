@@ -1,0 +1,126 @@
+"""The bridge to python-chess, which is GPL-3.0 and an extra: what is asked of it goes through here.
+
+In: board indices and move ids. Out: its boards and moves, and back again.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import SpanloomError
+from spanloom.families.chess.encoding.vocabulary import (
+    BLACK_TO_MOVE,
+    BOARD_INDICES,
+    BOARD_TOKENS,
+    EMPTY,
+    END_POS,
+    MOVES,
+    PIECE_INDICES,
+    START_POS,
+    WHITE_TO_MOVE,
+)
+
+_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
+
+
+def python_chess() -> ModuleType | None:
+    """python-chess, where it is installed (`pip install 'spanloom[chess]'`)."""
+    try:
+        import chess
+    except ImportError:
+        return None
+    return chess
+
+
+def require_python_chess(feature: str) -> ModuleType:
+    """python-chess, or an error that says what it is needed for."""
+    chess = python_chess()
+    if chess is None:
+        raise SpanloomError(
+            f"{feature} needs python-chess, which is GPL-3.0 and therefore in no image and no plain installation",
+            remedy="pip install 'spanloom[chess]', or run this on a machine that has it: places may be URIs",
+        )
+    return chess
+
+
+def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
+    """python-chess's board of 68 board indices. Tokens say nothing of en passant."""
+    made = chess.Board(None)
+    for square, index in enumerate(board[1:65].tolist()):
+        if index != EMPTY:
+            made.set_piece_at(square, chess.Piece.from_symbol(_SYMBOLS[index]))
+    made.turn = bool(board[67] == WHITE_TO_MOVE)
+    rights = BOARD_TOKENS[board[66]]
+    made.set_castling_fen("-" if rights == "no_castling_rights" else rights)
+    return made
+
+
+def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
+    """python-chess's move of an id, if it is legal on the board; None if not.
+
+    The vocabulary's castling is the king taking its rook, and its bare promotion is to a knight. A pawn that takes
+    beside a pawn of the other side is believed to do so en passant, since tokens cannot say otherwise.
+    """
+    text = MOVES[move]
+    made = chess.Move.from_uci(text)
+    piece = board.piece_at(made.from_square)
+    if piece is None:
+        return None
+    if piece.piece_type == chess.PAWN:
+        if chess.square_rank(made.to_square) in (0, 7) and made.promotion is None:
+            made.promotion = chess.KNIGHT
+        aside = chess.square_file(made.from_square) != chess.square_file(made.to_square)
+        beside = chess.square(chess.square_file(made.to_square), chess.square_rank(made.from_square))
+        if (
+            aside
+            and board.piece_at(made.to_square) is None
+            and board.piece_at(beside) == chess.Piece(chess.PAWN, not board.turn)
+        ):
+            board.ep_square = made.to_square
+    target = board.piece_at(made.to_square)
+    if (
+        piece.piece_type == chess.KING
+        and target is not None
+        and target.color == piece.color
+        and target.piece_type == chess.ROOK
+    ):
+        to_file = 6 if made.to_square > made.from_square else 2
+        made = chess.Move(made.from_square, chess.square(to_file, chess.square_rank(made.from_square)))
+    return made if board.is_legal(made) else None
+
+
+def uci_of(chess: Any, board: Any, move: Any) -> str:
+    """A move as the vocabulary spells it: castling takes the rook, a promotion to a knight is bare."""
+    if board.is_castling(move):
+        file = 7 if chess.square_file(move.to_square) > chess.square_file(move.from_square) else 0
+        rook = chess.square(file, chess.square_rank(move.from_square))
+        return str(chess.square_name(move.from_square) + chess.square_name(rook))
+    text: str = move.uci()
+    return text.removesuffix("n") if len(text) == 5 else text
+
+
+def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
+    """The 68 board indices of a python-chess board, asked square by square."""
+    squares = []
+    for square in range(64):
+        piece = board.piece_at(square)
+        squares.append(EMPTY if piece is None else PIECE_INDICES[piece.symbol()])
+    rights = "".join(
+        letter
+        for letter, color, has in (
+            ("K", chess.WHITE, board.has_kingside_castling_rights),
+            ("Q", chess.WHITE, board.has_queenside_castling_rights),
+            ("k", chess.BLACK, board.has_kingside_castling_rights),
+            ("q", chess.BLACK, board.has_queenside_castling_rights),
+        )
+        if has(color)
+    )
+    return [
+        START_POS,
+        *squares,
+        END_POS,
+        BOARD_INDICES[rights or "no_castling_rights"],
+        WHITE_TO_MOVE if board.turn else BLACK_TO_MOVE,
+    ]

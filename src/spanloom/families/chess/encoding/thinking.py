@@ -1,0 +1,384 @@
+"""A position and the variations that a search found there → the arrays of one thinking sample.
+
+In: a `ThinkingRow`, in which order its variations are shown and how deep each goes, or the numbers to draw that from.
+Out: the arrays of `tensors`, and three masks and a flag more:
+
+    thinking_move_mask   bool [S]  where a move inside the thinking is to be predicted: move_target_ids has it
+    continue_var_mask    bool [S]  … the next one of the line (board target continue_var)
+    new_variation_mask   bool [S]  … the first of a further line (board target new_variation)
+    first_is_not_best    bool []   the first line's move is not the final one
+
+    [root board] start_think
+      root_move wl d [board]  move wl d [board]  …  end_var        as many units of 71 tokens as the line is deep
+      root_move wl d [board]  …                     end_var
+    end_think final_move wl d
+
+wl and d of a unit are those of the position that its move leads to, and stand before that position's board.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from spanloom.families.chess import defaults
+from spanloom.families.chess.encoding.draws import uniforms
+from spanloom.families.chess.encoding.fen import Boards, parse_fen
+from spanloom.families.chess.encoding.games import Values
+from spanloom.families.chess.encoding.moves import MoveIds, move_id
+from spanloom.families.chess.encoding.tensors import (
+    GENERIC_MOVE,
+    Tensors,
+    blank,
+    number_blocks,
+    values_of,
+    write_values,
+)
+from spanloom.families.chess.encoding.vocabulary import (
+    BOARD_INDICES,
+    BOARD_LENGTH,
+    D_VALUE,
+    END_THINK,
+    END_VAR,
+    INDEX_TO_ID,
+    NO_MOVE,
+    PLY_LENGTH,
+    START_THINK,
+    WL_VALUE,
+)
+from spanloom.families.chess.errors import ChessError
+
+CONTINUE_VAR, NEW_VARIATION = BOARD_INDICES["continue_var"], BOARD_INDICES["new_variation"]
+UNIT = BOARD_LENGTH + PLY_LENGTH
+FRAME = BOARD_LENGTH + 2 + PLY_LENGTH
+"""Tokens around the variations: the root board, start_think, end_think, the final ply."""
+_SHORT_IDS = INDEX_TO_ID.astype(np.int16)
+
+NO_VARIATIONS = "no variations"
+NO_USABLE = "no usable variation"
+NO_FINAL_MOVE = "no usable final move"
+TOO_LONG = "too long"
+NO_TEMPERATURE = "win and loss give no temperature"
+
+Depths = Sequence[int | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinkingRow:
+    """A position with its V variations, in the order of the row, and their M nodes, end to end.
+
+    `board`        uint8 [68], the root
+    `final`        the move to end with: token id, or NO_MOVE
+    `values`       float64 [3], win, draw, loss at the root; NaN where missing
+    `root_moves`   int16 [V], token ids; NO_MOVE where missing or unknown
+    `visits`       float64 [V]      `fractions`   float64 [V], of the visits
+    `node_offsets` int64 [V + 1], where the variations' nodes begin
+    `node_boards`  uint8 [M, 68]    `node_values` float64 [M, 3], win, draw, loss
+    `node_moves`   int16 [M], the move that is made at a node; NO_MOVE where missing or unknown
+    """
+
+    board: npt.NDArray[np.uint8]
+    final: int
+    values: Values
+    root_moves: MoveIds
+    visits: npt.NDArray[np.float64]
+    fractions: npt.NDArray[np.float64]
+    node_offsets: npt.NDArray[np.int64]
+    node_boards: Boards
+    node_moves: MoveIds
+    node_values: Values
+
+    def __len__(self) -> int:
+        return len(self.root_moves)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinkingRules:
+    """How many variations, how deep, and how far from the order of their visits (docs/families/chess.md)."""
+
+    max_variations: int = defaults.MAX_VARIATIONS
+    max_depth: int = defaults.MAX_DEPTH
+    tau_base: float = defaults.TAU_BASE
+    tau_alpha: float = defaults.TAU_ALPHA
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A variation that is written: which of the row's, and how many of its nodes."""
+
+    variation: int
+    depth: int
+
+
+def decoded(variations: Any) -> list[dict[str, Any]]:
+    """The list of variations in a cell: JSON text, or the list itself. Raises ChessError for anything else."""
+    if isinstance(variations, str | bytes):
+        try:
+            variations = _loads(variations)
+        except (ValueError, RecursionError) as fault:
+            raise ChessError(f"the variations are no JSON: {fault}") from None
+    if variations is None:
+        return []
+    if not isinstance(variations, Sequence | np.ndarray):
+        raise ChessError(f"the variations are {type(variations).__name__}, not a list")
+    for variation in variations:
+        if not isinstance(variation, dict):
+            raise ChessError(f"a variation is {type(variation).__name__}, not an object")
+        nodes = variation.get("nodes")
+        if nodes is not None and not isinstance(nodes, Sequence | np.ndarray):
+            raise ChessError(f"the nodes of a variation are {type(nodes).__name__}, not a list")
+        for node in () if nodes is None else nodes:
+            if not isinstance(node, dict):
+                raise ChessError(f"a node is {type(node).__name__}, not an object")
+    return list(variations)
+
+
+def _loads(text: str | bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return json.loads(text)  # Python's own writes NaN, and reads it; what is no JSON fails here too
+
+
+def nodes_of(variation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    nodes = variation.get("nodes")
+    return [] if nodes is None else list(nodes)
+
+
+def number(value: Any, missing: float) -> float:
+    """A number of a variation, `missing` for None and NaN. Raises ChessError for what is no number, or too large."""
+    if value is None:
+        return missing
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise ChessError(f"{value!r} is no number")
+    try:
+        return missing if value != value else float(value)
+    except OverflowError as fault:
+        raise ChessError(str(fault)) from None
+
+
+def node_wdl(node: Mapping[str, Any]) -> list[float]:
+    """win, draw, loss of a node; 0 for what is missing."""
+    wdl = node.get("wdl")
+    if wdl is None:
+        return [0.0, 0.0, 0.0]
+    if isinstance(wdl, str) or not isinstance(wdl, Sequence | np.ndarray) or len(wdl) != 3:
+        raise ChessError(f"the wdl of a node is {wdl!r}, not three numbers")
+    return [number(value, 0.0) for value in wdl]
+
+
+def final_move(row: Mapping[str, Any], board: npt.NDArray[np.uint8]) -> int:
+    """mcts_action, else played_move, else best_move: the first that is there and known; NO_MOVE without one."""
+    candidates = (move_id(row.get(name), board) for name in ("mcts_action", "played_move", "best_move"))
+    return next((move for move in candidates if move >= 0), NO_MOVE)
+
+
+def row_from_boards(row: Mapping[str, Any], variations: Sequence[dict[str, Any]], boards: Boards) -> ThinkingRow:
+    """The row whose root and nodes have these boards, uint8 [1 + M, 68]. Raises ChessError for what is no number."""
+    root_moves, visits, fractions, node_moves, node_values = [], [], [], [], []
+    offsets = [0]
+    at = 1
+    for variation in variations:
+        root_moves.append(max(move_id(variation.get("root_move"), boards[0]), NO_MOVE))
+        visits.append(number(variation.get("visit_count"), 0.0))
+        fractions.append(number(variation.get("visit_fraction"), 0.0))
+        for node in nodes_of(variation):
+            node_moves.append(max(move_id(node.get("move"), boards[at]), NO_MOVE))
+            node_values.append(node_wdl(node))
+            at += 1
+        offsets.append(at - 1)
+    return ThinkingRow(
+        board=boards[0],
+        final=final_move(row, boards[0]),
+        values=np.array([number(row.get(name), np.nan) for name in ("win", "draw", "loss")]),
+        root_moves=np.array(root_moves, np.int16),
+        visits=np.array(visits, np.float64),
+        fractions=np.array(fractions, np.float64),
+        node_offsets=np.array(offsets, np.int64),
+        node_boards=boards[1:],
+        node_moves=np.array(node_moves, np.int16),
+        node_values=np.array(node_values, np.float64).reshape(-1, 3),
+    )
+
+
+def fens_of(row: Mapping[str, Any], variations: Sequence[dict[str, Any]]) -> list[str | None]:
+    """The FENs of the root and of all nodes; None for what is no string."""
+    fens = [row.get("fen"), *(node.get("fen") for variation in variations for node in nodes_of(variation))]
+    return [fen if isinstance(fen, str) else None for fen in fens]
+
+
+def thinking_row(row: Mapping[str, Any]) -> ThinkingRow:
+    """The row with the columns of the thinking schema. Raises ChessError where it cannot be converted."""
+    variations = decoded(row["variations"])
+    boards = []
+    for fen in fens_of(row, variations):
+        try:
+            boards.append(parse_fen(fen or ""))
+        except ValueError as fault:
+            raise ChessError(str(fault)) from None
+    return row_from_boards(row, variations, np.array(boards, np.uint8))
+
+
+def lines_of(row: ThinkingRow, order: Sequence[int], depths: Depths) -> list[Line]:
+    """The variations that are written when these are shown, this deep: those with a known root move and nodes.
+
+    A node without a known move ends its line: what follows it was reached by nobody knows what.
+    """
+    lines = []
+    for variation, depth in zip(order, depths, strict=True):
+        first, end = int(row.node_offsets[variation]), int(row.node_offsets[variation + 1])
+        if depth is None or depth < 1 or first == end or row.root_moves[variation] < 0:
+            continue
+        depth = min(depth, end - first)
+        lost = np.flatnonzero(row.node_moves[first : first + depth - 1] < 0)
+        lines.append(Line(variation=variation, depth=int(lost[0]) + 1 if lost.size else depth))
+    return lines
+
+
+def length_of(lines: Sequence[Line]) -> int:
+    """Tokens of the sequence with these lines."""
+    return FRAME + sum(UNIT * line.depth + 1 for line in lines)
+
+
+def thinking_sample(
+    row: ThinkingRow, order: Sequence[int], depths: Depths, max_seq_len: int, *, cot_values: bool = False
+) -> Tensors | None:
+    """The sample with the row's variations in `order`, each as deep as `depths` says (None: it is left out).
+
+    None where there is none: no usable variation, no usable final move, or longer than `max_seq_len`. `cot_values`
+    copies every value to where its move is predicted, not only the root's to end_think.
+    """
+    lines = lines_of(row, order, depths)
+    if row.final < 0 or not lines or length_of(lines) > max_seq_len:
+        return None
+    return written(row, lines, max_seq_len, cot_values=cot_values)
+
+
+def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_values: bool) -> Tensors:
+    """The sample of these lines, which fit."""
+    depths = np.array([line.depth for line in lines], np.int64)
+    firsts = np.array([row.node_offsets[line.variation] for line in lines], np.int64)
+    roots = row.root_moves[[line.variation for line in lines]]
+    units = int(depths.sum())
+    # Units count through all lines; the first of each line is its root move's.
+    opening = np.zeros(units, np.bool_)
+    opening[np.cumsum(depths) - depths] = True
+    line_of = np.cumsum(opening) - 1
+    nodes = np.repeat(firsts - (np.cumsum(depths) - depths), depths) + np.arange(units)
+    moves = np.where(opening, roots[line_of], row.node_moves[nodes - 1])
+    # The root board and start_think stand before the first unit, an end_var before each further line.
+    at = BOARD_LENGTH + 1 + UNIT * np.arange(units) + line_of
+    end = BOARD_LENGTH + 1 + UNIT * units + len(lines)  # end_think
+
+    ids = np.empty(end + 1 + PLY_LENGTH, np.int16)
+    ids[:BOARD_LENGTH] = _SHORT_IDS[row.board]
+    ids[BOARD_LENGTH] = START_THINK
+    ids[at] = moves
+    ids[at + 1] = WL_VALUE
+    ids[at + 2] = D_VALUE
+    ids[(at + PLY_LENGTH)[:, None] + np.arange(BOARD_LENGTH)] = _SHORT_IDS[row.node_boards[nodes]]
+    closing = np.append(at[opening][1:] - 1, end - 1)  # the end_var tokens
+    ids[closing] = END_VAR
+    ids[end:] = (END_THINK, row.final, WL_VALUE, D_VALUE)
+
+    made = blank(ids, max_seq_len)
+    number_blocks(made, np.concatenate([[0], at + PLY_LENGTH]))
+    wl, d, _ = values_of(row.node_values[nodes])
+    root_wl, root_d, root_valid = values_of(row.values[None])
+    write_values(made, at + 1, wl, d, True)
+    write_values(made, np.array([end + 2]), root_wl, root_d, root_valid)
+
+    before = at - 1
+    continued = before[~opening]
+    further = before[opening][1:]
+    made["move_target_ids"][before] = moves
+    made["move_target_ids"][end] = row.final
+    made["move_mask"][end] = True
+    made["board_target_ids"][[BOARD_LENGTH, end]] = GENERIC_MOVE
+    made["board_target_ids"][continued] = CONTINUE_VAR
+    made["board_target_ids"][further] = NEW_VARIATION
+    for name, places in (
+        ("thinking_move_mask", before),
+        ("continue_var_mask", continued),
+        ("new_variation_mask", further),
+    ):
+        made[name] = np.zeros(max_seq_len, np.bool_)
+        made[name][places] = True
+    if cot_values:
+        made["wl_targets"][before], made["d_targets"][before], made["wdl_valid"][before] = wl, d, True
+    made["wl_targets"][end], made["d_targets"][end], made["wdl_valid"][end] = root_wl[0], root_d[0], root_valid[0]
+    made["first_is_not_best"] = np.array(roots[0] != row.final)
+    return made
+
+
+def draw_lines(
+    row: ThinkingRow, rules: ThinkingRules, numbers: npt.NDArray[np.float64]
+) -> tuple[list[int], list[int | None]]:
+    """Which variations are shown in which order, and how deep each goes, from numbers in [0, 1).
+
+    The most visited come into question; their order is drawn (Plackett-Luce, by Gumbel noise on their shares of the
+    visits), and a depth for each. Args: float64 [2 · V or more]. Raises ChessError where win and loss are such that
+    there is no temperature.
+    """
+    shown = np.argsort(-row.visits, kind="stable")[: rules.max_variations]
+    if shown.size > 1:
+        win, _, loss = np.where(np.isnan(row.values), 0.0, row.values).tolist()
+        ahead = win - loss
+        tau = rules.tau_base * (1 + rules.tau_alpha * ((win + loss) - ahead * ahead))
+        if not 0 < tau < np.inf:
+            raise ChessError(NO_TEMPERATURE)
+        noise = -np.log(-np.log(numbers[: shown.size] + 2.0**-54))  # never the logarithm of 0
+        shown = shown[np.argsort(-(row.fractions[shown] / tau + noise), kind="stable")]
+    nodes = np.diff(row.node_offsets)[shown]
+    deepest = np.minimum(nodes, rules.max_depth)
+    depths = 1 + np.floor(numbers[len(row) : len(row) + shown.size] * deepest).astype(np.int64)
+    return shown.tolist(), [
+        depth if most else None for depth, most in zip(depths.tolist(), nodes.tolist(), strict=True)
+    ]
+
+
+def drawn_sample(
+    row: ThinkingRow,
+    rules: ThinkingRules,
+    key: bytes,
+    of_pass: bytes,
+    max_seq_len: int,
+    *,
+    cot_values: bool = False,
+) -> Tensors | str:
+    """The sample that a row gives in a pass, or why it gives none.
+
+    What is too long is drawn again, from less: as many variations as allowed, each time one level less deep, then one
+    variation less, and so on, down to one variation of one node.
+    """
+    if not len(row):
+        return NO_VARIATIONS
+    if row.final < 0:
+        return NO_FINAL_MOVE
+    attempts = [(rules.max_variations, rules.max_depth)]
+    attempts += [
+        (variations, depth)
+        for variations in range(rules.max_variations, 0, -1)
+        for depth in range(rules.max_depth, 0, -1)
+    ][1:]
+    for attempt, (variations, depth) in enumerate(attempts):
+        less = ThinkingRules(
+            max_variations=variations, max_depth=depth, tau_base=rules.tau_base, tau_alpha=rules.tau_alpha
+        )
+        numbers = uniforms(key, of_pass + b"\0%d" % attempt, 2 * len(row))
+        try:
+            order, depths = draw_lines(row, less, numbers)
+        except ChessError as fault:
+            return fault.what
+        lines = lines_of(row, order, depths)
+        if not lines:
+            return NO_USABLE
+        if length_of(lines) <= max_seq_len:
+            return written(row, lines, max_seq_len, cot_values=cot_values)
+        if max_seq_len < FRAME + UNIT + 1:
+            break  # not even one node fits
+    return TOO_LONG

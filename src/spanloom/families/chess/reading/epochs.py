@@ -1,0 +1,168 @@
+"""Which games a shard gives in an epoch, in which order, and how to go on in the middle of one.
+
+In: the names of the files, what reads one, the shard and how many there are, the epoch's draws. Out: tables and the
+numbers of their games, each with the place behind it.
+
+With at least as many files as shards, file i of the epoch's order belongs to shard i mod T. With fewer, every shard
+reads all files, and game j of the epoch's order is its own if j mod T is its number. So no shard is left without work,
+and all shards together give every usable game once.
+
+    5 files, T = 4     shard 0: files 0, 4   shard 1: file 1   shard 2: file 2   shard 3: file 3
+    3 files, T = 4     shard 0: games 0, 4, 8, …   shard 1: games 1, 5, 9, …   of all files, end to end
+
+A bad game takes no number: what a shard gets does not hang on the games left out. What is left out is reported by one
+shard alone, that of its file.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from spanloom.families.chess.encoding.draws import Keys, keys_of, shuffled
+from spanloom.families.chess.reading.source import Reject
+
+REJECTS_KEPT = 100
+"""Of the games left out so many are told one by one, the others counted alone."""
+
+
+class Table(Protocol):
+    """What a file becomes: `GameTable`, `ThinkingTable`."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+    @property
+    def rejects(self) -> tuple[Reject, ...]: ...
+
+    def __len__(self) -> int: ...
+
+
+T = TypeVar("T", bound=Table)
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What a pass gave and what it left out, by the end of it.
+
+    `games`, `thinking`      samples given
+    `left_out`               games and thinking rows without a sample, by reason; `rejects`: the first of them
+    `null_rows`              rows without a game_id, dropped
+    `best_missing`, `best_unknown`   plies of usable games with a move, but without a best_move, or with one that is
+                             no move: they have no move target
+    """
+
+    games: int = 0
+    thinking: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    rejects: list[Reject] = field(default_factory=list)
+    null_rows: int = 0
+    best_missing: int = 0
+    best_unknown: int = 0
+
+    def leave_out(self, reason: str, number: int = 1) -> None:
+        self.left_out[reason] = self.left_out.get(reason, 0) + number
+
+    def take(self, table: Table) -> None:
+        """Counts what a file left out."""
+        for reject in table.rejects:
+            self.leave_out(reject.reason)
+        self.rejects += table.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
+        self.null_rows += getattr(table, "null_rows", 0)
+        self.best_missing += getattr(table, "best_missing", 0)
+        self.best_unknown += getattr(table, "best_unknown", 0)
+
+    def include(self, other: "Counts") -> None:
+        """Adds what another shard counted."""
+        self.games += other.games
+        self.thinking += other.thinking
+        for reason, number in other.left_out.items():
+            self.leave_out(reason, number)
+        self.rejects += other.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
+        self.null_rows += other.null_rows
+        self.best_missing += other.best_missing
+        self.best_unknown += other.best_unknown
+
+    def as_dict(self) -> dict[str, Any]:
+        """As values that JSON can carry."""
+        return {**vars(self), "left_out": dict(self.left_out), "rejects": [vars(reject) for reject in self.rejects]}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> "Counts":
+        return cls(
+            **{
+                **value,
+                "left_out": dict(value["left_out"]),
+                "rejects": [Reject(**reject) for reject in value["rejects"]],
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """How far a shard has come: `file` in the order of its own files, `before` games of the epoch's order in the files
+    before that one (counted only where games are dealt), `given` games of the shard in that file."""
+
+    file: int = 0
+    before: int = 0
+    given: int = 0
+
+
+class Files(Generic[T]):
+    """The files of one kind, and the table read last: small data is read again and again, and need not be."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[int], T]) -> None:
+        self.names = list(names)
+        self.keys = keys_of("", self.names)
+        self._read = read
+        self._last: tuple[int, T] | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """How many files, and a hash of their names: places in an epoch are of these files and no others."""
+        return f"{len(self.names)} files ({blake2b(self.keys.tobytes(), digest_size=8).hexdigest()})"
+
+    def table(self, file: int) -> T:
+        if self._last is None or self._last[0] != file:
+            self._last = None  # not two at once
+            self._last = (file, self._read(file))
+        return self._last[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_last": None}  # not for another process
+
+
+def dealt(
+    files: Files[T],
+    *,
+    shard: int,
+    shards: int,
+    order_of: bytes,
+    shuffle_files: bool,
+    shuffle_games: bool,
+    begin: Place | None = None,
+    counts: Counts | None = None,
+) -> Iterator[tuple[T, int, Place]]:
+    """The shard's games of an epoch: the table, the game's number in it, and the place behind it.
+
+    `order_of` are the epoch's draws. Files that are begun from `begin` on add what they left out to `counts`.
+    """
+    begin = begin or Place()
+    order = shuffled(files.keys, order_of) if shuffle_files else np.arange(len(files.names))
+    whole = len(files.names) >= shards
+    mine = order[shard::shards] if whole else order
+    before = begin.before
+    for at in range(begin.file, len(mine)):
+        table = files.table(int(mine[at]))
+        drawn = begin.given if at == begin.file else 0
+        if counts is not None and not drawn and (whole or at % shards == shard):
+            counts.take(table)
+        games = shuffled(table.keys, order_of) if shuffle_games else np.arange(len(table))
+        if not whole:
+            games = games[(shard - before) % shards :: shards]
+        for game in games[drawn:].tolist():
+            drawn += 1
+            yield table, game, Place(file=at, before=before, given=drawn)
+        before += len(table)

@@ -1,0 +1,127 @@
+"""Prepared games: the tables of `source` as memory-mapped arrays, a set of files for each Parquet file and split.
+
+In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's own format), and the tables again, whose
+arrays lie on disk until they are sliced.
+
+    games_NNNNN_     offsets int64 [G + 1]   keys uint8 [G, 16]   ids.parquet (game_id)
+                     boards uint8 [P, 68]    played, best int16 [P]   values float64 [P, 3]   plies int64 [P]
+    thinking_NNNNN_  row_offsets int64 [R + 1]   keys uint8 [R, 16]   ids.parquet (fen)   numbers int64 [R]
+                     boards uint8 [R, 68]   finals int16 [R]   values float64 [R, 3]
+                     root_moves int16 [V]   visits, fractions float64 [V]   node_offsets int64 [V + 1]
+                     node_boards uint8 [M, 68]   node_moves int16 [M]   node_values float64 [M, 3]
+
+NNNNN counts the source's files of that kind. What each array means, `GameTable` and `ThinkingTable` say. Everything is
+written create-only under its final name, whole or not at all.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.dataset.root.layout import REJECTS
+from spanloom.families.chess.reading.source import COLUMNS, GameTable, Kind, ThinkingTable
+from spanloom.storage import publish, sha256_file, temporary_beside
+
+KINDS: tuple[Kind, ...] = ("games", "thinking")
+
+ARRAYS = {kind: {name: column.dtype for name, column in columns.items()} for kind, columns in COLUMNS.items()}
+"""The arrays of a table by kind, and their dtypes."""
+
+ID_COLUMN: dict[Kind, str] = {"games": "game_id", "thinking": "fen"}
+"""The one column of `ids.parquet`, text."""
+
+
+def array_path(root: Path, split: str, kind: Kind, number: int, name: str) -> Path:
+    """Where an array of a table lies; `ids` is a Parquet file."""
+    suffix = "parquet" if name == "ids" else "npy"
+    return root / split / f"{kind}_{number:05d}_{name}.{suffix}"
+
+
+def rejects_path(root: Path, kind: Kind, number: int) -> Path:
+    """`ROOT/rejects/games_00003.jsonl`"""
+    return root / REJECTS / f"{kind}_{number:05d}.jsonl"
+
+
+def write_table(
+    root: Path, split: str, kind: Kind, number: int, table: GameTable | ThinkingTable
+) -> list[dict[str, Any]]:
+    """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError where others stand."""
+    files = []
+    for name, dtype in ARRAYS[kind].items():
+        path = array_path(root, split, kind, number, name)
+        array = np.ascontiguousarray(getattr(table, name))
+        assert array.dtype == dtype, (name, array.dtype)
+        temporary = temporary_beside(path)
+        with temporary.open("w+b") as stream:  # not "wb": NumPy then writes past Python, and misses a full disk
+            np.lib.format.write_array(stream, array, allow_pickle=False)
+            stream.flush()
+            os.fsync(stream.fileno())
+        files.append(_published(root, temporary, path))
+    path = array_path(root, split, kind, number, "ids")
+    temporary = temporary_beside(path)
+    pq.write_table(pa.table({ID_COLUMN[kind]: pa.array(list(table.ids), pa.string())}), temporary)
+    with temporary.open("rb") as written:
+        os.fsync(written.fileno())
+    files.append(_published(root, temporary, path))
+    return files
+
+
+def _published(root: Path, temporary: Path, path: Path) -> dict[str, Any]:
+    size, sha256 = temporary.stat().st_size, sha256_file(temporary)
+    publish(temporary, path, sha256)
+    return {"path": path.relative_to(root).as_posix(), "bytes": size, "sha256": sha256}
+
+
+class StoredIds(Sequence[str]):
+    """The ids of a prepared table, read when the first is asked for: training never does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ids: list[str] | None = None
+
+    def _read(self) -> list[str]:
+        if self._ids is None:
+            self._ids = pq.read_table(self._path).column(0).to_pylist()
+        return self._ids
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        return self._read()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+
+def load_array(path: Path) -> npt.NDArray[Any]:
+    """An array on disk, memory-mapped."""
+    # As a plain array: slices of np.memmap itself take three times as long.
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def read_prepared_games(root: Path, split: str, number: int, source: str) -> GameTable:
+    """The games of one table. `source` is the Parquet file that they came from."""
+    arrays = _read(root, split, "games", number, source)
+    return GameTable(**arrays, rows=len(arrays["played"]), null_rows=0, best_missing=0, best_unknown=0)
+
+
+def read_prepared_thinking(root: Path, split: str, number: int, source: str) -> ThinkingTable:
+    """The thinking rows of one table."""
+    arrays = _read(root, split, "thinking", number, source)
+    return ThinkingTable(**arrays, rows=len(arrays["finals"]))
+
+
+def _read(root: Path, split: str, kind: Kind, number: int, source: str) -> dict[str, Any]:
+    arrays = {name: load_array(array_path(root, split, kind, number, name)) for name in ARRAYS[kind]}
+    return {**arrays, "file": source, "ids": StoredIds(array_path(root, split, kind, number, "ids")), "rejects": ()}

@@ -1,0 +1,58 @@
+"""How far a rank has come in its pass over games and thinking rows, with what was counted up to there.
+
+In: the options and the epoch, which of the rank's workers this process is. Out: see `spanloom.training.runs.passes`.
+The place of a shard has these beside `shard`:
+
+    games     `epochs.Place` behind the last game; None before the first
+    step      samples given        thinking   how far the thinking rows are: where both kinds are mixed
+    counts    of the pass so far: in states alone
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.reading.epochs import Counts
+from spanloom.training.runs import passes
+from spanloom.training.runs.passes import Begin, ShardPlace
+
+
+class Progress(passes.Progress):
+    """`passes.Progress` with `counts`, of the pass that began last, so far. Raises ChessError for what is no rank."""
+
+    def __init__(self, options: Mapping[str, Any], *, epoch: int, rank: int, world_size: int) -> None:
+        _check_epoch(epoch)
+        require(is_whole(world_size) and world_size >= 1, f"world_size is {world_size!r}: give 1 or more")
+        require(is_whole(rank) and 0 <= rank < world_size, f"there is no rank {rank!r} of {world_size}")
+        super().__init__(options, epoch=epoch, rank=rank, world_size=world_size)
+        self.counts = Counts()
+
+    def set_epoch(self, epoch: int) -> None:
+        _check_epoch(epoch)
+        super().set_epoch(epoch)
+
+    def begin_pass(self, worker: int, workers: int) -> Begin:
+        """Counts from 0, or goes on where the state says."""
+        begin = super().begin_pass(worker, workers)
+        self.counts = Counts.from_dict(begin.place["counts"]) if begin.place else Counts()
+        return begin
+
+    def here(self) -> ShardPlace | None:
+        return None if self.place is None else {**self.place, "counts": self.counts.as_dict()}
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Raises ChessError, which is a ValueError, with that message unless the condition holds."""
+    if not holds:
+        raise ChessError(otherwise)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer; True and False are none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_epoch(epoch: int) -> None:
+    require(is_whole(epoch) and epoch >= 0, f"the epoch is {epoch!r}: give 0 or more")

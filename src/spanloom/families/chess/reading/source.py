@@ -1,0 +1,551 @@
+"""Parquet files of games and of thinking rows → arrays of whole files, bad games and rows set aside.
+
+In: a folder of `*.parquet`, read in the order of the names.
+Out: `GameTable` and `ThinkingTable`, one a file: columns end to end, offsets of the games or rows, a key each for their
+draws, and what was left out, with the reason.
+
+A file is read in batches, and of each batch's texts only boards and move ids stay: about 110 bytes a row.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from spanloom.errors import SourceError
+from spanloom.families.chess.encoding.draws import Keys, keys_of
+from spanloom.families.chess.encoding.fen import Boards, parse_column, parse_fen
+from spanloom.families.chess.encoding.games import Game, Values
+from spanloom.families.chess.encoding.moves import UNKNOWN_MOVE, MoveIds, column_ids
+from spanloom.families.chess.encoding.thinking import ThinkingRow, decoded, fens_of, row_from_boards
+from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, NO_MOVE
+from spanloom.families.chess.errors import ChessError, NoFilesError
+
+GAME_COLUMNS = ("game_id", "ply", "fen", "played_move", "best_move", "win", "draw", "loss")
+THINKING_COLUMNS = ("fen", "variations", "mcts_action", "win", "draw", "loss")
+THINKING_OPTIONAL = ("played_move", "best_move")
+
+BAD_FEN, UNKNOWN_PLAYED, NO_PLY = "bad fen", "unknown played_move", "no ply"
+BAD_VARIATIONS = "bad variations"
+
+_BATCH = 16384
+_THINKING_BATCH = 256
+
+
+Kind = Literal["games", "thinking"]
+
+
+class Column(NamedTuple):
+    """An array of a table: its dtype, and what it has a value for each of; `cuts` names what it is the offsets of."""
+
+    dtype: str
+    each: str
+    cuts: str | None = None
+
+
+COLUMNS: dict[Kind, dict[str, Column]] = {
+    "games": {
+        "offsets": Column("int64", "item", cuts="row"),
+        "keys": Column("uint8", "item"),
+        "boards": Column("uint8", "row"),
+        "played": Column("int16", "row"),
+        "best": Column("int16", "row"),
+        "values": Column("float64", "row"),
+        "plies": Column("int64", "row"),
+    },
+    "thinking": {
+        "row_offsets": Column("int64", "item", cuts="variation"),
+        "keys": Column("uint8", "item"),
+        "numbers": Column("int64", "item"),
+        "boards": Column("uint8", "item"),
+        "finals": Column("int16", "item"),
+        "values": Column("float64", "item"),
+        "root_moves": Column("int16", "variation"),
+        "visits": Column("float64", "variation"),
+        "fractions": Column("float64", "variation"),
+        "node_offsets": Column("int64", "variation", cuts="node"),
+        "node_boards": Column("uint8", "node"),
+        "node_moves": Column("int16", "node"),
+        "node_values": Column("float64", "node"),
+    },
+}
+"""The arrays of a table by kind, in the order of their files. `GameTable` and `ThinkingTable` say what each means."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reject:
+    """A game (or a thinking row: its number is the id) that gives no sample, and where its fault lies."""
+
+    file: str
+    game_id: str
+    ply: int | None
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.item}: {self.reason}: {self.detail}"
+
+    @property
+    def item(self) -> str:
+        return f"game {self.game_id}" + ("" if self.ply is None else f", ply {self.ply}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GameTable:
+    """The usable games of one file, in the order in which they first appear there, rows in the order of their plies.
+
+    `ids`      the games' ids as text [G]         `offsets`  int64 [G + 1], where each begins among the rows
+    `keys`     uint8 [G, 16], for their draws     `plies`    int64 [N], as the file numbers them
+    `boards`   uint8 [N, 68]    `played`, `best`   int16 [N]    `values`   float64 [N, 3]
+
+    `rejects` are the games left out; `rows` were read, `null_rows` of them had no game_id and were dropped;
+    `best_missing` and `best_unknown` count plies of usable games with a move but without a usable best_move.
+    """
+
+    kind: ClassVar[Kind] = "games"
+    file: str
+    ids: Sequence[str]
+    keys: Keys
+    offsets: npt.NDArray[np.int64]
+    plies: npt.NDArray[np.int64]
+    boards: Boards
+    played: MoveIds
+    best: MoveIds
+    values: Values
+    rejects: tuple[Reject, ...]
+    rows: int
+    null_rows: int
+    best_missing: int
+    best_unknown: int
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def game(self, index: int) -> Game:
+        rows = slice(int(self.offsets[index]), int(self.offsets[index + 1]))
+        return Game(boards=self.boards[rows], played=self.played[rows], best=self.best[rows], values=self.values[rows])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThinkingTable:
+    """The R rows of one file that could be converted, in order, with their V variations and M nodes end to end.
+
+    `ids` are the root positions' FENs as text [R]; `numbers` int64 [R], the rows' numbers in the file; `row_offsets`
+    int64 [R + 1] and `node_offsets` int64 [V + 1] say where a row's variations and a variation's nodes begin; the rest
+    is as in `ThinkingRow`.
+    """
+
+    kind: ClassVar[Kind] = "thinking"
+    file: str
+    ids: Sequence[str]
+    numbers: npt.NDArray[np.int64]
+    keys: Keys
+    boards: Boards
+    finals: MoveIds
+    values: Values
+    row_offsets: npt.NDArray[np.int64]
+    root_moves: MoveIds
+    visits: npt.NDArray[np.float64]
+    fractions: npt.NDArray[np.float64]
+    node_offsets: npt.NDArray[np.int64]
+    node_boards: Boards
+    node_moves: MoveIds
+    node_values: Values
+    rejects: tuple[Reject, ...]
+    rows: int
+
+    def __len__(self) -> int:
+        return len(self.row_offsets) - 1
+
+    def row(self, index: int) -> ThinkingRow:
+        variations = slice(int(self.row_offsets[index]), int(self.row_offsets[index + 1]))
+        offsets = self.node_offsets[variations.start : variations.stop + 1]
+        nodes = slice(int(offsets[0]), int(offsets[-1]))
+        return ThinkingRow(
+            board=self.boards[index],
+            final=int(self.finals[index]),
+            values=self.values[index],
+            root_moves=self.root_moves[variations],
+            visits=self.visits[variations],
+            fractions=self.fractions[variations],
+            node_offsets=offsets - nodes.start,
+            node_boards=self.node_boards[nodes],
+            node_moves=self.node_moves[nodes],
+            node_values=self.node_values[nodes],
+        )
+
+
+Table = TypeVar("Table", bound="GameTable | ThinkingTable")
+
+
+def select(table: Table, chosen: npt.NDArray[np.bool_]) -> Table:
+    """The table with the chosen games or rows alone, bool [N]; what was left out is told by the whole table alone."""
+    taken = {"item": chosen}
+    arrays: dict[str, Any] = {}
+    for name, column in COLUMNS[table.kind].items():
+        array, kept = getattr(table, name), taken[column.each]
+        if column.cuts:
+            taken[column.cuts] = np.repeat(kept, np.diff(array))
+            arrays[name] = _offsets(np.diff(array)[kept])
+        else:
+            arrays[name] = array[kept]
+    ids = [name for name, is_chosen in zip(table.ids, chosen.tolist(), strict=True) if is_chosen]
+    return replace(table, ids=ids, rejects=(), **arrays)
+
+
+def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def parquet_files(folder: Path) -> list[Path]:
+    """The folder's `*.parquet`, by name. Raises NoFilesError, which is a FileNotFoundError, where there are none."""
+    if not folder.is_dir():
+        raise NoFilesError("there is no such folder", where=str(folder), remedy="give a folder of Parquet files")
+    files = sorted(path for path in folder.glob("*.parquet") if path.is_file())
+    if not files:
+        raise NoFilesError(
+            "the folder holds no *.parquet, and no finished prepared games",
+            where=str(folder),
+            remedy="give a folder of Parquet files; where `chess prepare` was stopped, run it again",
+        )
+    return files
+
+
+def read_games(path: Path) -> GameTable:
+    """The games of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
+    opened = _open(path, GAME_COLUMNS)
+    ids, plies, boards, bad, played, best, values = ([] for _ in range(7))
+    rows = null_rows = 0
+    details: dict[int, tuple[str, str]] = {}  # by row among those kept: the texts that are wrong
+    kept_rows = 0
+    for batch in _batches(opened, path, GAME_COLUMNS, _BATCH):
+        rows += len(batch)
+        batch = _without_null_ids(batch)
+        fens = batch.column("fen")
+        made, refused = parse_column(fens)
+        moves = column_ids(batch.column("played_move"), made)
+        for row in np.flatnonzero(refused | (moves == UNKNOWN_MOVE)).tolist():
+            details[kept_rows + row] = (
+                (BAD_FEN, _fen_fault(fens[row].as_py()))
+                if refused[row]
+                else (UNKNOWN_PLAYED, repr(batch.column("played_move")[row].as_py()))
+            )
+        kept_rows += len(batch)
+        ids.append(batch.column("game_id"))
+        plies.append(batch.column("ply"))
+        boards.append(made)
+        bad.append(refused | (moves == UNKNOWN_MOVE))
+        played.append(moves)
+        best.append(column_ids(batch.column("best_move"), made))
+        values.append(_values(batch))
+    null_rows = rows - kept_rows
+    encoded = pa.chunked_array(ids, pa.string()).combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
+    names: list[str] = encoded.dictionary.to_pylist()
+    codes = np.asarray(encoded.indices, np.int64)
+    ply = pa.chunked_array(plies, pa.int64()).combine_chunks()
+    return _grouped(
+        file=path.name,
+        names=names,
+        codes=codes,
+        numbers=np.asarray(ply.fill_null(0), np.int64),
+        no_ply=np.asarray(pc.is_null(ply)),
+        boards=_joined(boards, np.empty((0, BOARD_LENGTH), np.uint8)),
+        bad=_joined(bad, np.empty(0, np.bool_)),
+        played=_joined(played, np.empty(0, np.int16)),
+        best=_joined(best, np.empty(0, np.int16)),
+        values=_joined(values, np.empty((0, 3), np.float64)),
+        details=details,
+        rows=rows,
+        null_rows=null_rows,
+    )
+
+
+def _grouped(
+    *,
+    file: str,
+    names: list[str],
+    codes: npt.NDArray[np.int64],
+    numbers: npt.NDArray[np.int64],
+    no_ply: npt.NDArray[np.bool_],
+    boards: Boards,
+    bad: npt.NDArray[np.bool_],
+    played: MoveIds,
+    best: MoveIds,
+    values: Values,
+    details: dict[int, tuple[str, str]],
+    rows: int,
+    null_rows: int,
+) -> GameTable:
+    """Rows in the order of the file → games, in the order of their first rows, without those that have a bad row."""
+    order = np.lexsort((numbers, codes))
+    faulty = bad | no_ply
+    refused = np.zeros(len(names), np.bool_)
+    refused[codes[faulty]] = True
+    rejects: dict[int, Reject] = {}
+    for row in order[faulty[order]].tolist():
+        code = int(codes[row])
+        if code not in rejects:
+            reason, detail = (NO_PLY, "the ply is null") if no_ply[row] else details[row]
+            rejects[code] = Reject(
+                file=file,
+                game_id=names[code],
+                ply=None if no_ply[row] else int(numbers[row]),
+                reason=reason,
+                detail=detail,
+            )
+    order = order[~refused[codes[order]]]
+    if not np.array_equal(order, np.arange(codes.size)):
+        boards, played, best, values = boards[order], played[order], best[order], values[order]
+        codes, numbers = codes[order], numbers[order]
+    usable = np.flatnonzero(~refused)
+    ids = [names[code] for code in usable.tolist()]
+    offsets = np.concatenate([np.searchsorted(codes, usable), [codes.size]]).astype(np.int64)
+    with_move = played >= 0
+    best_missing, best_unknown = (int(np.count_nonzero(with_move & (best == move))) for move in (NO_MOVE, UNKNOWN_MOVE))
+    return GameTable(
+        file=file,
+        ids=ids,
+        keys=keys_of(file, ids),
+        offsets=offsets,
+        plies=numbers,
+        boards=boards,
+        played=played,
+        best=np.maximum(best, np.int16(NO_MOVE)),
+        values=values,
+        rejects=tuple(rejects[code] for code in sorted(rejects)),
+        rows=rows,
+        null_rows=null_rows,
+        best_missing=best_missing,
+        best_unknown=best_unknown,
+    )
+
+
+def read_thinking(path: Path) -> ThinkingTable:
+    """The thinking rows of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
+    opened = _open(path, THINKING_COLUMNS)
+    columns = (*THINKING_COLUMNS, *(name for name in THINKING_OPTIONAL if name in opened.schema_arrow.names))
+    ids: list[str] = []
+    numbers: list[int] = []
+    made: list[ThinkingRow] = []
+    rejects: list[Reject] = []
+    rows = 0
+    for batch in _batches(opened, path, columns, _THINKING_BATCH):
+        fens = batch.column("fen").to_pylist()
+        for number, row in enumerate(_converted(batch), start=rows):
+            if isinstance(row, ThinkingRow):
+                ids.append(fens[number - rows])
+                numbers.append(number)
+                made.append(row)
+            else:
+                reason, detail = row
+                rejects.append(Reject(file=path.name, game_id=f"row {number}", ply=None, reason=reason, detail=detail))
+        rows += len(batch)
+    counts = [len(row) for row in made]
+    nodes = [np.diff(row.node_offsets) for row in made]
+    no_moves, no_numbers = np.empty(0, np.int16), np.empty(0, np.float64)
+    no_boards, no_values = np.empty((0, BOARD_LENGTH), np.uint8), np.empty((0, 3), np.float64)
+    return ThinkingTable(
+        file=path.name,
+        ids=ids,
+        numbers=np.array(numbers, np.int64),
+        keys=keys_of(path.name, (thinking_id(number) for number in numbers)),
+        boards=np.array([row.board for row in made], np.uint8).reshape(-1, BOARD_LENGTH),
+        finals=np.array([row.final for row in made], np.int16),
+        values=np.array([row.values for row in made], np.float64).reshape(-1, 3),
+        row_offsets=_offsets(np.array(counts, np.int64)),
+        root_moves=_joined([row.root_moves for row in made], no_moves),
+        visits=_joined([row.visits for row in made], no_numbers),
+        fractions=_joined([row.fractions for row in made], no_numbers),
+        node_offsets=_offsets(_joined(nodes, np.empty(0, np.int64))),
+        node_boards=_joined([row.node_boards for row in made], no_boards),
+        node_moves=_joined([row.node_moves for row in made], no_moves),
+        node_values=_joined([row.node_values for row in made], no_values),
+        rejects=tuple(rejects),
+        rows=rows,
+    )
+
+
+def thinking_id(number: int) -> str:
+    """What stands for a game's id in the key of a thinking row: its number in the file."""
+    return f"row {number}"
+
+
+def _converted(batch: pa.RecordBatch) -> Iterator[ThinkingRow | tuple[str, str]]:
+    """Each row of a batch, or what is wrong with it. The FENs of all rows are parsed at once."""
+    rows = batch.to_pylist()
+    variations: list[list[dict[str, Any]] | str] = []
+    fens: list[str | None] = []
+    for row in rows:
+        try:
+            parsed = decoded(row["variations"])
+            fens += fens_of(row, parsed)
+            variations.append(parsed)
+        except ChessError as fault:
+            variations.append(fault.what)
+    try:
+        boards, refused = parse_column(pa.array(fens, pa.large_string()))
+    except UnicodeEncodeError:  # half a character (a lone surrogate), out of JSON
+        fens = [fen if fen and fen.isascii() else None for fen in fens]
+        boards, refused = parse_column(pa.array(fens, pa.large_string()))
+    at = 0
+    for row, cell in zip(rows, variations, strict=True):
+        if isinstance(cell, str):
+            yield BAD_VARIATIONS, cell
+            continue
+        part = slice(at, at := at + len(fens_of(row, cell)))
+        if (wrong := np.flatnonzero(refused[part])).size:
+            yield BAD_FEN, _fen_fault(fens[part][wrong[0]])
+            continue
+        try:
+            yield row_from_boards(row, cell, boards[part])
+        except ChessError as fault:
+            yield BAD_VARIATIONS, fault.what
+
+
+def _fen_fault(fen: str | None) -> str:
+    if fen is None:
+        return "there is none"
+    try:
+        parse_fen(fen)
+    except ValueError as fault:
+        return str(fault)
+    raise AssertionError(f"{fen!r} was refused, and now is not")
+
+
+def _open(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
+    try:
+        opened = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowInvalid, OSError) as fault:
+        raise SourceError(f"the file cannot be read as Parquet: {fault}", where=str(path)) from None
+    names = opened.schema_arrow.names
+    if twice := [name for name in (*columns, *THINKING_OPTIONAL) if names.count(name) > 1]:
+        raise SourceError(f"the file has the column {', '.join(twice)} more than once", where=str(path))
+    missing = [name for name in columns if name not in names]
+    if missing:
+        raise SourceError(
+            f"the file lacks the column {', '.join(missing)}",
+            where=str(path),
+            remedy=f"it needs {', '.join(columns)}",
+        )
+    return opened
+
+
+def _batches(opened: pq.ParquetFile, path: Path, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+    """The file's columns in batches, each as the type that is wanted of it."""
+    # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
+    unreadable = (pa.ArrowException, OSError)
+    try:
+        for batch in opened.iter_batches(batch_size=size, columns=list(columns)):
+            arrays = []
+            for name in columns:
+                try:
+                    arrays.append(_CASTS.get(name, _as_text)(batch.column(name)))
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as fault:
+                    raise SourceError(
+                        f"the column {name} is {batch.column(name).type}, which cannot be read as what it should be: "
+                        f"{fault}",
+                        where=str(path),
+                    ) from None
+            yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+    except unreadable as fault:
+        raise SourceError(f"the file cannot be read: {fault}", where=str(path)) from None
+
+
+def _as_text(column: pa.Array) -> pa.Array:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (_is_text(kind) or pa.types.is_null(kind)):
+        raise TypeError("it must be a string")
+    return column.cast(pa.string())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _as_id(column: pa.Array) -> pa.Array:
+    """Ids as text. Integers that pandas made floats, for want of a null, are integers again."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_floating(kind):
+        column = _whole(column)
+    elif not (pa.types.is_integer(kind) or _is_text(kind) or pa.types.is_null(kind)):
+        raise TypeError("it must be a string or an integer")
+    return column.cast(pa.string())
+
+
+def _as_ply(column: pa.Array) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        return _whole(column)
+    if not (pa.types.is_integer(column.type) or pa.types.is_null(column.type)):
+        raise TypeError("it must be an integer")
+    return column.cast(pa.int64())
+
+
+def _whole(column: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_nan(column), None, column).cast(pa.int64())  # refuses a fraction
+
+
+def _as_number(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind) or _is_decimal(kind)):
+        raise TypeError("it must be a number")
+    return column.cast(pa.float64())
+
+
+def _is_decimal(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind))
+
+
+def _as_variations(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_binary(kind):
+        return column
+    return _as_text(column)
+
+
+_CASTS = {
+    "game_id": _as_id,
+    "ply": _as_ply,
+    "win": _as_number,
+    "draw": _as_number,
+    "loss": _as_number,
+    "variations": _as_variations,
+}
+
+
+def _without_null_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    ids = batch.column("game_id")
+    return batch.filter(pc.is_valid(ids)) if ids.null_count else batch
+
+
+def _values(batch: pa.RecordBatch) -> Values:
+    return np.stack(
+        [np.asarray(batch.column(name).fill_null(np.nan), np.float64) for name in ("win", "draw", "loss")], axis=1
+    )
+
+
+def _joined(parts: list[Any], empty: npt.NDArray[Any]) -> Any:
+    return np.concatenate(parts) if parts else empty
+
+
+def reasons(rejects: Sequence[Reject]) -> dict[str, int]:
+    """How many were left out for which reason."""
+    return dict(Counter(reject.reason for reject in rejects))
+
+
+def raise_first(rejects: Sequence[Reject], path: Path) -> None:
+    """Raises ChessError for the first, naming file, game and ply."""
+    if rejects:
+        raise ChessError(
+            f"{rejects[0].reason}: {rejects[0].detail}",
+            where=f"{path}, {rejects[0].item}",
+            remedy='fix it, or give on_error="skip" to leave such games out',
+        )

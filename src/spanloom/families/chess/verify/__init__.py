@@ -1,0 +1,8 @@
+"""Whether games can be trained on.
+
+games     findings in Parquet files, and in prepared games
+legal     legal moves, by python-chess
+rejects   what was left out
+copies    prepared games held against the files that they came from
+manifest  what the manifest says
+"""

@@ -1,0 +1,115 @@
+"""What the manifest of prepared games says, held against itself and against the constants of the family.
+
+In: a manifest's `content`. Out: findings. No file is read: what the counts are of is checked where the files are
+(`games`, `copies`). Nothing of what writes a manifest is used but its constants.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.families.chess import manifest
+from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path
+from spanloom.families.chess.reading.source import BAD_FEN, BAD_VARIATIONS, NO_PLY, UNKNOWN_PLAYED, Kind
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+from spanloom.split import SPLITS
+
+NOT_CHECKABLE = {
+    "environment.*": "says when, where and with what; decides no byte of the data",
+    "content.git_sha": "nothing in prepared games tells which code wrote them",
+    "content.config.valid_fraction": "between two neighbouring digests of ids every fraction gives the same"
+    " split; config, split and threshold are held against each other",
+    "content.input.*": "sha256 and bytes are held against the files where --source or --thinking gives them; without"
+    " them, names and rows are held against the shards",
+    "content.shards.*.rows_read, null_rows": "without --source, of games only their sum is bounded: the rows of games"
+    " that were left out leave no trace",
+    "content.shards.*.best_missing, best_unknown": "without --source only what they add up to is known",
+    "plies, boards, moves, values, ids": "without --source and --thinking only what must hold of any games; with them,"
+    " ids, lengths and FENs of thinking rows are compared of all, every value of --deep items of each split of a file",
+    "rejects": "without --source and --thinking, ply and detail can be anything, and so can the ids of games",
+}
+"""Places in a manifest, or what lies beside it, that validation cannot check, or not by themselves, and why."""
+
+REASONS = {"games": {BAD_FEN, UNKNOWN_PLAYED, NO_PLY}, "thinking": {BAD_FEN, BAD_VARIATIONS}}
+_COUNTS = ("rows_read", "null_rows", "best_missing", "best_unknown")
+
+
+def check_content(content: dict[str, Any]) -> Iterator[Finding]:
+    """Every value that is a constant, follows from others, or contradicts the counts."""
+    if sha256_json(content["config"]) != content["config_sha256"]:
+        yield wrong("config_sha256 is not the hash of config")
+    fraction = content["split"]["valid_fraction"]
+    yield from check_said(content["config"], {"valid_fraction": fraction}, "config")
+    threshold = str(int(Decimal(str(fraction)) * 2**64))
+    expected = {"rule": manifest.SPLIT_RULE, "valid_fraction": fraction, "threshold": threshold}
+    yield from check_said(content["split"], expected, "split")
+    yield from check_said(content["vocabulary"], manifest.vocabulary_said(), "vocabulary")
+    yield from check_said(content["arrays"], ARRAYS, "arrays")
+    for section in ("input", "totals"):
+        if set(content[section]) != set(KINDS):
+            yield wrong(f"{section} is of {', '.join(sorted(content[section]))}, not of {' and '.join(KINDS)}")
+    numbered = [(shard["kind"], shard["shard"]) for shard in content["shards"]]
+    for kind in KINDS:
+        shards = [shard for shard in content["shards"] if shard["kind"] == kind]
+        if [shard["shard"] for shard in shards] != list(range(len(shards))):
+            yield wrong(f"the {kind} shards are not numbered from 0 on")
+        inputs = [(file["path"], file["rows"]) for file in content["input"][kind]]
+        names = [name for name, _ in inputs]
+        if inputs != [(shard["source"], shard["rows_read"]) for shard in shards]:
+            yield wrong(f"the {kind} shards are not those of the input")
+        if names != sorted(set(names)) or any("/" in name or not name.endswith(".parquet") for name in names):
+            yield wrong(f"the input of {kind} is not files *.parquet in the order of their names")
+        yield from check_said(content["totals"][kind], _totals(shards), f"totals.{kind}")
+    if numbered != sorted(numbered, key=lambda each: KINDS.index(each[0])):
+        yield wrong("the shards of thinking rows do not stand behind those of games")
+    for shard in content["shards"]:
+        yield from _check_shard(shard)
+
+
+def _totals(shards: list[dict[str, Any]]) -> dict[str, Any]:
+    """What shards add up to."""
+    rejected: Counter[str] = Counter()
+    splits: dict[str, Counter[str]] = {}
+    for shard in shards:
+        rejected.update(shard["rejected"])
+        for split, counts in shard["splits"].items():
+            splits.setdefault(split, Counter()).update(items=counts["items"], positions=counts["positions"])
+    return {
+        **{name: sum(shard[name] for shard in shards) for name in _COUNTS},
+        "rejected": dict(rejected),
+        "splits": {split: dict(counts) for split, counts in splits.items()},
+    }
+
+
+def _check_shard(shard: dict[str, Any]) -> Iterator[Finding]:
+    kind: Kind = shard["kind"]
+    number, splits, rejected = shard["shard"], shard["splits"], shard["rejected"]
+    place = f"{kind} shard {number}"
+    for split, counts in splits.items():
+        if split not in SPLITS:
+            yield wrong(f"{place} has a split {split!r}")
+        wanted = [array_path(Path(), split, kind, number, name).as_posix() for name in (*ARRAYS[kind], "ids")]
+        if [file["path"] for file in counts["files"]] != wanted:
+            yield wrong(f"the files of {place} in {split} are not the arrays of {kind} and their ids, in this order")
+        if set(counts) != {"items", "positions", "files"} or counts["items"] < 1:
+            yield wrong(f"{place} in {split} counts {', '.join(counts)}, with {counts['items']} items")
+    if not REASONS[kind] >= set(rejected) or 0 in rejected.values():
+        yield wrong(f"{place} has left out {rejected}")
+    wanted_rejects = rejects_path(Path(), kind, number).as_posix() if rejected else None
+    if (shard["rejects_file"] or {"path": None})["path"] != wanted_rejects:
+        yield wrong(f"the rejects_file of {place} is not {wanted_rejects}")
+    items, positions = (sum(counts[name] for counts in splits.values()) for name in ("items", "positions"))
+    left_out = sum(rejected.values())
+    if kind == "thinking":
+        if unknown := [name for name in _COUNTS[1:] if shard[name]]:
+            yield wrong(f"{place} has {', '.join(unknown)}, of which thinking rows have none")
+        if shard["rows_read"] != items + left_out:
+            yield wrong(f"{place} has {items} rows and left {left_out} out, rows_read is {shard['rows_read']}")
+        return
+    rest = shard["rows_read"] - shard["null_rows"] - positions
+    if rest < left_out or (rest and not left_out):
+        yield wrong(f"{place} has {positions} plies, {left_out} games left out, rows_read is {shard['rows_read']}")

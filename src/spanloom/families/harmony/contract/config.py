@@ -1,0 +1,41 @@
+"""What of a build's options changes the bytes: the one place that says so.
+
+In: options. Out: the `config` section of the manifest. No paths, no worker counts, nothing that only decides whether a
+build goes on (rejects, duplicates): two builds with equal config and input must give equal files.
+"""
+
+from typing import Any
+
+from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.history import CutRules
+from spanloom.families.harmony.contract.profile import Profile
+from spanloom.split import split_rule
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+
+ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
+"""File name part → dtype of its `.bin`."""
+
+
+def rule_of_split(profile: Profile) -> str:
+    """The split rule as a manifest words it."""
+    return split_rule(profile.source.id_column)
+
+
+def dataset_config(
+    profile: Profile, *, shards: int, caps: Caps, valid_fraction: float, rules: CutRules | None
+) -> dict[str, Any]:
+    """The config of a dataset, as its manifest records and hashes it. `rules`: where the profile cuts rows."""
+    return {
+        "input_schema": profile.source.schema_version,
+        "shards": shards,
+        "caps": caps.as_dict(),
+        "split_rule": rule_of_split(profile),
+        "valid_fraction": valid_fraction,
+        "tokenizer_sha256": ASSET_SHA256,
+        "eod": tokenizer.EOD,
+        "alignment": ALIGNMENT,
+        "arrays": ARRAY_DTYPES,
+        **(rules.as_dict() if rules else {}),
+    }

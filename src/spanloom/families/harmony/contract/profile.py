@@ -1,0 +1,125 @@
+"""The two profiles of Harmony datasets: what differs between SYNTH KD and conversations of any kind, as values.
+
+In: what a source's manifest, or a dataset's, says of itself. Out: a `Profile`, which is handed down to whatever opens,
+checks, renders, splits, writes and verifies.
+
+    synth_kd      synth_harmony_v1           one document a row, all of it trained but context
+    harmony_chat  harmony_conversations_v1   one document for each assistant run of a row, as a server would show it
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.structure import ANY_KEYS
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.spans import (
+    CHAT_SPAN_NAMES,
+    SPAN_ANALYSIS,
+    SPAN_COMMENTARY,
+    SPAN_FINAL,
+    SPAN_NAMES,
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Profile:
+    """What differs between the families. Each is one object in a process, also where it comes from another one.
+
+    family           in a dataset's manifest
+    source           the format of the source
+    root, capped_root   where a build goes that is not told where
+    span_of_channel  of an assistant message
+    span_names       `span_names[span_id]`
+    table_keys       keys of a message that the fast renderer's table covers
+    table_tools      it covers definitions of tools and contents of several parts too
+    cuts             a row may become several documents
+    split_column     of the row table: what is hashed to choose train or valid
+    about            the columns of the row table that the family brings, `row` first
+    """
+
+    family: str
+    source: SourceFormat
+    root: str
+    capped_root: str
+    span_of_channel: Mapping[str, int]
+    span_names: tuple[str, ...]
+    table_keys: frozenset[str]
+    table_tools: bool
+    cuts: bool
+    split_column: str
+    about: pa.Schema
+
+    def __reduce__(self) -> tuple[Callable[[str], "Profile"], tuple[str]]:
+        return profile_of_family, (self.family,)
+
+
+SYNTH = SourceFormat(
+    schema_version="synth_harmony_v1",
+    converter="spanloom convert-synth",
+    manifest=None,
+    shard_glob="synth_harmony_shard_*.parquet",
+    shards=defaults.SHARDS,
+    id_column="synth_id",
+    id_is_demanded=False,
+    metadata_columns=("language", "exercise"),
+    roles=("system", "developer", "user", "assistant"),
+    strict=False,
+)
+"""`synth_harmony_v1`, the locked contract: docs/format.md. Its columns of metadata travel to the row table."""
+
+SYNTH_KD = Profile(
+    family="synth_kd",
+    source=SYNTH,
+    root=defaults.ROOT,
+    capped_root=defaults.CAPPED_ROOT,
+    span_of_channel={"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL},
+    span_names=SPAN_NAMES,
+    table_keys=frozenset({"role", "content", "channel"}),
+    table_tools=False,
+    cuts=False,
+    split_column="synth_id",
+    about=pa.schema(
+        [
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("synth_id", pa.string(), nullable=False),
+            pa.field("language", pa.string()),
+            pa.field("exercise", pa.string()),
+        ]
+    ),
+)
+
+HARMONY_CHAT = Profile(
+    family="harmony_chat",
+    source=CONVERSATIONS,
+    root=defaults.CHAT_ROOT,
+    capped_root=defaults.CAPPED_CHAT_ROOT,
+    span_of_channel={"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL, "commentary": SPAN_COMMENTARY},
+    span_names=CHAT_SPAN_NAMES,
+    table_keys=ANY_KEYS,
+    table_tools=True,
+    cuts=True,
+    split_column="conversation",
+    about=pa.schema(
+        [
+            pa.field("row", pa.int64(), nullable=False),
+            pa.field("id", pa.string(), nullable=False),
+            pa.field("conversation", pa.string(), nullable=False),
+            pa.field("cut", pa.int64(), nullable=False),
+        ]
+    ),
+)
+
+PROFILES = (SYNTH_KD, HARMONY_CHAT)
+
+
+def profile_of_source(source: SourceFormat) -> Profile:
+    """The profile that a source of this format is built with. Raises KeyError for another format."""
+    return {profile.source: profile for profile in PROFILES}[source]
+
+
+def profile_of_family(family: str) -> Profile:
+    """The profile of a dataset. Raises KeyError for another family."""
+    return {profile.family: profile for profile in PROFILES}[family]

@@ -1,0 +1,33 @@
+"""The source folders that Harmony datasets are made from, SYNTH's and those of any conversations, opened and staged.
+
+In: a directory, or a place as text. Out: what `spanloom.conversations.source` makes of it, by the formats of the
+profiles.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spanloom.conversations.source import folder, places
+from spanloom.conversations.source.folder import Source
+from spanloom.families.harmony.contract.profile import PROFILES
+from spanloom.storage.scratch import Scratch
+
+FORMATS = tuple(profile.source for profile in PROFILES)
+
+
+def open_source(directory: Path, *, shards: int | None = None, only: int | None = None) -> Source:
+    """`folder.open_source` for these formats."""
+    return folder.open_source(directory, FORMATS, shards=shards, only=only)
+
+
+def staged_source(here: Scratch, place: str, *, only: int | None = None) -> Path:
+    """`places.staged_source` for these formats."""
+    return places.staged_source(here, place, FORMATS, only=only)
+
+
+@contextmanager
+def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
+    """`places.local_source` for these formats."""
+    with places.local_source(source, FORMATS, scratch) as path:
+        yield path

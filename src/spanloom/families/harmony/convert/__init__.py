@@ -1,0 +1,8 @@
+"""Data of others → source folders of Harmony conversations.
+
+synth       raw SYNTH Parquet → `synth_harmony_v1`
+messages    turns → the messages of a whole Harmony conversation
+conversion  records → rows of a shard, without files
+chat        chat data of any form → `harmony_conversations_v1`
+preview     a converted conversation as a build makes documents of it
+"""

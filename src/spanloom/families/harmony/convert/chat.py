@@ -1,0 +1,363 @@
+"""Chat data of any form → a `harmony_conversations_v1` folder: one whole conversation a row, rejects, a manifest.
+
+In: files of records (see `records/record_files.py`) in one of the forms of `conversations.forms`. Out:
+
+    conversations_shard_00.parquet   at most `rows_per_shard` conversations, in the order of the records
+    rejects/shard_00.jsonl           records read meanwhile that make none, each with its reason; where there are any
+    manifest.json                    last
+
+Records are streamed: what is held is one record and one row group. A run that ends early, killed or not, is gone on
+with after its last whole shard. There is no clock and no randomness, so the same input and options give the same
+bytes (under one version of pyarrow), gone on with or not.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from spanloom.conversations.forms import Form, key_map, recognise
+from spanloom.conversations.outcomes import Counts, Read, Rejected
+from spanloom.conversations.source.folder import MANIFEST_NAME
+from spanloom.conversations.source.manifest import (
+    CONVERSATIONS_COLUMNS,
+    CONVERSATIONS_GLOB,
+    CONVERSATIONS_V1,
+    ConversationsManifest,
+    Conversion,
+    ConvertedFile,
+    Storage,
+    StoredShard,
+    conversations_shard_name,
+)
+from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.writer import ShardWriter
+from spanloom.conversations.turns import RecordRefusedError
+from spanloom.dataset.root.lock import check_apart
+from spanloom.errors import ArtifactError, RecordError, SourceError
+from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
+from spanloom.provenance import code_sha256, readable_json
+from spanloom.records.arrow import saved_files
+from spanloom.records.files import find_files
+from spanloom.records.parquet import open_parquet, parquet_batches
+from spanloom.records.place import RecordPlace
+from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
+from spanloom.records.staging import staged_records
+from spanloom.storage import write_atomically, written_atomically
+from spanloom.storage.filling_in_steps import Steps, filling_in_steps
+from spanloom.storage.scratch import Scratch
+from spanloom.storage.unchanged import check_unchanged
+from spanloom.storage.uri import is_uri
+from spanloom.workers import OnProgress
+
+RECORD_NAME = ".spanloom-convert-unfinished"
+"""In a folder whose conversion has not come to its end."""
+
+PROGRESS_EVERY = 256
+LOOKED_AT = 1000
+"""Records among which the first of a known form, and the first conversation to show, are looked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatInput:
+    """The places that were given, their files of records, and the first record of a known form, which all must have."""
+
+    places: tuple[Path, ...]
+    files: tuple[RecordFile, ...]
+    form: Form
+    first: Read
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.state.bytes for file in self.files)
+
+    def described(self) -> list[str]:
+        """Lines for a person: which files, and what the records are taken for."""
+        kinds = sorted({file.kind for file in self.files})
+        named = ", ".join(file.name for file in self.files[:3]) + (" …" if len(self.files) > 3 else "")
+        count = f"{len(self.files)} files" if len(self.files) > 1 else "1 file"
+        read = {file.path for file in self.files}
+        folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
+        passed_over = [path.name for place in folders for path in find_files(place, SUFFIXES) if path not in read]
+        beside = f"not read, since .json beside data describes it: {', '.join(passed_over)}"
+        lines = [f"{count} ({', '.join(kinds)}): {named}", *([beside] if passed_over else [])]
+        return lines + self.form.described(self.first.value)
+
+
+def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
+    """Finds the files and recognises the form. Raises SourceError where no record among the first has one."""
+    files = find_record_files(places)
+    keys = key_map(conversion.maps)
+    fault: SourceError | None = None
+    unread: SourceError | None = None
+    for read in islice(_reads(files), LOOKED_AT):
+        if read.fault is not None:
+            unread = unread or SourceError(
+                f"there is no record that can be read: {read.fault}",
+                where=read.where,
+                remedy="fix the file, or give chat data",
+            )
+            continue
+        try:
+            form = recognise(read.value, keys, read.where)
+        except SourceError as unknown:
+            fault = fault or unknown
+        except RecordRefusedError as refused:
+            fault = fault or SourceError(refused.detail, where=read.where, remedy="fix the first record")
+        else:
+            return ChatInput(places=tuple(places), files=tuple(files), form=form, first=read)
+    nothing = "there is no record that can be read"
+    raise fault or unread or SourceError(nothing, where=str(places[0]), remedy="give chat data")
+
+
+def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected]:
+    """What each record becomes, in order."""
+    converter = Converter(chat.form, conversion)
+    return (converter.convert(read) for read in _reads(chat.files))
+
+
+def _reads(files: Sequence[RecordFile], on_progress: OnProgress | None = None) -> Iterator[Read]:
+    """The records of all files in order, those that cannot be read among them."""
+    total = sum(file.state.bytes for file in files)
+    before, number = 0, 0
+    for file in files:
+        faults: list[RecordError] = []
+        place = _Place()
+        for where, value in read_records(file, faults.append, place.read_to):
+            yield from _faults(file, faults)
+            yield Read(file=file.name, number=where.number, where=where, value=value)
+            number += 1
+            if on_progress is not None and number % PROGRESS_EVERY == 0:
+                on_progress(min(before + place.bytes, total), total)
+        yield from _faults(file, faults)
+        before += file.state.bytes
+        if on_progress is not None:
+            on_progress(before, total)
+
+
+@dataclass
+class _Place:
+    """How far a file has been read."""
+
+    bytes: int = 0
+
+    def read_to(self, count: int) -> None:
+        self.bytes = count
+
+
+def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
+    for fault in faults:
+        assert isinstance(fault.where, RecordPlace)
+        yield Read(file=file.name, number=fault.where.number, where=fault.where, fault=fault.what)
+    faults.clear()
+
+
+def count_chat(
+    chat: ChatInput, conversion: ChatConversion, on_progress: OnProgress | None = None
+) -> tuple[Counts, dict[str, Rejected]]:
+    """Converts all records and writes nothing. Returns the counts, and the first record of each reason of refusal."""
+    converter = Converter(chat.form, conversion)
+    examples: dict[str, Rejected] = {}
+    for read in _reads(chat.files, on_progress):
+        done = converter.convert(read)
+        if isinstance(done, Rejected):
+            examples.setdefault(done.reason, done)
+    return converter.counts, examples
+
+
+def convert_chat(
+    *, chat: ChatInput, out: Path, conversion: ChatConversion, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Converts all records into the new folder `out`, or goes on with one that an earlier run has begun.
+
+    Returns the manifest that was written there. Raises RejectedRowError where more records are refused than allowed,
+    SourceError for a file that cannot be read or has changed, ConflictError when `out` holds something else.
+    """
+    for place in chat.places:
+        if place.is_dir():  # the next run would read what this one has written
+            check_apart(place, out)
+    identity = {
+        "conversion": conversion.deciding(),
+        "input": [[file.name, file.kind, *file.state.written] for file in chat.files],
+        "code": code_sha256("harmony"),
+    }
+    with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
+        if not steps.finished:
+            counts = _write_shards(chat, out, conversion, steps, on_progress)
+            for file in chat.files:
+                check_unchanged(file.path, file.state)
+            manifest = _manifest(chat, conversion, counts, steps.ended)
+            write_atomically(out / MANIFEST_NAME, readable_json(manifest))
+            return manifest
+        return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+
+
+def _write_shards(
+    chat: ChatInput, out: Path, conversion: ChatConversion, steps: Steps, on_progress: OnProgress | None
+) -> Counts:
+    before = steps.ended[-1] if steps.ended else None
+    converter = Converter(chat.form, conversion, Counts.of(before["counts"]) if before else None)
+    for said in steps.ended:
+        if "shard" in said:
+            _check_standing(out, said["shard"])
+            converter.ids.add_all(_ids(out / said["shard"]["path"]))
+    reads = islice(_reads(chat.files, on_progress), converter.counts.read, None)
+    first: Rejected | None = None
+    for read in reads:
+        with ExitStack() as undo:
+            shard = _Shard(out, len(steps.ended), steps, undo)
+            for one in chain([read], reads):
+                done = converter.convert(one)
+                if isinstance(done, Rejected):
+                    first = first or done
+                    shard.reject(done)
+                    _check_number(converter.counts, done, conversion.max_rejects)
+                else:
+                    shard.append(done)
+                if shard.rows == conversion.rows_per_shard:
+                    break
+            said = shard.finish()
+            undo.pop_all()  # it stands: keep it
+        steps.end({**said, "counts": converter.counts.as_dict()})
+    _check_share(converter.counts, first, conversion.max_rejects)
+    if not converter.counts.written:
+        raise SourceError(
+            f"no record makes a conversation: {told(converter.counts.skipped)}",
+            where=chat.first.where,
+            remedy="--dry-run shows the first record of each reason",
+        )
+    return converter.counts
+
+
+def told(counts: Mapping[str, int]) -> str:
+    """`3 no_assistant, 1 think_tags`, or `none`."""
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
+
+
+def _check_number(counts: Counts, rejected: Rejected, limit: str) -> None:
+    """Stops at the reject that is one too many."""
+    if not limit.endswith("%") and counts.skipped.total() > reject_limit(limit, 0):
+        raise rejected.as_error(allowed=limit)
+
+
+def _check_share(counts: Counts, first: Rejected | None, limit: str) -> None:
+    """Of how many records a share is, shows at the end."""
+    if first is not None and limit.endswith("%") and counts.skipped.total() > reject_limit(limit, counts.read):
+        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.skipped)}")
+
+
+def _check_standing(out: Path, shard: dict[str, Any]) -> None:
+    path = out / shard["path"]
+    if not path.is_file() or path.stat().st_size != shard["bytes"]:
+        raise ArtifactError(
+            "a shard that an earlier run has written is damaged",
+            where=str(path),
+            remedy=f"remove {out} and convert again",
+        )
+
+
+def _ids(path: Path) -> Iterator[str]:
+    with open_parquet(path) as file:
+        for _, batch in parquet_batches(file, path, ["id"]):
+            yield from batch.column("id").to_pylist()
+
+
+class _Shard:
+    """One shard and the rejects of the records beside its own. Registers with `undo` the removal of what it makes."""
+
+    def __init__(self, out: Path, index: int, steps: Steps, undo: ExitStack) -> None:
+        self._path, self._rejects_path = out / conversations_shard_name(index), out / rejects_name(index)
+        steps.begin([self._path.name, rejects_name(index)])
+        self._undo = undo
+        self._writer: ShardWriter | None = None
+        self._rejects: BinaryIO | None = None
+        self._files = ExitStack()
+        undo.push(self._files)
+        self.rejected = 0
+
+    @property
+    def rows(self) -> int:
+        return self._writer.rows if self._writer is not None else 0
+
+    def append(self, converted: Converted) -> None:
+        if self._writer is None:
+            self._writer = ShardWriter(self._path, CONVERSATIONS_COLUMNS, self._undo)
+        self._writer.append(converted.row)
+
+    def reject(self, rejected: Rejected) -> None:
+        if self._rejects is None:
+            self._rejects = self._files.enter_context(written_atomically(self._rejects_path))
+        self._rejects.write(rejected.as_json_line())
+        self.rejected += 1
+
+    def finish(self) -> dict[str, Any]:
+        """Both files under their names. Returns what the manifest says of them."""
+        self._files.close()
+        said: dict[str, Any] = {} if self._writer is None else {"shard": self._writer.finish()}
+        if self._rejects is not None:
+            name = self._rejects_path.relative_to(self._path.parent).as_posix()
+            said["rejects"] = {"path": name, "records": self.rejected, "bytes": self._rejects_path.stat().st_size}
+        return said
+
+
+def rejects_name(shard: int) -> str:
+    """`rejects/shard_03.jsonl`"""
+    return f"rejects/shard_{shard:02d}.jsonl"
+
+
+def _manifest(
+    chat: ChatInput, conversion: ChatConversion, counts: Counts, ended: list[dict[str, Any]]
+) -> dict[str, Any]:
+    fields = conversion.system_fields
+    more = {
+        "dropped_characters": dict(sorted(counts.dropped_characters.items())),
+        "metadata": dict(sorted(counts.metadata.items())),
+        "messages": dict(sorted(counts.messages.items())),
+        "ids_made": counts.ids_made,
+        "rejects": [said["rejects"] for said in ended if "rejects" in said],
+        "spanloom": version("spanloom"),
+    }
+    done = Conversion(
+        form=chat.form.name,
+        options=conversion.deciding(),
+        model_identity=fields.model_identity,
+        conversation_start_date=fields.start_date,
+        knowledge_cutoff=fields.knowledge_cutoff,
+        reasoning_effort=fields.reasoning_effort,
+        developer=fields.developer,
+        rows_read=counts.read,
+        rows_written=counts.written,
+        skipped=dict(sorted(counts.skipped.items())),
+        dropped=dict(sorted(counts.dropped.items())),
+        sources=tuple(
+            ConvertedFile(path=file.name, rows=counts.files[file.name], bytes=file.state.bytes) for file in chat.files
+        ),
+        dataset=conversion.dataset,
+        license=conversion.license,
+        **more,
+    )
+    shards = tuple(StoredShard(**said["shard"]) for said in ended if "shard" in said)
+    storage = Storage(format="parquet", glob=CONVERSATIONS_GLOB, total_rows=counts.written, shards=shards)
+    return ConversationsManifest(schema_version=CONVERSATIONS_V1, conversion=done, storage=storage).as_dict()
+
+
+def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:
+    """The places, those in object stores staged."""
+    return [staged_records(here, place, SUFFIXES) for place in places]
+
+
+def run(
+    *, here: Scratch, chat: ChatInput, out: str, conversion: ChatConversion, on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """The conversion into a place, a folder or a URI. Returns the manifest."""
+    local_out = here.path(out)
+    if is_uri(out) and (local_out / MANIFEST_NAME).is_file() and not (local_out / RECORD_NAME).exists():
+        shutil.rmtree(local_out)  # of a run that was killed while it published
+    manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress)
+    here.publish_folder(out, last=MANIFEST_NAME)
+    return manifest

@@ -1,0 +1,66 @@
+"""A converted conversation as a build makes documents of it, to look at before anything is written.
+
+In: a conversation's row, the tokenizer asset. Out: `ShownDocument`s, as `inspect` shows those of a dataset: one for
+each assistant run, with the default history, through the same functions as a build.
+"""
+
+from pathlib import Path
+
+from spanloom.conversations.runs import document_id
+from spanloom.conversations.source.rejects import RowRefusedError
+from spanloom.dataset.document import ShownDocument
+from spanloom.dataset.family import Vocabulary
+from spanloom.dataset.inspect import shown_tokens
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony.contract.conversation import parse_conversation
+from spanloom.families.harmony.contract.history import CutRules, cut_conversation
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT
+from spanloom.families.harmony.convert.conversion import Converted
+from spanloom.families.harmony.dataset import messages_of
+from spanloom.families.harmony.render.official import render_through_harmony
+from spanloom.supervision import TokenDocuments, shift_to_labels
+from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
+
+
+def preview_documents(converted: Converted, asset: Path) -> list[ShownDocument]:
+    """The documents of one conversation. Raises SpanloomError where a build would refuse it."""
+    messages_json = converted.row["messages_json"]
+    encoding = tokenizer.load_encoding(asset)
+    try:
+        conversation = parse_conversation(messages_json, profile=HARMONY_CHAT)
+    except RowRefusedError as refused:
+        raise SpanloomError(f"a build refuses this conversation: {refused.detail}", where=converted.where) from None
+    cuts = cut_conversation(conversation, CutRules()).cuts
+    rendered = render_through_harmony([cut.shown for cut in cuts], encoding)
+    for _, reason in rendered.refused:
+        raise SpanloomError(f"openai-harmony does not take this conversation: {reason}", where=converted.where)
+    vocabulary = load_vocabulary(asset, tokenizer.SPECIAL_NAMES)
+    return [
+        _shown(rendered.documents.between(number, number + 1), cut.number, str(converted.row["id"]), vocabulary)
+        for number, cut in enumerate(cuts)
+    ]
+
+
+def _shown(document: TokenDocuments, run: int, conversation: str, vocabulary: Vocabulary) -> ShownDocument:
+    mask, span = document.loss_mask, document.span_id
+    disk = [shift_to_labels(values, document.lengths).tolist() for values in (mask, span)]
+    tokens = shown_tokens(
+        document.tokens.tolist(),
+        span.tolist(),
+        mask.tolist(),
+        list(zip(*disk, strict=True)),
+        vocabulary,
+        header=(tokenizer.START, tokenizer.MESSAGE),
+    )
+    return ShownDocument(
+        split="preview",
+        shard=0,
+        sequence=run,
+        row=None,
+        id=document_id(conversation, run),
+        groups={},
+        span_names=HARMONY_CHAT.span_names,
+        tokens=tuple(tokens),
+        messages=tuple(messages_of(tokens)),
+    )

@@ -1,0 +1,410 @@
+"""Raw SYNTH Parquet → a `synth_harmony_v1` directory: one Harmony conversation a row, and a manifest.
+
+In: a Parquet file, or a directory of them, with the columns of PleIAs/SYNTH. Out: shards, then `manifest.json` last.
+
+    raw column             becomes
+    query                  the user message (with_seed_text: a blank line and query_seed_text after it)
+    synthetic_reasoning    the assistant message on `analysis`
+    synthetic_answer       the assistant message on `final`
+    synth_id, language, …  metadata_json, and columns of the same names
+
+Rows are streamed: what is held is one batch of the input and at most one row group of each shard. There is no clock and
+no randomness, so the same input and options give the same bytes (under one version of pyarrow).
+"""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from spanloom.conversations.source.folder import MANIFEST_NAME
+from spanloom.conversations.source.writer import OutputRow, ShardWriter
+from spanloom.errors import ConflictError, SourceError, SpanloomError
+from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.convert.messages import SystemFields, effort_of
+from spanloom.families.harmony.convert.messages import system_message as system_message_of
+from spanloom.provenance import readable_json
+from spanloom.records.parquet import column_values, open_parquet, parquet_batches
+from spanloom.records.staging import staged_records
+from spanloom.storage import write_atomically
+from spanloom.storage.filling import filling, left_by_killed_run
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+from spanloom.storage.uri import is_uri
+from spanloom.text import is_utf8
+from spanloom.workers import OnProgress
+
+Assignment = Literal["round-robin", "contiguous"]
+
+SEED_TEXT = "query_seed_text"
+KEPT_COLUMNS = ("language", "exercise", "model", "constraints", "seed_license", "query_seed_url")
+"""Optional raw columns that travel with a row; one that a file lacks is null in all of its rows."""
+
+SHARD_SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("messages_json", "metadata_json", "synth_id", *KEPT_COLUMNS)]
+)
+FEW_VALUES = ["language", "exercise", "model", "constraints", "seed_license"]
+"""Columns that a dictionary makes small; the others differ in every row."""
+
+RECORD_NAME = ".spanloom-convert-unfinished"
+"""In a folder whose conversion has not come to its end."""
+
+
+class Skip(StrEnum):
+    """Why a raw row makes no conversation. A row is counted once, under the first that holds."""
+
+    QUERY_MISSING = "query_missing"
+    REASONING_MISSING = "reasoning_missing"
+    ANSWER_MISSING = "answer_missing"
+    SYNTH_ID_MISSING = "synth_id_missing"
+    NOT_UTF8 = "not_utf8"
+
+
+REQUIRED_COLUMNS = {
+    "query": Skip.QUERY_MISSING,
+    "synthetic_reasoning": Skip.REASONING_MISSING,
+    "synthetic_answer": Skip.ANSWER_MISSING,
+    "synth_id": Skip.SYNTH_ID_MISSING,
+}
+"""What a row cannot do without, and how it counts where that is null or empty."""
+
+RawRow = dict[str, str | bytes | None]
+"""One raw row, by column; bytes stand for a string that is not UTF-8."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """What is said around every row, and how rows are laid out over shards.
+
+    Of the system message, None leaves that line out of the render; `reasoning_effort` is Low, Medium or High in any
+    case. `with_seed_text` puts a row's seed text after its query. Round-robin deals source rows out to the shards in
+    turn; contiguous gives each shard one run of them. Raises SpanloomError for a value that cannot be used.
+    """
+
+    model_identity: str | None = defaults.MODEL_IDENTITY
+    reasoning_effort: str = defaults.REASONING_EFFORT
+    start_date: str | None = defaults.START_DATE
+    knowledge_cutoff: str | None = defaults.KNOWLEDGE_CUTOFF
+    developer_instructions: str | None = None
+    with_seed_text: bool = False
+    shards: int = defaults.SHARDS
+    assignment: Assignment = defaults.ASSIGNMENT
+    dataset: str | None = None
+    license: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasoning_effort", effort_of(self.reasoning_effort))
+        if self.assignment not in get_args(Assignment):
+            raise SpanloomError(
+                f"there is no assignment {self.assignment!r}", remedy=f"use one of: {', '.join(get_args(Assignment))}"
+            )
+        if self.shards < 1:
+            raise SpanloomError(f"rows cannot be laid out over {self.shards} shards", remedy="use 1 or more")
+        for name, value in vars(self).items():
+            # A command line can carry bytes that are no text; better told now than at the first row or at the manifest.
+            if isinstance(value, str) and not is_utf8(value):
+                raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
+
+    def shard_of(self, row: int, rows: int) -> int:
+        """The shard of a source row out of `rows`. 7 rows over 3: 0 1 2 0 1 2 0, or contiguous 0 0 0 1 1 2 2."""
+        return row % self.shards if self.assignment == "round-robin" else row * self.shards // rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawFile:
+    """One raw Parquet file whose columns were checked; `state`: how it stood before its rows were read.
+
+    `name` is its path below what was given, with slashes.
+    """
+
+    path: Path
+    name: str
+    columns: tuple[str, ...]
+    rows: int
+    state: FileState
+
+
+def convert_synth(
+    *,
+    raw: Path,
+    out: Path,
+    conversion: Conversion = Conversion(),
+    max_rows: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Converts `raw` into the new directory `out` and returns the manifest that was written there.
+
+    Files of a directory are read in the order of their relative paths; `max_rows` stops after that many source rows.
+    Rows that make no conversation are counted by reason, never repaired. `on_progress` is called now and then with the
+    rows read so far and the rows to read. Raises SourceError for a fault of a file or column, ConflictError when `out`
+    holds something. Whatever is raised, nothing of this run stays behind; what a killed run left is cleared.
+    """
+    if max_rows is not None and max_rows < 1:
+        raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
+    if not left_by_killed_run(out, RECORD_NAME):
+        _check_unused(out)
+    files = find_raw_files(raw, with_seed_text=conversion.with_seed_text)
+    total = sum(file.rows for file in files)
+    if max_rows is not None:
+        total = min(max_rows, total)
+    names = [*map(SYNTH_KD.source.shard_name, range(conversion.shards)), MANIFEST_NAME]
+    identity = {
+        "conversion": asdict(conversion),
+        "max_rows": max_rows,
+        "raw": [[file.name, file.rows, *file.state.written] for file in files],
+    }
+    with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+        if finished:
+            return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+        _check_unused(out)
+        return _convert(files, out, conversion, total, max_rows, on_progress)
+
+
+def _convert(
+    files: list[RawFile],
+    out: Path,
+    conversion: Conversion,
+    total: int,
+    max_rows: int | None,
+    on_progress: OnProgress | None,
+) -> dict[str, Any]:
+    skipped: Counter[Skip] = Counter()
+    with ExitStack() as undo:
+        shards = [
+            ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
+            for index in range(conversion.shards)
+        ]
+        for first_row, rows in _batches(files, total):
+            for index, row in enumerate(rows, start=first_row):
+                if reason := skip_reason(row):
+                    skipped[reason] += 1
+                else:
+                    shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
+            if on_progress is not None:
+                on_progress(first_row + len(rows), total)
+        for file in files:
+            check_unchanged(file.path, file.state)
+        entries = [shard.finish() for shard in shards]
+        manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
+        undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
+        write_atomically(out / MANIFEST_NAME, readable_json(manifest))
+        undo.pop_all()  # it stands: keep everything
+    return manifest
+
+
+# --- One row ---------------------------------------------------------------------------------------------------------
+
+
+def skip_reason(row: RawRow) -> Skip | None:
+    """Why a row makes no conversation, or None when it does."""
+    for column, reason in REQUIRED_COLUMNS.items():
+        if not row[column]:
+            return reason
+    if any(isinstance(value, bytes) for value in row.values()):
+        return Skip.NOT_UTF8
+    return None
+
+
+def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
+    """A usable raw row → the columns of `SHARD_SCHEMA`; `messages_json` as UTF-8 bytes, whose size is what counts."""
+    kept = {name: row.get(name) for name in ("synth_id", *KEPT_COLUMNS)}
+    return {
+        "messages_json": json.dumps({"messages": messages(row, conversion)}, ensure_ascii=False).encode(),
+        "metadata_json": json.dumps(kept, ensure_ascii=False),
+        **kept,
+    }
+
+
+def messages(row: RawRow, conversion: Conversion) -> list[dict[str, Any]]:
+    """The Harmony messages of a usable row: system, developer where one is wanted, user, analysis, final."""
+    query, seed_text = row["query"], row.get(SEED_TEXT)
+    if conversion.with_seed_text and seed_text:
+        query = f"{query}\n\n{seed_text}"  # type: ignore[str-bytes-safe]  # a usable row holds no bytes
+    context = [system_message(conversion)]
+    if conversion.developer_instructions is not None:
+        content = {"type": "developer_content", "instructions": conversion.developer_instructions}
+        context.append({"role": "developer", "content": [content]})
+    return [
+        *context,
+        {"role": "user", "content": [{"type": "text", "text": query}]},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": row["synthetic_reasoning"]}],
+            "channel": "analysis",
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": row["synthetic_answer"]}], "channel": "final"},
+    ]
+
+
+def system_message(conversion: Conversion) -> dict[str, Any]:
+    """The system message of every row."""
+    return system_message_of(
+        SystemFields(
+            model_identity=conversion.model_identity,
+            reasoning_effort=effort_of(conversion.reasoning_effort),
+            start_date=conversion.start_date,
+            knowledge_cutoff=conversion.knowledge_cutoff,
+        )
+    )
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
+    """The file `raw`, or every `*.parquet` below the directory `raw` by relative path, each opened and checked."""
+    if raw.is_dir():
+        # A folder may be called x.parquet too; a dangling link stays in the list and is refused when it is opened.
+        found = {path.relative_to(raw).as_posix(): path for path in raw.rglob("*.parquet") if not path.is_dir()}
+        if not found:
+            raise SourceError(
+                "the directory holds no *.parquet file", where=str(raw), remedy="give the raw SYNTH Parquet files"
+            )
+    elif raw.exists():
+        found = {raw.name: raw}
+    else:
+        raise SourceError("the raw data is not there", where=str(raw), remedy="give a Parquet file or a directory")
+    return [_check_raw_file(found[name], name, with_seed_text=with_seed_text) for name in sorted(found)]
+
+
+_RAW_COLUMNS = (
+    f"raw SYNTH has {', '.join(REQUIRED_COLUMNS)} as strings, and may have {', '.join((*KEPT_COLUMNS, SEED_TEXT))}"
+)
+
+
+def _check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
+    if not is_utf8(name):
+        raise SourceError(
+            "the file's name is not UTF-8, so the manifest cannot hold it", where=repr(name), remedy="rename the file"
+        )
+    if path.exists() and not path.is_file():
+        raise SourceError("this is no regular file", where=str(path), remedy="give Parquet files")
+    with open_parquet(path) as file:
+        schema, rows, state = file.schema_arrow, file.metadata.num_rows, file_state(path)
+    required = (*REQUIRED_COLUMNS, SEED_TEXT) if with_seed_text else tuple(REQUIRED_COLUMNS)
+    columns = []
+    for column in (*required, *KEPT_COLUMNS):
+        times = schema.names.count(column)
+        if times == 0 and column in required:
+            asked = ", but the seed text was asked for" if column == SEED_TEXT else ""
+            raise SourceError(f"the column {column} is missing{asked}", where=str(path), remedy=_RAW_COLUMNS)
+        if times > 1:
+            raise SourceError(f"the column {column} is there {times} times", where=str(path), remedy=_RAW_COLUMNS)
+        if times == 0:
+            continue
+        kind = schema.field(column).type
+        # A column without a single value may have lost its type on the way to Parquet; it says nothing either way.
+        untyped = column in KEPT_COLUMNS and kind == pa.null()
+        if kind not in (pa.string(), pa.large_string()) and not untyped:
+            raise SourceError(
+                f"the column {column} is {kind}, not string or large_string", where=str(path), remedy=_RAW_COLUMNS
+            )
+        columns.append(column)
+    return RawFile(path=path, name=name, columns=tuple(columns), rows=rows, state=state)
+
+
+def _batches(files: list[RawFile], total: int) -> Iterator[tuple[int, list[RawRow]]]:
+    """The first `total` rows over all files, in batches, each with the number of its first row."""
+    row = 0
+    for file in files:
+        for rows in _file_batches(file):
+            if row >= total:
+                return
+            yield row, rows[: total - row]
+            row += len(rows)
+
+
+def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
+    with open_parquet(raw.path) as file:
+        if file.metadata.num_rows != raw.rows:
+            raise SourceError(
+                f"the file had {raw.rows} rows when the conversion began and has {file.metadata.num_rows} now",
+                where=str(raw.path),
+                remedy="convert data that nobody is writing to",
+            )
+        for _, batch in parquet_batches(file, raw.path, raw.columns):
+            columns = {name: column_values(batch.column(name), _as_bytes) for name in raw.columns}
+            yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _as_bytes(_: int, value: pa.Scalar) -> bytes:
+    raw: bytes = value.as_buffer().to_pybytes()
+    return raw
+
+
+# --- Writing ---------------------------------------------------------------------------------------------------------
+
+
+def _manifest(
+    conversion: Conversion,
+    files: list[RawFile],
+    total: int,
+    max_rows: int | None,
+    skipped: Counter[Skip],
+    shards: list[dict[str, Any]],
+) -> dict[str, Any]:
+    written = sum(shard["rows"] for shard in shards)
+    return {
+        "schema_version": SYNTH_KD.source.schema_version,
+        "conversion": {
+            "dataset": conversion.dataset,
+            "license": conversion.license,
+            "system_message": system_message(conversion),
+            "developer_instructions": conversion.developer_instructions,
+            "with_seed_text": conversion.with_seed_text,
+            "assignment": conversion.assignment,
+            "shards": conversion.shards,
+            "max_rows": max_rows,
+            "spanloom": version("spanloom"),
+            "sources": [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files],
+            "rows_read": total,
+            "rows_written": written,
+            "skipped": {reason.value: skipped[reason] for reason in Skip if skipped[reason]},
+        },
+        "storage": {"format": "parquet", "glob": SYNTH_KD.source.shard_glob, "total_rows": written, "shards": shards},
+    }
+
+
+def _check_unused(out: Path) -> None:
+    """Nothing stands in `out`, but what a killed run may have left, or what this one has begun with."""
+    if out.is_dir():
+        found = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
+        if found is None:
+            return
+        what = f"the output directory is not empty: it holds {found.name}"
+    elif out.exists() or out.is_symlink():
+        what = "the output is not a directory"
+    else:
+        return
+    raise ConflictError(what, where=str(out), remedy="convert into another --out, or move away what stands there")
+
+
+def run(
+    *,
+    raw: str,
+    out: str,
+    conversion: Conversion,
+    max_rows: int | None = None,
+    on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The conversion over places: raw SYNTH (a Parquet file or a folder of them) → a `synth_harmony_v1` folder."""
+    with scratch_for("convert-synth", [raw, out], scratch) as here:
+        local_raw = staged_records(here, raw, (".parquet",))
+        local_out = here.path(out)
+        if is_uri(out):
+            shutil.rmtree(local_out, ignore_errors=True)  # of a run that was killed while it published
+        result = convert_synth(
+            raw=local_raw, out=local_out, conversion=conversion, max_rows=max_rows, on_progress=on_progress
+        )
+        here.publish_folder(out, last=MANIFEST_NAME)
+    return result

@@ -1,0 +1,237 @@
+"""The artifacts between rendering and writing: rendered parts, and the ids that go with them.
+
+In: token documents with their rows. Out: two directories of Parquet parts, each part with a small JSON beside it.
+
+    rendered/  part_00000.parquet   row int64 · tokens, loss_mask, span_id: a document's int32 or uint8 items as bytes
+               part_00000.json      written last: the part stands; its counts and the sha256 of each of its files
+               part_00000.rejects.jsonl   only where rows were set aside
+               rendered.json        the whole shard: what it was made from and with, counts
+    ids/       part_00000.parquet   one row a document: row int64 · synth_id · language · exercise, or what the profile
+                                    has instead (`Profile.about`)
+               ids.json             the sha256 of each part
+
+Everything in here is token-aligned. Memory does not follow the size of a part: rows go to disk in row groups.
+A document's items are one binary value, little-endian, not a Parquet list: lists cost two levels a token, which took
+longer than all of the tokens themselves to write and to read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.conversations.source.rejects import Reject
+from spanloom.errors import ArtifactError
+from spanloom.families.harmony.contract.profile import Profile
+from spanloom.provenance import readable_json
+from spanloom.records.parquet import abandon
+from spanloom.storage import fsync_directory, fsync_file, read_json, sha256_file, temporary_beside, write_atomically
+from spanloom.supervision import TokenDocuments
+
+RENDERED_JSON = "rendered.json"
+IDS_JSON = "ids.json"
+
+RENDERED_DTYPES: dict[str, np.dtype[Any]] = {
+    "tokens": np.dtype("<i4"),
+    "loss_mask": np.dtype("u1"),
+    "span_id": np.dtype("u1"),
+}
+RENDERED_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        *(
+            pa.field(name, pa.large_binary(), nullable=False, metadata={"dtype": dtype.str})
+            for name, dtype in RENDERED_DTYPES.items()
+        ),
+    ]
+)
+
+
+def part_name(part: int) -> str:
+    """`part_00003`"""
+    return f"part_{part:05d}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedRows:
+    """A batch read back: `rows` int64 [N], the source row of each document."""
+
+    rows: npt.NDArray[np.int64]
+    documents: TokenDocuments
+
+
+class PartWriter:
+    """Writes one part: both Parquet files and the rejects under temporary names, then their names, then the JSON."""
+
+    def __init__(self, rendered: Path, ids: Path, part: int, profile: Profile) -> None:
+        self._rendered, self._ids, self._name = rendered, ids, part_name(part)
+        self._about = profile.about
+        self._temporaries: dict[Path, Path] = {}
+        self._documents = pq.ParquetWriter(
+            self._temporary(rendered / f"{self._name}.parquet"),
+            RENDERED_SCHEMA,
+            compression="lz4",
+            use_dictionary=False,
+            write_statistics=False,
+        )
+        try:
+            self._rows = pq.ParquetWriter(
+                self._temporary(ids / f"{self._name}.parquet"), self._about, compression="zstd", write_statistics=False
+            )
+        except BaseException:
+            abandon(self._documents)
+            raise
+        self._rejects: list[bytes] = []
+
+    def _temporary(self, path: Path) -> Path:
+        self._temporaries[path] = temporary_beside(path)
+        return self._temporaries[path]
+
+    def write(
+        self, rows: npt.NDArray[np.int64], columns: Mapping[str, Sequence[Any]], documents: TokenDocuments
+    ) -> None:
+        """Appends N documents with their source rows (int64 [N]) and the other columns about them, each of length N."""
+        if not len(documents):
+            return
+        self._documents.write_batch(rendered_batch(rows, documents))
+        self._rows.write_batch(pa.RecordBatch.from_pydict({"row": rows, **columns}, schema=self._about))
+
+    def write_reject(self, reject: Reject) -> None:
+        self._rejects.append(reject.as_json_line())
+
+    def commit(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """Makes the part stand. Returns `summary` with the sha256 of every file of it, as its JSON holds it."""
+        self._documents.close()
+        self._rows.close()
+        if self._rejects:
+            rejects = self._temporary(self._rendered / f"{self._name}.rejects.jsonl")
+            rejects.write_bytes(b"".join(self._rejects))
+        hashes: dict[Path, dict[str, str]] = {self._rendered: {}, self._ids: {}}
+        for path, temporary in self._temporaries.items():
+            fsync_file(temporary)
+            hashes[path.parent][path.name] = sha256_file(temporary)
+            temporary.replace(path)
+        for directory in hashes:
+            fsync_directory(directory)
+        summary = {**summary, "rendered_files": hashes[self._rendered], "ids_files": hashes[self._ids]}
+        write_atomically(self._rendered / f"{self._name}.json", readable_json(summary))
+        return summary
+
+    def __enter__(self) -> "PartWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Removes what was not committed."""
+        for writer in (self._documents, self._rows):
+            abandon(writer)
+        for temporary in self._temporaries.values():
+            temporary.unlink(missing_ok=True)
+
+
+def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa.RecordBatch:
+    """Documents as Arrow binary values over the flat arrays, without a copy and without a loop."""
+    ends = np.concatenate([[0], np.cumsum(documents.lengths, dtype=np.int64)])
+    columns = []
+    for name, dtype in RENDERED_DTYPES.items():
+        values = np.ascontiguousarray(getattr(documents, name), dtype=dtype)
+        offsets = pa.py_buffer(ends * dtype.itemsize)
+        columns.append(pa.Array.from_buffers(pa.large_binary(), len(documents), [None, offsets, pa.py_buffer(values)]))
+    return pa.RecordBatch.from_arrays([pa.array(rows), *columns], schema=RENDERED_SCHEMA)
+
+
+def read_rendered(directory: Path, parts: list[dict[str, Any]]) -> Iterator[RenderedRows]:
+    """The documents of a rendered shard in source order, one row group at a time."""
+    for part in parts:
+        with _open(directory / f"{part_name(part['part'])}.parquet") as file:
+            for batch in _batches(file):
+                yield _rows(batch)
+
+
+def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """One batch a row group: both files of a part are written in the same groups, so they read in step."""
+    for group in range(file.metadata.num_row_groups):
+        (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
+        yield batch
+
+
+def _rows(batch: pa.RecordBatch) -> RenderedRows:
+    flat: dict[str, npt.NDArray[Any]] = {}
+    lengths: dict[str, npt.NDArray[np.int32]] = {}
+    for name, dtype in RENDERED_DTYPES.items():
+        _, offsets, values = batch.column(name).buffers()
+        ends = np.frombuffer(offsets, dtype=np.int64)[batch.column(name).offset :][: batch.num_rows + 1]
+        flat[name] = np.frombuffer(values, dtype=np.uint8)[ends[0] : ends[-1]].view(dtype)
+        lengths[name] = (np.diff(ends) // dtype.itemsize).astype(np.int32)
+    if not all(np.array_equal(lengths["tokens"], other) for other in lengths.values()):
+        raise ArtifactError("tokens, loss_mask and span_id of a rendered part differ in length", remedy=_AGAIN)
+    return RenderedRows(
+        rows=batch.column("row").to_numpy(), documents=TokenDocuments(**flat, lengths=lengths["tokens"])
+    )
+
+
+def read_ids(directory: Path, parts: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """What the profile says about each document of a shard, in source order, in step with `read_rendered`."""
+    for part in parts:
+        with _open(directory / f"{part_name(part['part'])}.parquet") as file:
+            yield from _batches(file)
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, pre_buffer=False)
+    except (pa.ArrowInvalid, OSError) as fault:
+        raise ArtifactError(f"an intermediate part cannot be read: {fault}", where=str(path), remedy=_AGAIN) from None
+
+
+_AGAIN = "run the step that wrote it again"
+
+
+def read_sidecar(path: Path) -> dict[str, Any]:
+    """A JSON file that a step wrote. Raises ArtifactError when it is not there: the step did not finish.
+
+    So does whoever looks up a key that it should have and has not.
+    """
+    try:
+        value = read_json(path, ArtifactError, path.name, _AGAIN)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{path.name} is not there: the step that writes it has not finished", where=str(path), remedy=_AGAIN
+        ) from None
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{path.name} is no JSON object", where=str(path), remedy=_AGAIN)
+    return _Sidecar(value, path)
+
+
+class _Sidecar(dict[str, Any]):
+    """What a file says; a key that it lacks is the file's fault, not ours."""
+
+    def __init__(self, value: dict[str, Any], path: Path) -> None:
+        super().__init__(value)
+        self._path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise ArtifactError(f"{self._path.name} has no {key}", where=str(self._path), remedy=_AGAIN)
+
+
+def files_stand(directory: Path, sha256s: dict[str, str]) -> bool:
+    """Whether every named file is there with the hash it was written with."""
+    return all(
+        (directory / name).is_file() and sha256_file(directory / name) == sha256 for name, sha256 in sha256s.items()
+    )
+
+
+def verify_files(directory: Path, sha256s: dict[str, str]) -> None:
+    """Raises ArtifactError naming the first file that is missing or was changed since its step wrote it."""
+    for name, sha256 in sha256s.items():
+        path = directory / name
+        if not path.is_file():
+            raise ArtifactError("an intermediate file is missing", where=str(path), remedy=_AGAIN)
+        if (found := sha256_file(path)) != sha256:
+            raise ArtifactError(
+                f"an intermediate file has sha256 {found}, its step wrote {sha256}", where=str(path), remedy=_AGAIN
+            )

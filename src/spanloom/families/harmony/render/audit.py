@@ -1,0 +1,209 @@
+"""The audit: sampled rows of a fast render are rendered again by openai-harmony; a difference stops the build.
+
+In: batches with their renders. Out: how many documents were compared, or `AuditError` with row, position and text.
+The sample follows from row numbers, shapes and lengths alone, part by part, so that every run audits the same rows.
+openai-harmony takes some hundred times as long as the fast renderer, so what is audited is bounded in tokens.
+
+Of a document that is cut out of a conversation, what stands before the trained run is compared with what
+openai-harmony renders for completion: that is what a server would have shown to whoever samples the run.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openai_harmony import HarmonyEncoding
+
+from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.errors import AuditError, SpanloomError
+from spanloom.families.harmony.contract.history import Cut, CutRules
+from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
+from spanloom.families.harmony.render.official import (
+    RefusedByRendererError,
+    RenderedBatch,
+    render_prompt,
+    render_through_harmony,
+)
+from spanloom.families.harmony.tokenizer import START
+from spanloom.supervision import TokenDocuments, Tokens
+
+AUDITED_AT_LEAST = 64
+AUDITED_SHARE = 0.05
+"""Of the tokens of a part so far, which are audited at most, beside the first row of each shape; more where a larger
+fraction is asked for."""
+AUDITED_TOKENS = 200_000
+"""Tokens of a shard that may be audited whatever their share."""
+_CHARACTERS_PER_TOKEN = 4
+AROUND = 12
+"""Tokens shown on either side of a difference."""
+
+
+def audit_stride(rows: int, fraction: float) -> int:
+    """Every how manieth row of a shard of `rows` rows is audited: `fraction` of them, but at least 64; 0 for none.
+
+    20,000 rows at 0.001: every 312th, since every 1,000th would be 20 rows only.
+    """
+    if fraction <= 0:
+        return 0
+    return max(1, min(int(1 / fraction), rows // AUDITED_AT_LEAST))
+
+
+def audit_share(fraction: float) -> float:
+    """The share of tokens that is audited at most, see `AUDITED_SHARE`."""
+    return max(fraction, AUDITED_SHARE)
+
+
+def audit_floor(rows: int, of_rows: int) -> int:
+    """The part of `AUDITED_TOKENS` that `rows` of a shard of `of_rows` rows have: parts are audited one by one."""
+    return AUDITED_TOKENS * rows // max(1, of_rows)
+
+
+def check_fraction(fraction: float) -> None:
+    """Raises SpanloomError for a fraction outside [0, 1]."""
+    if not 0 <= fraction <= 1:
+        raise SpanloomError(f"the audit fraction must lie in [0, 1], not {fraction}")
+
+
+class Auditor:
+    """Audits the batches of a part; remembers which shapes of conversation it has looked at, and how many tokens.
+
+    `share`, `floor`: audited are at most so large a share of the tokens, or so many tokens; the first row of each
+    shape is audited in any case.
+    """
+
+    def __init__(
+        self,
+        encoding: HarmonyEncoding,
+        stride: int,
+        profile: Profile = SYNTH_KD,
+        rules: CutRules | None = None,
+        *,
+        share: float = AUDITED_SHARE,
+        floor: int = AUDITED_TOKENS,
+    ) -> None:
+        self._encoding, self._stride, self._profile, self._rules = encoding, stride, profile, rules
+        self._share, self._floor = share, floor
+        self._seen: set[tuple[Any, ...]] = set()
+        self._tokens = self._audited_tokens = 0
+
+    def audit(
+        self,
+        shard: int,
+        places: Sequence[tuple[int, str]],
+        conversations: Sequence[LabelledConversation],
+        rendered: RenderedBatch,
+        cuts: Sequence[Cut] = (),
+    ) -> int:
+        """Compares the sampled rows of a batch with the record route: who was refused, tokens, span and mask; and what
+        stands before a run with openai-harmony's render for completion.
+
+        `places`: row and id of each conversation; `cuts`: how each was cut, where they are cuts of others.
+        Returns how many were compared; raises AuditError at a difference.
+        """
+        lengths = dict(zip(rendered.kept, rendered.documents.lengths.tolist(), strict=True))
+        chosen = [
+            index
+            for index, (row, _) in enumerate(places)
+            if self._chooses(row, conversations[index], lengths.get(index))
+        ]
+        ours = _documents(rendered, set(chosen))
+        for index in chosen:
+            row, name = places[index]
+            where = f"shard {shard:02d}, row {row}, {self._profile.source.id_column} {name!r}"
+            record = render_through_harmony([conversations[index]], self._encoding)  # one: its renders take much memory
+            found, wanted = ours.get(index), record.documents if record.kept else None
+            if (found is None) != (wanted is None):
+                said = "renders" if wanted is None else "refuses"
+                raise AuditError(
+                    f"the fast renderer {said} a conversation on which openai-harmony decides otherwise",
+                    where=where,
+                    remedy=_REMEDY,
+                )
+            if found is not None and wanted is not None:
+                self._compare(found, wanted, where)
+                if cuts:
+                    self._check_prompt(cuts[index], found.tokens, where)
+        return len(chosen)
+
+    def _chooses(self, row: int, conversation: LabelledConversation, tokens: int | None) -> bool:
+        """Whether a document is audited. `tokens`: None where it was refused."""
+        if tokens is None:
+            tokens = len(repr(conversation.messages)) // _CHARACTERS_PER_TOKEN
+        self._tokens += tokens
+        shape = tuple(
+            (message["role"], repr(message.get("channel")), *sorted(message)) for message in conversation.messages
+        )
+        new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
+        if new:
+            self._seen.add(shape)
+        within = self._audited_tokens + tokens <= max(self._floor, self._share * self._tokens)
+        chosen = new or (row % self._stride == 0 and within)
+        if chosen:
+            self._audited_tokens += tokens
+        return chosen
+
+    def _compare(self, found: TokenDocuments, wanted: TokenDocuments, where: str) -> None:
+        for name in ("tokens", "span_id", "loss_mask"):
+            one, other = getattr(found, name), getattr(wanted, name)
+            if np.array_equal(one, other):
+                continue
+            at = _first_difference(one, other)
+            shown = slice(max(at - AROUND, 0), at + AROUND)
+            here, there = (self._encoding.decode(side.tokens[shown].tolist()) for side in (found, wanted))
+            raise AuditError(
+                f"the fast renderer differs from openai-harmony in {name} at token {at}: {one[at : at + 3].tolist()} "
+                f"instead of {other[at : at + 3].tolist()}, around {here!r} instead of {there!r}",
+                where=where,
+                remedy=_REMEDY,
+            )
+
+    def _check_prompt(self, cut: Cut, tokens: Tokens, where: str) -> None:
+        if self._rules is None or self._rules.history == "keep":
+            return
+        wanted = prompt_before(cut, self._rules.history, self._encoding)
+        at = _first_difference(tokens[: wanted.size], wanted)
+        begins = np.flatnonzero(tokens == START)
+        if at == wanted.size and int(begins[cut.run]) == at:
+            return
+        around = slice(max(at - AROUND, 0), at + AROUND)
+        here, there = (self._encoding.decode(side[around].tolist()) for side in (tokens, wanted))
+        raise AuditError(
+            f"what stands before run {cut.number} is not what openai-harmony renders for completion, from token {at} "
+            f"on: {here!r} instead of {there!r}",
+            where=where,
+            remedy="report this row: with this --history the two must never differ",
+        )
+
+
+def prompt_before(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
+    """What openai-harmony renders for the completion that a cut trains, without its last two tokens, which begin the
+    run: `<|start|>assistant`. Returns int32 [T].
+
+    With `serve` it gets the messages that are shown, and drops none; with `openai-harmony` all, and drops what it does.
+    """
+    shown = cut.shown.messages[: cut.run]
+    if history != "serve":
+        try:
+            return render_prompt(cut.before, encoding, drop_analysis=True)
+        except RefusedByRendererError:  # reasoning that is not shown, of a run that is not trained, may be anything
+            pass
+    return render_prompt(shown, encoding, drop_analysis=False)
+
+
+_REMEDY = "build with --renderer harmony, and report this row: the two must never differ"
+
+
+def _documents(batch: RenderedBatch, wanted: set[int]) -> dict[int, TokenDocuments]:
+    """The documents of the wanted conversations that were rendered, by their index."""
+    return {
+        index: batch.documents.between(document, document + 1)
+        for document, index in enumerate(batch.kept)
+        if index in wanted
+    }
+
+
+def _first_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> int:
+    common = min(one.size, other.size)
+    different = np.flatnonzero(one[:common] != other[:common])
+    return int(different[0]) if different.size else common

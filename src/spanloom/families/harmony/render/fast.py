@@ -1,0 +1,350 @@
+"""The fast renderer: wrappers from a table that openai-harmony itself fills, content through a fast exact encoder.
+
+In: checked conversations. Out: the bits of the record route, whole batches at a time, without a loop over tokens.
+
+    message   = prefix of its role and channel · tokens of its text · closer
+    document  = messages · EOD
+
+Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
+empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once and remembered.
+A conversation outside the table's shape goes through openai-harmony whole, and is counted: unknown keys, text that
+openai-harmony may refuse; and names, recipients, content types, tools and several parts of content where the profile's
+table does not cover them.
+
+Documents that are cuts of one conversation share its messages; a text that stands in several is encoded once a batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from openai_harmony import HarmonyEncoding
+
+from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
+from spanloom.families.harmony.render.official import (
+    RefusedByRendererError,
+    RenderedBatch,
+    render_one,
+    render_through_harmony,
+)
+from spanloom.families.harmony.render.text_encoder import TextEncoder
+from spanloom.families.harmony.tokenizer import EOD, START
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
+
+MORE_OF_A_HEADER = ("name", "recipient", "content_type")
+_NO_MORE = [None, None, None]
+TEXT_KEYS = frozenset({"type", "text"})
+STRUCTURED = {"system": "system_content", "developer": "developer_content"}
+REMEMBERED = 4096
+"""Structured messages, and headers, remembered. SYNTH has one or two; where each row has its own, each is rendered
+again."""
+DEFINES_A_FUNCTION = {
+    "role": "developer",
+    "content": [
+        {
+            "type": "developer_content",
+            "tools": {"functions": {"name": "functions", "tools": [{"name": "f", "description": ""}]}},
+        }
+    ],
+}
+
+LONGEST_TEXT = 50_000
+"""Characters. openai-harmony's regular expression overflows on runs of some hundred thousand characters, and then the
+row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
+
+
+def may_be_refused(text: str) -> bool:
+    """Whether openai-harmony might refuse the text, as it does a lone surrogate: then it shall decide."""
+    if len(text) > LONGEST_TEXT:
+        return True
+    if text.isascii():
+        return False
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def has_function_tools(message: dict[str, Any]) -> bool:
+    """Whether a message defines functions: openai-harmony then says in every system message where calls must go."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") == "developer_content":
+            tools = part.get("tools")
+            functions = tools.get("functions") if isinstance(tools, dict) else None
+            if isinstance(functions, dict) and functions.get("tools"):
+                return True
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wrapper:
+    """What stands around a text: `prefix`, then the text, then `closer` (`last` where the conversation ends)."""
+
+    prefix: Tokens
+    closer: Tokens
+    last: Tokens
+
+
+_Piece = tuple[Wrapper, list[str]] | Tokens
+"""A message: its wrapper and the texts of its parts, which are encoded each by itself; or its finished tokens."""
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.keys() == TEXT_KEYS and part["type"] == "text"
+
+
+def derive_wrappers(encoding: HarmonyEncoding, profile: Profile = SYNTH_KD) -> dict[tuple[str, str | None], Wrapper]:
+    """(role, channel) → the wrapper of a message that has no more in its header."""
+    roles = [role for role in profile.source.roles if role not in ("assistant", "tool")]
+    shapes: list[tuple[str, str | None]] = [(role, None) for role in roles]
+    shapes += [("assistant", channel) for channel in profile.span_of_channel]
+    return {
+        (role, channel): derive_wrapper({"role": role, **({"channel": channel} if channel else {})}, encoding)
+        for role, channel in shapes
+    }
+
+
+def derive_wrapper(header: dict[str, Any], encoding: HarmonyEncoding) -> Wrapper:
+    """The wrapper of messages with this header, read off openai-harmony's render of two empty ones in a row:
+
+    prefix closer prefix last
+
+    Raises RefusedByRendererError.
+    """
+    empty = {**header, "content": ""}
+    rendered = render_one([empty, empty], encoding)
+    first, second = np.split(rendered, 2)
+    if not np.array_equal(first[:-1], second[:-1]) or (rendered == START).sum() != 2:
+        raise AssertionError(f"openai-harmony renders two equal messages in different ways: {header} {rendered}")
+    return Wrapper(prefix=first[:-1], closer=first[-1:], last=second[-1:])
+
+
+@dataclass
+class _Layout:
+    """The segments that a batch is made of, in order: constants, or texts still to be encoded (of length 0 till then).
+
+    `text_segments`: which segments are texts; `message_firsts` and `document_firsts`: the segments that begin them.
+    `shared`: a text may stand in several documents, and `text_numbers` says which of `texts` each segment is.
+    """
+
+    lengths: list[int] = field(default_factory=list)
+    constants: list[Tokens] = field(default_factory=list)
+    text_segments: list[int] = field(default_factory=list)
+    text_numbers: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    shared: bool = False
+    numbers: dict[int, int] = field(default_factory=dict)
+    message_firsts: list[int] = field(default_factory=list)
+    document_firsts: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+
+    def constant(self, tokens: Tokens) -> None:
+        self.constants.append(tokens)
+        self.lengths.append(tokens.size)
+
+    def text(self, text: str) -> None:
+        self.text_segments.append(len(self.lengths))
+        self.lengths.append(0)
+        if self.shared:
+            # By identity: the texts that are held here live as long as the batch, and hashing them takes longer.
+            number = self.numbers.setdefault(id(text), len(self.texts))
+            self.text_numbers.append(number)
+            if number < len(self.texts):
+                return
+        self.texts.append(text)
+
+    def message(self, label: int) -> None:
+        self.message_firsts.append(len(self.lengths))
+        self.labels.append(label)
+
+
+class FastRenderer:
+    """Holds the table, the encoder, and the structured messages rendered so far. `few`: see `TextEncoder`."""
+
+    def __init__(self, encoding: HarmonyEncoding, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> None:
+        self._encoding, self._profile = encoding, profile
+        self._encoder = TextEncoder(encoding, asset, few)
+        self._wrappers = derive_wrappers(encoding, profile)
+        self._structured = lru_cache(REMEMBERED)(self._render_structured)
+        self._header = lru_cache(REMEMBERED)(self._derive_header)
+
+    def render(self, conversations: Sequence[LabelledConversation]) -> RenderedBatch:
+        """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
+        layout = _Layout(shared=self._profile.cuts)
+        fitting: list[int] = []
+        others: list[int] = []
+        for index, conversation in enumerate(conversations):
+            pieces = self._pieces(conversation)
+            if pieces is None:
+                others.append(index)
+                continue
+            fitting.append(index)
+            self._lay_out(layout, pieces, conversation)
+        documents = self._assemble(layout)
+        if not others:
+            return RenderedBatch(documents=documents, kept=fitting, refused=[])
+        record = render_through_harmony([conversations[index] for index in others], self._encoding)
+        kept = [others[index] for index in record.kept]
+        return RenderedBatch(
+            documents=_interleave(documents, fitting, record.documents, kept),
+            kept=sorted(fitting + kept),
+            refused=[(others[index], reason) for index, reason in record.refused],
+            fallbacks=len(others),
+        )
+
+    def _pieces(self, conversation: LabelledConversation) -> list[_Piece] | None:
+        """Each message as wrapper and texts, or as finished tokens; None when one of them is outside the table."""
+        pieces: list[_Piece] = []
+        table_keys, function_tools = self._profile.table_keys, False
+        if self._profile.table_tools:
+            function_tools = any(map(has_function_tools, conversation.messages))
+        for message in conversation.messages:
+            channel = message.get("channel")
+            if not table_keys.issuperset(message) or not (channel is None or isinstance(channel, str)):
+                return None
+            wrapper = self._wrapper(message, channel)
+            content = message.get("content")
+            if isinstance(content, list) and len(content) == 1:
+                (part,) = content
+                structured = STRUCTURED.get(message["role"])
+                if structured is not None and isinstance(part, dict) and part.get("type") == structured:
+                    tokens = self._structured_message(message, part, function_tools)
+                    if tokens is None:
+                        return None
+                    pieces.append(tokens)
+                    continue
+                if _is_text(part):
+                    content = part["text"]
+            texts: list[Any] = [content]
+            if isinstance(content, list) and self._profile.table_tools and all(map(_is_text, content)):
+                texts = [part["text"] for part in content]
+            if wrapper is None or not all(isinstance(text, str) and not may_be_refused(text) for text in texts):
+                return None
+            pieces.append((wrapper, texts))
+        return pieces
+
+    def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
+        """What stands around a message's text, or None where the table does not cover its header."""
+        more = [message.get(key) for key in MORE_OF_A_HEADER]
+        if more == _NO_MORE:
+            return self._wrappers.get((message["role"], channel))
+        return self._header(message["role"], channel, *more)
+
+    def _derive_header(self, role: str, channel: str | None, *more: str | None) -> Wrapper | None:
+        """The wrapper of a header with a name, a recipient or a content type; None where openai-harmony refuses it."""
+        named = zip(("role", "channel", *MORE_OF_A_HEADER), (role, channel, *more), strict=True)
+        try:
+            return derive_wrapper({key: value for key, value in named if value is not None}, self._encoding)
+        except RefusedByRendererError:
+            return None
+
+    def _structured_message(self, message: dict[str, Any], part: dict[str, Any], function_tools: bool) -> Tokens | None:
+        # Function tools change the text of *other* messages too; a table that does not cover them leaves them alone.
+        if ("tools" in part and not self._profile.table_tools) or message.get("channel") is not None:
+            return None
+        try:
+            return self._structured(orjson.dumps(message), function_tools)
+        except TypeError:  # what orjson cannot write (a lone surrogate, a huge integer) is not for the table either
+            return None
+
+    def _render_structured(self, message_json: bytes, function_tools: bool) -> Tokens | None:
+        """A structured message as it stands before another one; None when openai-harmony refuses it.
+
+        `function_tools`: whether a message of the conversation defines some, which adds a line to a system message.
+        """
+        follower = DEFINES_A_FUNCTION if function_tools else {"role": "user", "content": ""}
+        try:
+            rendered = render_one([orjson.loads(message_json), follower], self._encoding)
+        except RefusedByRendererError:
+            return None
+        starts = np.flatnonzero(rendered == START)
+        return rendered[: starts[1]] if starts.size == 2 else None
+
+    def _lay_out(self, layout: _Layout, pieces: list[_Piece], conversation: LabelledConversation) -> None:
+        layout.document_firsts.append(len(layout.lengths))
+        last = len(pieces) - 1
+        for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
+            layout.message(label)
+            if isinstance(piece, tuple):
+                wrapper, texts = piece
+                layout.constant(wrapper.prefix)
+                for text in texts:
+                    layout.text(text)
+                layout.constant(wrapper.last if index == last else wrapper.closer)
+            else:
+                layout.constant(piece)
+        layout.message(SPAN_CONTEXT)
+        layout.constant(_EOD)
+
+    def _assemble(self, layout: _Layout) -> TokenDocuments:
+        """Puts constants and encoded texts, each end to end already, into the places of their segments.
+
+        segments   c t c   lengths [2 3 1]   in text  [0 0 1 1 1 0]
+        constants  a b c   texts  x y z      →         a b x y z c
+        """
+        if not layout.document_firsts:
+            return _NO_DOCUMENTS
+        encoded = self._encoder.encode(layout.texts)
+        lengths = np.array(layout.lengths, dtype=np.int64)
+        text_lengths, text_tokens = encoded.lengths, encoded.tokens
+        if layout.shared:
+            numbers = np.array(layout.text_numbers, dtype=np.int64)
+            firsts = np.cumsum(text_lengths, dtype=np.int64) - text_lengths
+            text_lengths = text_lengths[numbers]
+            text_tokens = text_tokens[_ranges(firsts[numbers], text_lengths.astype(np.int64))]
+        lengths[layout.text_segments] = text_lengths
+        is_text = np.zeros(lengths.size, dtype=np.bool_)
+        is_text[layout.text_segments] = True
+        in_text = np.repeat(is_text, lengths)
+        tokens = np.empty(in_text.size, dtype=np.int32)
+        tokens[in_text] = text_tokens
+        tokens[~in_text] = np.concatenate([_NO_DOCUMENTS.tokens, *layout.constants])
+        message_lengths = np.add.reduceat(lengths, layout.message_firsts)
+        span_id = np.repeat(np.array(layout.labels, dtype=np.uint8), message_lengths)
+        return TokenDocuments(
+            tokens=tokens,
+            loss_mask=(span_id != SPAN_CONTEXT).view(np.uint8),
+            span_id=span_id,
+            lengths=np.add.reduceat(lengths, layout.document_firsts).astype(np.int32),
+        )
+
+
+def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """start, start + 1, … of each segment, end to end. Args: int64 [N], int64 [N]. Returns int64 [sum(lengths)]."""
+    ends = np.cumsum(lengths)
+    steps: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    steps += np.arange(steps.size)
+    return steps
+
+
+def _interleave(
+    one: TokenDocuments, one_order: list[int], other: TokenDocuments, other_order: list[int]
+) -> TokenDocuments:
+    """Documents of two batches in the order of the numbers that go with them."""
+    lengths = np.concatenate([one.lengths, other.lengths])
+    order = np.argsort(np.array(one_order + other_order, dtype=np.int64))
+    ends = np.cumsum(lengths, dtype=np.int64)
+    index = _ranges((ends - lengths)[order], lengths[order].astype(np.int64))
+    return TokenDocuments(
+        tokens=np.concatenate([one.tokens, other.tokens])[index],
+        loss_mask=np.concatenate([one.loss_mask, other.loss_mask])[index],
+        span_id=np.concatenate([one.span_id, other.span_id])[index],
+        lengths=lengths[order],
+    )
+
+
+_EOD = np.array([EOD], dtype=np.int32)
+_NO_DOCUMENTS = TokenDocuments(
+    tokens=np.empty(0, dtype=np.int32),
+    loss_mask=np.empty(0, dtype=np.uint8),
+    span_id=np.empty(0, dtype=np.uint8),
+    lengths=np.empty(0, dtype=np.int32),
+)

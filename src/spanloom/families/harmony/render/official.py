@@ -1,0 +1,120 @@
+"""The record route: every conversation rendered by openai-harmony's own package, which is the authority.
+
+In: checked conversations. Out: `RenderedBatch`: one document a conversation, each closed by a masked EOD, plus the
+conversations that openai-harmony refused.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from openai_harmony import Conversation as HarmonyConversation
+from openai_harmony import HarmonyEncoding, HarmonyError, Message, RenderConversationConfig, Role
+
+from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.families.harmony.tokenizer import EOD, START
+from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, spans_from_messages
+
+KEEP_ANALYSIS = RenderConversationConfig(auto_drop_analysis=False)
+"""The wrapper's default would drop the reasoning of all but the last answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedBatch:
+    """`documents` holds the conversations at the indices `kept`, in order; `refused` the others with the reason.
+
+    `fallbacks` counts those that a faster route handed over to this one.
+    """
+
+    documents: TokenDocuments
+    kept: list[int]
+    refused: list[tuple[int, str]]
+    fallbacks: int = 0
+
+
+def render_through_harmony(conversations: Sequence[LabelledConversation], encoding: HarmonyEncoding) -> RenderedBatch:
+    """Renders each conversation whole: joining per-message renders is not always the same (tools change the system
+    text), and only the conversation render knows which message is the very last."""
+    tokens: list[Tokens] = []
+    spans: list[Flags] = []
+    kept: list[int] = []
+    refused: list[tuple[int, str]] = []
+    for index, conversation in enumerate(conversations):
+        try:
+            rendered = render_one(conversation.messages, encoding)
+            span = spans_from_messages(rendered, conversation.labels, message_start=START)
+        except RefusedByRendererError as refusal:
+            refused.append((index, str(refusal)))
+            continue
+        except ValueError as fault:
+            # A second <|start|> in one message would let text move a span: never trust such a render.
+            refused.append((index, f"the render does not match its messages: {fault}"))
+            continue
+        tokens += (rendered, _EOD)
+        spans += (span, _CONTEXT)
+        kept.append(index)
+    lengths = np.array([part.size + 1 for part in tokens[::2]], dtype=np.int32)
+    span_id = np.concatenate([_NO_FLAGS, *spans])
+    return RenderedBatch(
+        documents=TokenDocuments(
+            tokens=np.concatenate([_NO_TOKENS, *tokens]),
+            loss_mask=(span_id != SPAN_CONTEXT).view(np.uint8),
+            span_id=span_id,
+            lengths=lengths,
+        ),
+        kept=kept,
+        refused=refused,
+    )
+
+
+class RefusedByRendererError(Exception):
+    """openai-harmony does not take this conversation."""
+
+
+def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) -> Tokens:
+    """One conversation's messages through openai-harmony's public wrapper, without EOD. Returns int32 [T].
+
+    The wrapper, not the raw binding: it fills the fields that a `system_content` leaves out, and its meaning counts.
+    """
+    return _rendered(lambda: encoding.render_conversation_for_training(_conversation(messages), KEEP_ANALYSIS))
+
+
+def render_prompt(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding, *, drop_analysis: bool) -> Tokens:
+    """What openai-harmony shows to whoever is to say what comes next, without the two tokens that this begins with:
+    `<|start|>assistant`. Returns int32 [T]. Raises RefusedByRendererError.
+
+    `drop_analysis`: leave out the reasoning that it leaves out by default.
+    """
+    config = RenderConversationConfig(auto_drop_analysis=drop_analysis)
+    return _rendered(
+        lambda: encoding.render_conversation_for_completion(_conversation(messages), Role.ASSISTANT, config)[:-2]
+    )
+
+
+def _conversation(messages: Sequence[dict[str, Any]]) -> HarmonyConversation:
+    return HarmonyConversation(messages=[Message.from_dict(message) for message in messages])
+
+
+def _rendered(render: Callable[[], list[int]]) -> Tokens:
+    """What `render` gives. Raises RefusedByRendererError for whatever openai-harmony raises."""
+    try:
+        rendered = render()
+    except (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError) as refusal:
+        # What the wrapper and its Rust side raise for content they cannot read: an unknown type or one that the role
+        # may not have, no content, a field of another type.
+        first_line = (str(refusal).splitlines() or [""])[0]
+        raise RefusedByRendererError(f"{type(refusal).__name__}: {first_line}") from refusal
+    except BaseException as panic:
+        # The Rust side panics (a BaseException without an importable type) where its regex engine overflows,
+        # for instance on a megabyte of spaces.
+        if type(panic).__name__ != "PanicException":
+            raise
+        raise RefusedByRendererError(f"openai-harmony panicked: {panic}") from panic
+    return np.array(rendered, dtype=np.int32)
+
+
+_EOD = np.array([EOD], dtype=np.int32)
+_CONTEXT = np.array([SPAN_CONTEXT], dtype=np.uint8)
+_NO_TOKENS = np.empty(0, dtype=np.int32)
+_NO_FLAGS = np.empty(0, dtype=np.uint8)

@@ -1,0 +1,370 @@
+"""One part of a shard, rendered in one worker process: source rows → documents, ids and rejects on disk.
+
+In: a `PartJob`, which names a run of row groups and the rules. Out: the part's files and its summary (see `rendered`).
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from spanloom import workers
+from spanloom.conversations.runs import document_id
+from spanloom.conversations.source.folder import (
+    BATCH_BYTES,
+    Part,
+    SourceRows,
+    SourceShard,
+    check_still_hashed,
+    read_rows,
+    runs_within,
+)
+from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
+from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.history import CUTTING, CutConversation, CutRules, cut_conversation
+from spanloom.families.harmony.contract.profile import Profile, profile_of_source
+from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
+from spanloom.families.harmony.render.audit import Auditor
+from spanloom.families.harmony.render.official import RenderedBatch
+from spanloom.families.harmony.render.routes import Renderer, load_renderer, renderer_version
+from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
+from spanloom.provenance import code_sha256, sha256_json
+from spanloom.records.strict_json import count_quotes
+from spanloom.supervision import TokenDocuments, tokens_per_span
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartJob:
+    """What a worker needs to render one part.
+
+    Every `audit_stride`-th row is audited (0: none), as far as `audit_share` of the tokens or `audit_floor` tokens go,
+    and besides the first row of each shape of conversation.
+    `reject_limit` is the shard's: a part that alone has more rejects stops there and is not kept.
+    `rules`: where the profile cuts rows. `token_budget` is what the caps leave for this part; the row that would cross
+    it is left out, and so are all after.
+    """
+
+    shard: SourceShard
+    part: Part
+    rendered: Path
+    ids: Path
+    asset: Path
+    renderer: str
+    rules: CutRules | None
+    audit_stride: int
+    audit_share: float
+    audit_floor: int
+    reject_limit: int
+    token_budget: int | None
+    resume: bool
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decides the part's bytes: a standing part with the same key need not be made again."""
+        return sha256_json(
+            {
+                "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
+                "part": asdict(self.part),
+                "tokenizer_sha256": ASSET_SHA256,
+                "renderer": renderer_version(self.renderer),
+                "rules": self.rules and self.rules.as_dict(),
+                "audit": [self.audit_stride, self.audit_share, self.audit_floor],
+                "token_budget": self.token_budget,
+                "code_sha256": code_sha256("harmony"),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchResult:
+    """What became of a batch: `rows_read` source rows, and the documents made of those that were taken.
+
+    rows     int64 [N]  source row of each document
+    about    the other columns about the documents, each of length N
+    cutting  how rows were cut, see `CUTTING`; empty where they are not
+    """
+
+    rows_read: int
+    rows: npt.NDArray[np.int64]
+    about: dict[str, list[Any]]
+    documents: TokenDocuments
+    rejects: list[Reject]
+    fallbacks: int
+    audited: int
+    cutting: dict[str, int]
+
+
+def render_part(job: PartJob) -> dict[str, Any]:
+    """Renders one part, or finds it standing. Returns its summary. Raises SourceError where the shard was changed since
+    it was hashed.
+
+    `whole` is false when the caps or the reject limit cut the part short: then no later part counts.
+    """
+    summary = _standing(job) if job.resume else None
+    if summary is not None:
+        _count(job, summary["rows_read"], summary["tokens"], sum(summary["rejected"].values()))
+        return summary
+
+    profile = profile_of_source(job.shard.format)
+    renderer = _renderer(job.renderer, job.asset, profile)
+    spans = len(profile.span_names)
+    rejected: Counter[str] = Counter()
+    cutting: Counter[str] = Counter()
+    last_reject: Reject | None = None
+    span_tokens = np.zeros(spans, dtype=np.int64)
+    rows_read = documents = tokens = fallbacks = audited = 0
+    whole = True
+    auditor = None
+    if renderer.audited and job.audit_stride:
+        auditor = Auditor(
+            renderer.encoding,
+            job.audit_stride,
+            profile,
+            job.rules,
+            share=job.audit_share,
+            floor=job.audit_floor,
+        )
+    with PartWriter(job.rendered, job.ids, job.part.index, profile) as writer:
+        for batch in read_rows(job.shard, job.part):
+            budget = None if job.token_budget is None else job.token_budget - tokens
+            result = render_rows(job.shard, batch, renderer, rules=job.rules, token_budget=budget, auditor=auditor)
+            for reject in result.rejects:
+                writer.write_reject(reject)
+                rejected[reject.reason] += 1
+                last_reject = reject
+                if rejected.total() > job.reject_limit:
+                    break
+            writer.write(result.rows, result.about, result.documents)
+            rows_read += result.rows_read
+            documents += len(result.documents)
+            tokens += result.documents.tokens.size
+            fallbacks += result.fallbacks
+            audited += result.audited
+            cutting.update(result.cutting)
+            span_tokens += tokens_per_span(result.documents.span_id, result.documents.lengths, spans).sum(axis=0)
+            _count(job, result.rows_read, result.documents.tokens.size, len(result.rejects))
+            if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
+                whole = False
+                break
+        check_still_hashed(job.shard)  # a part that stands is kept by the next run, which does not read its rows again
+        summary = {
+            "part": job.part.index,
+            "key": job.key,
+            "first_row": job.part.first_row,
+            "rows_read": rows_read,
+            "rows": documents,
+            "tokens": tokens,
+            "span_tokens": span_tokens.tolist(),
+            "fallbacks": fallbacks,
+            "audited": audited,
+            "rejected": dict(sorted(rejected.items())),
+            "last_reject": last_reject and asdict(last_reject),
+            "whole": whole,
+            **({"cutting": {name: cutting[name] for name in CUTTING}} if job.rules else {}),
+        }
+        return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _CheckedRow:
+    """A row that the rules take: its number in the batch, its id, its documents; `cut`: how it was cut, if it was."""
+
+    index: int
+    id: str
+    documents: Sequence[LabelledConversation]
+    cut: CutConversation | None
+
+
+def render_rows(
+    shard: SourceShard,
+    batch: SourceRows,
+    renderer: Renderer,
+    *,
+    rules: CutRules | None = None,
+    token_budget: int | None = None,
+    auditor: Auditor | None = None,
+) -> BatchResult:
+    """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order.
+
+    Where `rules` cut rows, a row is refused as a whole as soon as the renderer refuses one of its documents.
+    """
+    profile = profile_of_source(shard.format)
+    rejects: list[Reject] = []
+
+    def reject(index: int, row_id: str | None, reason: Reason, detail: str) -> None:
+        row, name = batch.first_row + index, profile.source.id_column
+        rejects.append(Reject(shard=shard.index, row=row, id=row_id, reason=reason, detail=detail, id_column=name))
+
+    checked = list(_checked_rows(batch, profile, rules, reject))
+    documents = [document for row in checked for document in row.documents]
+    owner = [number for number, row in enumerate(checked) for _ in row.documents]
+
+    places = [(batch.first_row + checked[number].index, checked[number].id) for number in owner]
+    cuts = [cut for row in checked if row.cut for cut in row.cut.cuts]
+    # A document has no more characters than its row's JSON; the many documents of a long row are rendered in turn.
+    sizes = pc.fill_null(pc.binary_length(batch.messages_json), 0).to_pylist()
+    pieces, audited = [], 0
+    for first, last in runs_within([sizes[checked[number].index] for number in owner], BATCH_BYTES):
+        piece = renderer.render(documents[first:last])
+        if auditor is not None:
+            audited += auditor.audit(shard.index, places[first:last], documents[first:last], piece, cuts[first:last])
+        pieces.append((first, piece))
+    rendered = _joined(pieces)
+    refused: dict[int, str] = {}
+    for position, detail in rendered.refused:
+        refused.setdefault(owner[position], detail)
+    for number, detail in refused.items():
+        reject(checked[number].index, checked[number].id, Reason.RENDERER_REFUSED, detail)
+    rejects.sort(key=lambda refusal: refusal.row)
+
+    tokens, kept, rows_read = rendered.documents, rendered.kept, len(batch)
+    if refused and rules is not None:
+        tokens, kept = _without(rendered, {position for position in kept if owner[position] in refused})
+    if token_budget is not None and tokens.tokens.size > token_budget:
+        fitting = int(np.searchsorted(np.cumsum(tokens.lengths, dtype=np.int64), token_budget, side="right"))
+        crossing = owner[kept[fitting]]
+        fitting = next(place for place, position in enumerate(kept) if owner[position] == crossing)
+        rows_read = checked[crossing].index
+        tokens, kept = tokens.between(0, fitting), kept[:fitting]
+        rejects = [refusal for refusal in rejects if refusal.row < batch.first_row + rows_read]
+    of_kept = [checked[owner[position]] for position in kept]
+    return BatchResult(
+        rows_read=rows_read,
+        rows=np.array([row.index for row in of_kept], dtype=np.int64) + batch.first_row,
+        about=_about(batch, profile, of_kept),
+        documents=tokens,
+        rejects=rejects,
+        fallbacks=rendered.fallbacks,
+        audited=audited,
+        cutting=_cutting(of_kept) if rules else {},
+    )
+
+
+def _joined(pieces: Sequence[tuple[int, RenderedBatch]]) -> RenderedBatch:
+    """Renders of runs of conversations, each with the index of its first, as one."""
+    if len(pieces) == 1:
+        return pieces[0][1]
+    documents = [piece.documents for _, piece in pieces]
+
+    def joined(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype=dtype), *(getattr(each, name) for each in documents)])
+
+    return RenderedBatch(
+        documents=TokenDocuments(
+            tokens=joined("tokens", np.int32),
+            loss_mask=joined("loss_mask", np.uint8),
+            span_id=joined("span_id", np.uint8),
+            lengths=joined("lengths", np.int32),
+        ),
+        kept=[first + index for first, piece in pieces for index in piece.kept],
+        refused=[(first + index, detail) for first, piece in pieces for index, detail in piece.refused],
+        fallbacks=sum(piece.fallbacks for _, piece in pieces),
+    )
+
+
+def _checked_rows(
+    batch: SourceRows,
+    profile: Profile,
+    rules: CutRules | None,
+    reject: Callable[[int, str | None, Reason, str], None],
+) -> Iterator[_CheckedRow]:
+    """The rows of a batch that the rules take, with their documents; the others go to `reject`."""
+    nothing: list[str | None] = [None] * len(batch)
+    ids = batch.columns.get(profile.source.id_column, nothing)
+    metadata_column = batch.columns.get("metadata_json", nothing)
+    texts = zip(batch.messages_json.to_pylist(), count_quotes(batch.messages_json), strict=True)
+    for index, (messages_json, quotes) in enumerate(texts):
+        found = ids[index]
+        try:
+            if index in batch.undecodable:
+                raise RowRefusedError(Reason.NOT_UTF8, "a column of this row is not UTF-8")
+            found = row_id(found, metadata_column[index], profile.source.id_column)
+            conversation = parse_conversation(messages_json, quotes, profile)
+            cut = cut_conversation(conversation, rules) if rules else None
+            if cut is not None and not cut.cuts:
+                raise RowRefusedError(Reason.NOTHING_TRAINED, "no message of it is of a span that is trained")
+        except RowRefusedError as refusal:
+            reject(index, found, refusal.reason, refusal.detail)
+            continue
+        documents = [conversation] if cut is None else [one.shown for one in cut.cuts]
+        yield _CheckedRow(index=index, id=found, documents=documents, cut=cut)
+
+
+def _without(rendered: RenderedBatch, dropped: set[int]) -> tuple[TokenDocuments, list[int]]:
+    """A render without the documents of some conversations that were kept."""
+    if not dropped:
+        return rendered.documents, rendered.kept
+    keeps = np.array([position not in dropped for position in rendered.kept], dtype=np.bool_)
+    documents = rendered.documents
+    inside = np.repeat(keeps, documents.lengths)
+    return TokenDocuments(
+        tokens=documents.tokens[inside],
+        loss_mask=documents.loss_mask[inside],
+        span_id=documents.span_id[inside],
+        lengths=documents.lengths[keeps],
+    ), [position for position in rendered.kept if position not in dropped]
+
+
+def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedRow]) -> dict[str, list[Any]]:
+    """The columns of the row table that the profile brings, but `row`; `of_documents`: the row of each document."""
+    nothing: list[str | None] = [None] * len(batch)
+    if not profile.cuts:
+        return {
+            profile.source.id_column: [row.id for row in of_documents],
+            **{
+                name: [batch.columns.get(name, nothing)[row.index] for row in of_documents]
+                for name in profile.source.metadata_columns
+            },
+        }
+    numbers = [cut.number for row, _ in groupby(of_documents) if row.cut for cut in row.cut.cuts]
+    pairs = list(zip(of_documents, numbers, strict=True))
+    return {
+        "id": [document_id(row.id, number) for row, number in pairs],
+        "conversation": [row.id for row in of_documents],
+        "cut": numbers,
+    }
+
+
+def _cutting(of_documents: Sequence[_CheckedRow]) -> dict[str, int]:
+    """The counts of `CUTTING` over the rows of which these are the documents."""
+    cuts = [row.cut for row, _ in groupby(of_documents) if row.cut]
+    counts = (len(cuts), sum(cut.runs for cut in cuts), len(of_documents), sum(cut.left_out for cut in cuts))
+    return dict(zip(CUTTING, counts, strict=True))
+
+
+@cache
+def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
+    renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
+    # Parsing makes objects by the thousand, which sets the garbage collector looking through all there are. What the
+    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering.
+    gc.freeze()
+    return renderer
+
+
+def _standing(job: PartJob) -> dict[str, Any] | None:
+    sidecar = job.rendered / f"{part_name(job.part.index)}.json"
+    if not sidecar.is_file():
+        return None
+    summary = read_sidecar(sidecar)
+    stands = (
+        summary.get("key") == job.key
+        and sum(summary["rejected"].values()) <= job.reject_limit
+        and files_stand(job.rendered, summary["rendered_files"])
+        and files_stand(job.ids, summary["ids_files"])
+    )
+    return summary if stands else None
+
+
+def _count(job: PartJob, rows: int, tokens: int, rejects: int) -> None:
+    if workers.counters_here:
+        workers.counters_here.add(job.shard.index, rows=rows, tokens=tokens, rejects=rejects)

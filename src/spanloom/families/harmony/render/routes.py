@@ -1,0 +1,77 @@
+"""Which renderer: conversations → tokens, loss mask and spans, fast or through openai-harmony alone.
+
+In: a name and the verified asset. Out: `Renderer`. Whichever it is, the bits are openai-harmony's: the record route is
+the authority, and what the fast one gives is audited against it in every build.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
+from spanloom.tokenizers.o200k.loading import PACKAGE, load_ahead
+
+if TYPE_CHECKING:  # what renders is imported where it is loaded: most that know of renderers only name them
+    from openai_harmony import HarmonyEncoding
+
+    from spanloom.conversations.source.structure import LabelledConversation
+    from spanloom.families.harmony.render.official import RenderedBatch
+
+RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)}
+"""Name → the packages that make the tokens."""
+
+ROWS_WORTH_LOADING = 5000
+"""About so many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Renderer:
+    """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""
+
+    name: str
+    render: "Callable[[Sequence[LabelledConversation]], RenderedBatch]"
+    encoding: "HarmonyEncoding"
+    audited: bool
+
+
+def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> Renderer:
+    """The renderer called `name`, made from the verified `asset`. Load it once a process: the fast one takes seconds,
+    unless the first `few` characters may go without its encoder (see `text_encoder`)."""
+    from spanloom.families.harmony.render.fast import FastRenderer
+    from spanloom.families.harmony.render.official import render_through_harmony
+    from spanloom.families.harmony.tokenizer import load_encoding
+
+    check_renderer(name)
+    encoding = load_encoding(asset)
+    if name == "fast":
+        return Renderer(
+            name=name, render=FastRenderer(encoding, asset, profile, few=few).render, encoding=encoding, audited=True
+        )
+    return Renderer(
+        name=name,
+        render=lambda conversations: render_through_harmony(conversations, encoding),
+        encoding=encoding,
+        audited=False,
+    )
+
+
+def loading_ahead(name: str, asset: Path, rows: int) -> Callable[[], object] | None:
+    """What a worker may begin with before it imports anything else, for `workers.process_pool`. `rows`: how many rows
+    are to be rendered; few may never need it."""
+    return partial(load_ahead, asset) if name == "fast" and rows >= ROWS_WORTH_LOADING else None
+
+
+def renderer_version(name: str) -> str:
+    """What the manifest says of a renderer: the packages that made the tokens, with their versions."""
+    check_renderer(name)
+    return ", ".join(f"{package} {version(package)}" for package in RENDERERS[name])
+
+
+def check_renderer(name: str) -> None:
+    """Raises SpanloomError when there is no renderer of this name."""
+    if name not in RENDERERS:
+        raise SpanloomError(f"there is no renderer {name!r}", remedy=f"use one of: {', '.join(RENDERERS)}")

@@ -1,0 +1,11 @@
+"""Whether a finished dataset is right, without what rendered and wrote it.
+
+spans      spans read off finished tokens alone
+documents  what must hold in every document on disk
+content    what the manifest says
+ids        how many rows repeat an id
+reference  one row rendered the slow way
+rules      which rows may be refused, and why, a second time
+texts      the texts of a row encoded by a second tokenizer
+source     a dataset held against its source
+"""

@@ -1,0 +1,132 @@
+"""What the manifest of a Harmony dataset says of options, split, tokenizer, renderer and input.
+
+In: a manifest's `content`. Out: findings: values that are constants of the family, follow from others, or contradict
+the counts. The rules are worked out here again; nothing of what writes a manifest is used but its constants.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.families.harmony import tokenizer
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
+from spanloom.families.harmony.contract.profile import Profile, profile_of_family
+from spanloom.families.harmony.render.routes import RENDERERS
+from spanloom.families.harmony.verify.documents import split_threshold
+from spanloom.findings import Finding
+from spanloom.split import VALID
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+
+CAPS = ("max_rows", "max_rows_per_shard", "max_tokens")
+
+
+def check_content(content: Content) -> Iterator[Finding]:
+    """All sections but the counts."""
+    split, profile = content.split, profile_of_family(content.family)
+    assert split is not None, "the schema demands it of this family"
+    split_rule = rule_of_split(profile)
+    caps = content.config.get("caps")
+    caps_are_sound = isinstance(caps, dict) and tuple(caps) == CAPS and all(map(_is_cap, caps.values()))
+    if not caps_are_sound:
+        yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")
+    wanted = {
+        "input_schema": profile.source.schema_version,
+        "shards": len(content.shards),
+        "caps": caps,
+        "split_rule": split_rule,
+        "valid_fraction": split.valid_fraction,
+        "tokenizer_sha256": ASSET_SHA256,
+        "eod": tokenizer.EOD,
+        "alignment": ALIGNMENT,
+        "arrays": ARRAY_DTYPES,
+        # What documents show and train is checked in the documents; the schema says which values there are.
+        **({name: content.config[name] for name in ("history", "train", "turns")} if profile.cuts else {}),
+    }
+    yield from check_said(content.config, wanted, "config")
+    entry = {"name": tokenizer.NAME, "sha256": ASSET_SHA256, "vocab_size": tokenizer.VOCAB_SIZE, "eod": tokenizer.EOD}
+    yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
+    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
+    rule = {
+        "rule": split_rule,
+        "threshold": str(split_threshold(split.valid_fraction)),
+        "realised_valid_fraction": valid / documents if documents else 0.0,
+    }
+    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
+    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
+        yield wrong("packing is said, which documents of one conversation have none of")
+    if not profile.cuts and (
+        content.totals.cutting is not None or any(each.cutting is not None for each in content.shards)
+    ):
+        yield wrong("cutting is said, and rows of this family are not cut")
+    if profile.cuts and content.config["train"] != [
+        name for name in profile.span_names if name in content.config["train"]
+    ]:
+        yield wrong(f"config.train is {content.config['train']}, not in the order of the spans")
+    yield from _check_renderer(content)
+    yield from _check_input(content, profile)
+    if caps_are_sound and len(content.input.shards) == len(content.shards):
+        for shard in content.shards:
+            yield from _check_caps(content, shard)
+
+
+def _is_cap(value: Any) -> bool:
+    return value is None or (type(value) is int and value >= 0)
+
+
+def _check_renderer(content: Content) -> Iterator[Finding]:
+    renderer = content.renderer
+    assert renderer is not None, "the schema demands it of this family"
+    packages = RENDERERS.get(renderer.name)
+    if packages is None:
+        yield wrong(f"renderer.name is {renderer.name!r}, not one of {', '.join(RENDERERS)}")
+        return
+    if not re.fullmatch(", ".join(rf"{re.escape(package)} [0-9]\S*" for package in packages), renderer.version):
+        yield wrong(f"renderer.version is {renderer.version!r}, not {' and '.join(packages)} with their versions")
+    cutting = content.totals.cutting
+    written = content.totals.sequences if cutting is None else cutting["runs"]
+    rendered = written + content.totals.rejected.get("renderer_refused", 0)
+    caps = content.config.get("caps")
+    if cutting is not None and content.totals.rejected.get("renderer_refused"):
+        return  # how many documents a conversation would have become that was refused, nothing tells
+    if isinstance(caps, dict) and caps.get("max_tokens") is not None:
+        # A batch is rendered before it is known which of its rows the tokens suffice for.
+        if cutting is not None:
+            return
+        rendered = sum(shard.rows for shard in content.input.shards)
+    most = {"fallback_rows": rendered, "audited_rows": rendered} if renderer.name == "fast" else {}
+    for name in ("fallback_rows", "audited_rows"):
+        if (said := getattr(renderer, name)) > most.get(name, 0):
+            yield wrong(f"renderer.{name} is {said}, there are {most.get(name, 0)} rows that it can be of")
+
+
+def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:
+    if content.input.schema_version != profile.source.schema_version:
+        yield wrong(f"input.schema_version is {content.input.schema_version!r}, not {profile.source.schema_version!r}")
+    names = [shard.path for shard in content.input.shards]
+    yield from check_said(names, [profile.source.shard_name(shard.shard) for shard in content.shards], "input.shards")
+
+
+def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:
+    """The rows that were read are all that the caps allow, or fewer where the tokens ran out; so are the tokens."""
+    caps, shards, number = content.config["caps"], len(content.shards), shard.shard
+    there = content.input.shards[number].rows
+    allowed = [there, *(_share(caps["max_rows"], number, shards)), *filter(_is_set, [caps["max_rows_per_shard"]])]
+    most = min(allowed)
+    tokens = sum(counts.tokens for counts in shard.splits.values())
+    budget = _share(caps["max_tokens"], number, shards)
+    if shard.rows_read > most or (shard.rows_read < most and not budget):
+        yield wrong(f"{shard.rows_read} rows read of {there}, the caps allow {most}", number)
+    if budget and tokens > budget[0]:
+        yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
+
+
+def _is_set(cap: int | None) -> bool:
+    return cap is not None
+
+
+def _share(cap: int | None, shard: int, shards: int) -> list[int]:
+    """The share of a shard: even, with what is left over to the lower shards; nothing where there is no cap."""
+    return [] if cap is None else [cap // shards + (shard < cap % shards)]

@@ -1,0 +1,121 @@
+"""What must hold in every document of a Harmony dataset, checked from the disk's arrays.
+
+In: a run of documents as they stand on disk, and the rows that describe them. Out: findings with sequence and offset.
+The label shift is checked, not undone: spans are read off the tokens, shifted here again, and must equal the file's.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.families.harmony.contract.profile import Profile
+from spanloom.families.harmony.tokenizer import EOD, VOCAB_SIZE
+from spanloom.families.harmony.verify.spans import TrainedMessages, spans_from_wrappers
+from spanloom.findings import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarmonyDocuments(SpanDocuments):
+    """The same, of a profile."""
+
+    profile: Profile
+
+
+def trained_messages(config: Mapping[str, Any], profile: Profile) -> TrainedMessages | None:
+    """What the config of a dataset says is trained, where its profile leaves a choice."""
+    if not profile.cuts:
+        return None
+    spans = tuple(profile.span_names.index(name) for name in config["train"])
+    return TrainedMessages(history=config["history"], turns=config["turns"], spans=spans)
+
+
+def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None = None) -> Iterator[Finding]:
+    """EOD, ids, values, mask = (span > 0), the shift, and spans against the wrappers in the tokens."""
+    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
+    last = np.cumsum(lengths, dtype=np.int64) - 1
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != EOD])
+    high = np.flatnonzero(tokens.view(np.uint32) >= EOD)  # few of all tokens, and what is below 0 counts as high too
+    eods, ids = high[tokens[high] == EOD], tokens[high].view(np.uint32)
+    yield from documents.at("eod", "EOD inside a document", np.setdiff1d(eods, last, assume_unique=True))
+    yield from documents.at("ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", high[ids >= VOCAB_SIZE])
+    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    names = documents.profile.span_names
+    *numbers, highest = map(str, range(len(names)))
+    message = f"a span id other than {', '.join(numbers)} or {highest}"
+    yield from documents.at("values", message, np.flatnonzero(span >= len(names)))
+    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
+    trained_end = (lossmask[last] != 0) | (span[last] != 0)
+    yield from documents.at("shift", "the last position of a document has no label to train", last[trained_end])
+
+    derived, faults = spans_from_wrappers(tokens, lengths, trained)
+    for fault in faults:
+        yield documents.finding("structure", fault.message, fault.document, fault.offset)
+    labels = np.append(derived[1:], np.uint8(0))
+    labels[last] = 0
+    yield from documents.at("span", "the span is not that of the next token's message", np.flatnonzero(labels != span))
+
+
+def check_rows(
+    documents: HarmonyDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], valid_fraction: float
+) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, order, and the split rule applied to each id.
+
+    `digests` uint64 [N]: those of the rows' ids, see `digests_of`.
+    """
+    count = documents.lengths.size
+    expected: dict[str, npt.NDArray[Any]] = {
+        "sequence": np.arange(documents.first, documents.first + count),
+        "tokens": documents.lengths,
+    }
+    for value, name in enumerate(documents.profile.span_names):
+        expected[f"{name}_tokens"] = _tokens_of(documents, value)
+    yield from documents.check_rows(rows, expected)
+    steps = np.diff(rows.column("row").to_numpy())
+    ordered = steps > 0
+    if documents.profile.cuts:
+        ordered |= (steps == 0) & (np.diff(rows.column("cut").to_numpy()) > 0)
+        yield from _check_cuts(documents, rows)
+    for at in np.flatnonzero(~ordered).tolist():
+        yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
+    id_column = documents.profile.split_column
+    for at in np.flatnonzero(rows.column(id_column).is_null().to_numpy()).tolist():
+        yield documents.finding("rows", f"{id_column} is null", at)
+    yield from documents.check_split(rows.column(id_column), digests, valid_fraction)
+
+
+def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
+    """The id of each document is that of its conversation and its cut; all cuts of a row are of one conversation."""
+    ids, conversations = rows.column("id").to_pylist(), rows.column("conversation").to_pylist()
+    source_rows, cuts = rows.column("row").to_pylist(), rows.column("cut").to_pylist()
+    before: tuple[int, str] | None = None
+    for at, (name, conversation, row, cut) in enumerate(zip(ids, conversations, source_rows, cuts, strict=True)):
+        if name != f"{conversation}#{cut}":
+            yield documents.finding("rows", f"id is {name!r}, cut {cut} of {conversation!r} has another", at)
+        if before is not None and before[0] == row and before[1] != conversation:
+            yield documents.finding("rows", f"cuts of row {row} are of several conversations", at)
+        before = row, conversation
+
+
+def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]:
+    """Tokens of each document whose span is `value`. Returns int64 [N].
+
+    Told by how many of them lie before each document's end; between two places where the span turns, that number grows
+    by one a token, or not at all.
+    """
+    inside = (documents.span == value).view(np.int8)
+    turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
+    before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
+    ends = np.cumsum(documents.lengths, dtype=np.int64)
+    found: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
+    return found
+
+
+def split_threshold(valid_fraction: float) -> int:
+    """Digests below this number are valid."""
+    return int(Decimal(str(valid_fraction)) * 2**64)

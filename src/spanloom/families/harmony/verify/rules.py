@@ -1,0 +1,281 @@
+"""Which rows may be refused, and why: the rules of docs/format.md a second time, to judge what a build set aside.
+
+In: the texts of one row. Out: `Judgement`. Shares no code with what parses, cuts and renders rows when a dataset is
+built, so that a rule that refuses wrongly there is found here. The words of a refusal are the same on purpose: they are
+compared with those of the rejects.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from openai_harmony import Conversation, HarmonyEncoding, Message
+
+from spanloom.families.harmony.tokenizer import START
+from spanloom.families.harmony.verify.reference import DROP_NOTHING, REFUSALS, shown_documents
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Format:
+    """What the rows of a family may hold. `headers`: unknown keys and headers that do not read back are refused."""
+
+    id: str
+    roles: tuple[str, ...]
+    channels: tuple[str, ...]
+    headers: bool
+    cut: bool
+
+
+_FORMATS = {
+    "synth_kd": _Format(
+        id="synth_id",
+        roles=("system", "developer", "user", "assistant"),
+        channels=("analysis", "final"),
+        headers=False,
+        cut=False,
+    ),
+    "harmony_chat": _Format(
+        id="id",
+        roles=("system", "developer", "user", "assistant", "tool"),
+        channels=("analysis", "final", "commentary"),
+        headers=True,
+        cut=True,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """`id`: as far as it can be told. `reason`: why the row is refused, None where nothing is wrong with it."""
+
+    id: str | None
+    reason: str | None = None
+    detail: str = ""
+
+
+class _Refused(Exception):
+    """A row breaks a rule."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(reason, detail)
+        self.reason, self.detail = reason, detail
+
+
+def judge_row(
+    family: str,
+    config: Mapping[str, Any],
+    *,
+    given_id: str | None,
+    metadata_json: str | None,
+    messages_json: bytes | None,
+    undecodable: bool,
+    encoding: HarmonyEncoding | None,
+) -> Judgement:
+    """Whether a row must be refused. `config`: the dataset's. `undecodable`: a column other than the conversation's is
+    not UTF-8.
+
+    With `encoding` openai-harmony is asked too; the detail of its refusal is empty.
+    """
+    form = _FORMATS[family]
+    row_id = given_id
+    try:
+        if undecodable:
+            raise _Refused("not_utf8", "a column of this row is not UTF-8")
+        row_id = judged_id(family, given_id, metadata_json)
+        messages = _messages(messages_json, form)
+        documents = [messages]
+        if form.cut:
+            documents = [[*shown, *run] for _, _, shown, run, _ in shown_documents(messages, config)]
+            if not documents:
+                raise _Refused("nothing_trained", "no message of it is of a span that is trained")
+        if encoding is not None and not all(_is_rendered(document, encoding) for document in documents):
+            raise _Refused("renderer_refused", "")
+    except _Refused as refused:
+        return Judgement(id=row_id, reason=refused.reason, detail=refused.detail)
+    return Judgement(id=row_id)
+
+
+def refused_id(family: str, given: str | None, metadata_json: str | None) -> Judgement:
+    """The id of a row, or why it has none."""
+    try:
+        return Judgement(id=judged_id(family, given, metadata_json))
+    except _Refused as refused:
+        return Judgement(id=given, reason=refused.reason, detail=refused.detail)
+
+
+def judged_id(family: str, given: str | None, metadata_json: str | None) -> str:
+    """The id: of its column, else of the metadata; both must agree. Raises _Refused."""
+    key = _FORMATS[family].id
+    other = None
+    if metadata_json is not None:
+        metadata = _json(metadata_json, "metadata_json")
+        if type(metadata) is not dict:
+            raise _Refused("metadata_json_invalid", f"metadata_json is {_a(metadata)}, not an object")
+        other = metadata.get(key)
+    if other is not None:
+        if type(other) is not str:
+            raise _Refused(f"{key}_not_string", f"{key} in metadata_json is {_a(other)}, not a string")
+        if given is not None and other != given:
+            raise _Refused(f"{key}_mismatch", f"column {key} is {given!r}, metadata_json says {other!r}")
+    either = other if given is None else given
+    if either is None:
+        raise _Refused(f"{key}_missing", f"{key} is neither in its column nor in metadata_json")
+    if either == "":
+        raise _Refused(f"{key}_missing", f"{key} is empty")
+    if any(0xD800 <= ord(character) <= 0xDFFF for character in either):
+        raise _Refused("not_utf8", f"{key} {either!r} holds a lone surrogate")
+    return either
+
+
+def _messages(messages_json: bytes | None, form: _Format) -> list[dict[str, Any]]:
+    if messages_json is None:
+        raise _Refused("messages_json_missing", "messages_json is null")
+    value = _json(messages_json, "messages_json")
+    if type(value) is not dict or type(value.get("messages")) is not list:
+        raise _Refused("no_messages_list", 'messages_json must be an object with a list under "messages"')
+    messages: list[dict[str, Any]] = value["messages"]
+    if messages == []:
+        raise _Refused("no_messages", "the list of messages is empty")
+    if form.headers and list(value) != ["messages"]:
+        raise _Refused("key_unknown", f"messages_json has the keys {', '.join(repr(key) for key in value)}")
+    for at, message in enumerate(messages):
+        _check_message(at, message, form)
+    if all(message["role"] != "assistant" for message in messages):
+        raise _Refused("no_assistant", "no message is from the assistant: nothing would be trained")
+    return messages
+
+
+def _check_message(at: int, message: Any, form: _Format) -> None:
+    if type(message) is not dict:
+        raise _Refused("message_not_object", f"message {at} is {_a(message)}, not an object")
+    role, channel = message.get("role"), message.get("channel")
+    if role not in form.roles:
+        raise _Refused("role_unknown", f"message {at} has role {role!r}, not one of {', '.join(form.roles)}")
+    if form.headers:
+        for what in _unknown_keys(at, message):
+            raise _Refused("key_unknown", f"{what}, which no render would show")
+        for what, value, wanted in _wrong_headers(message):
+            raise _Refused("header_invalid", f"message {at} ({role}) has {what} {value!r}, not {wanted}")
+    if role == "assistant" and channel not in form.channels:
+        channels = f"{', '.join(form.channels[:-1])} or {form.channels[-1]}"
+        raise _Refused("channel_unknown", f"message {at} (assistant) has channel {channel!r}, not {channels}")
+
+
+_MESSAGE = ("role", "name", "recipient", "channel", "content_type", "content")
+_PARTS = {
+    "text": ("type", "text"),
+    "system_content": (
+        "type",
+        "model_identity",
+        "reasoning_effort",
+        "conversation_start_date",
+        "knowledge_cutoff",
+        "channel_config",
+        "tools",
+    ),
+    "developer_content": ("type", "instructions", "tools"),
+}
+
+
+def _unknown_keys(at: int, message: dict[str, Any]) -> Iterator[str]:
+    """Keys that openai-harmony would pass over, of the message and of the parts of its content."""
+    if unknown := [key for key in message if key not in _MESSAGE]:
+        yield f"message {at} has {', '.join(map(repr, unknown))}"
+    content = message.get("content")
+    for part in content if type(content) is list else ():
+        kind = part.get("type") if type(part) is dict else None
+        if type(kind) is str and kind in _PARTS and (unknown := [key for key in part if key not in _PARTS[kind]]):
+            yield f"a part of message {at} has {', '.join(map(repr, unknown))}"
+
+
+def _wrong_headers(message: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
+    """`(what, its value, what it must be)` of headers that openai-harmony would not read back as they are."""
+    role, name, recipient = message["role"], message.get("name"), message.get("recipient")
+    channel, content_type = message.get("channel"), message.get("content_type")
+    a_tool = "functions.NAME or a tool of Harmony's own"
+    if role == "tool":
+        if not _is_tool(name):
+            yield "name", name, a_tool
+        if recipient is not None and recipient != "assistant":
+            yield "recipient", recipient, "assistant"
+        if channel is not None and channel != "commentary" and channel != "analysis":
+            yield "channel", channel, "commentary or analysis"
+    elif name is not None and not _is_word(name, "_.-"):
+        yield "name", name, "letters, digits, _, . and -"
+    if role == "assistant":
+        if recipient is not None and not _is_tool(recipient):
+            yield "recipient", recipient, a_tool
+        if recipient is not None and channel == "final":
+            yield "recipient", recipient, "none: a final answer calls no tool"
+    elif role in ("system", "developer", "user") and not (channel is None and recipient is None):
+        yield "channel and recipient", (channel, recipient), "none"
+    if content_type is not None:
+        word = content_type.removeprefix("<|constrain|>") if type(content_type) is str else None
+        if not _is_word(word, "_.+/-"):
+            yield "content_type", content_type, "a word such as json, or <|constrain|> and one"
+
+
+def _is_tool(name: object) -> bool:
+    """`functions.NAME`, `python` or `browser.METHOD`."""
+    if type(name) is not str:
+        return False
+    if name.startswith("functions."):
+        return _is_word(name.removeprefix("functions."), "_.-")
+    return name == "python" or (name.startswith("browser.") and re.fullmatch("[_a-z]+", name[8:]) is not None)
+
+
+def _is_word(value: object, others: str) -> bool:
+    """At least one character, each an ASCII letter, a digit or one of `others`."""
+    return (
+        type(value) is str
+        and value != ""
+        and all(character in others or (character.isascii() and character.isalnum()) for character in value)
+    )
+
+
+def _is_rendered(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> bool:
+    """Whether openai-harmony renders a conversation, with one start for each message and one at its beginning."""
+    try:
+        conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
+        tokens: list[int] = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
+    except REFUSALS:
+        return False
+    except BaseException as panic:
+        if type(panic).__name__ != "PanicException":  # of the Rust side, which has no type that can be imported
+            raise
+        return False
+    return tokens[:1] == [START] and tokens.count(START) == len(messages)
+
+
+def _json(text: str | bytes, column: str) -> Any:
+    """RFC 8259, each key once in its object. Raises _Refused."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if len(set(keys)) < len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise _Refused("duplicate_key", f"{column} holds the key {twice!r} twice in one object")
+        return dict(pairs)
+
+    def no_constant(name: str) -> Any:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        decoded = text if isinstance(text, str) else text.decode("utf-8")
+        return json.loads(decoded, object_pairs_hook=unique, parse_constant=no_constant)
+    except UnicodeDecodeError:
+        raise _Refused("not_utf8", f"{column} is not UTF-8") from None
+    except (ValueError, RecursionError) as fault:
+        raise _Refused(f"{column}_invalid", f"{column} is not JSON: {fault}") from None
+
+
+def _a(value: object) -> str:
+    """The kind of a JSON value, in words."""
+    if value is None:
+        return "null"
+    for kind, words in ((bool, "a boolean"), (str, "a string"), (list, "a list"), (dict, "an object")):
+        if isinstance(value, kind):
+            return words
+    return "a number"

@@ -1,0 +1,309 @@
+"""A dataset held against its source: is each row where it must be, with its id, its metadata and its tokens?
+
+In: the source, the dataset's files, a way to read one document. Out: findings.
+
+    all rows           their ids and metadata, in batches, side by side with the row tables and the rejects
+    rows set aside     read whole: the rules must refuse them, for the reason that is written down
+    a sample of rows   read whole: the rules must take them; rendered again, their tokens must be those on disk
+
+The rules are those of `rules`, written a second time, not those of the build. The sample is the same on every machine.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from openai_harmony import HarmonyEncoding
+
+from spanloom.conversations.source.folder import SourceShard, open_source_shard, source_batches
+from spanloom.conversations.source.rejects import Reason
+from spanloom.dataset.manifest import ShardEntry
+from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
+from spanloom.families.harmony.contract.profile import Profile, profile_of_source
+from spanloom.families.harmony.verify.reference import DiskSequences, PromptError, disk_documents, disk_sequences
+from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
+from spanloom.families.harmony.verify.texts import TextCheck
+from spanloom.findings import Finding
+from spanloom.records.parquet import BATCH_ROWS, column_values
+
+GROUPS_READ, ROWS_DRAWN = 4, 256
+"""Row groups read for the sample of a shard: whole groups must be decoded to reach a row. And rows drawn from them at
+least, of which the sample is taken evenly."""
+
+WORDS_OF_LIBRARIES = " is not JSON: "
+"""What comes after it in a reject's detail is a library's, and another version may put it in other words."""
+
+ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]] | None]
+"""`(split, sequence)` → `tokens`, `lossmask`, `span` of that document, through Megatron's reader, or None."""
+
+Places = dict[int, list[tuple[str, int]]]
+"""Row → split and sequence of each of its documents, in their order."""
+
+
+def _small(profile: Profile) -> tuple[str, ...]:
+    """The columns of a source but its conversations."""
+    return profile.source.id_column, "metadata_json", *profile.source.metadata_columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRow:
+    """One row of the source. `undecodable`: a column of it other than `messages_json` is not UTF-8."""
+
+    row: int
+    messages_json: bytes | None
+    metadata_json: str | None
+    id: str | None
+    undecodable: bool
+
+
+def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
+    """`count` of the first `rows_read` rows of a shard, in order; fewer where the groups that are read hold fewer."""
+    drawn = max(ROWS_DRAWN, count)
+    with open_source_shard(shard) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+    usable = np.flatnonzero((firsts < rows_read) & (np.array(sizes, dtype=np.int64) > 0))
+    random = np.random.default_rng([shard.index, rows_read, drawn])
+    groups = np.sort(random.choice(usable, size=min(GROUPS_READ, usable.size), replace=False))
+    rows: list[int] = []
+    for number, group in enumerate(groups.tolist()):
+        share = drawn // groups.size + (number < drawn % groups.size)
+        there = min(sizes[group], rows_read - int(firsts[group]))
+        chosen = np.sort(random.choice(there, size=min(share, there), replace=False)) + firsts[group]
+        rows += chosen.tolist()
+    spread = np.linspace(0, len(rows) - 1, num=min(count, len(rows))).round().astype(int)
+    return [rows[at] for at in spread.tolist()]
+
+
+def whole_rows(shard: SourceShard, wanted: Iterable[int]) -> Iterator[SourceRow]:
+    """The rows with these numbers, which ascend. Only the row groups that hold one are read."""
+    numbers = iter(wanted)
+    row = next(numbers, None)
+    profile = profile_of_source(shard.format)
+    with open_source_shard(shard) as file:
+        first = 0
+        for group in range(file.metadata.num_row_groups):
+            end = first + file.metadata.row_group(group).num_rows
+            if row is None:
+                return
+            if row < end:
+                for at, batch in _batches(file, shard, ("messages_json", *_small(profile)), BATCH_ROWS, [group]):
+                    while row is not None and row < first + at + batch.num_rows:
+                        yield _source_row(row, batch.slice(row - first - at, 1), profile)
+                        row = next(numbers, None)
+            first = end
+
+
+def _batches(
+    file: pq.ParquetFile, shard: SourceShard, columns: Sequence[str], rows: int, groups: Sequence[int] | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The number of its first row, counted from the first group, and each batch. Raises SourceError."""
+    names = [name for name in columns if name in file.schema_arrow.names]
+    at = 0
+    for batch in source_batches(file, shard, groups, names, batch_rows=rows):
+        yield at, batch
+        at += batch.num_rows
+
+
+def _source_row(row: int, batch: pa.RecordBatch, profile: Profile) -> SourceRow:
+    cells, torn = _cells(batch, profile)
+    messages_json = batch.column("messages_json").cast(pa.large_binary())[0].as_py()
+    return SourceRow(
+        row=row,
+        messages_json=messages_json,
+        metadata_json=cells["metadata_json"][0],
+        id=cells[profile.source.id_column][0],
+        undecodable=bool(torn),
+    )
+
+
+def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str | None]], set[int]]:
+    """The small columns, None where there is none of a name; and the rows of which one is not UTF-8."""
+    torn: set[int] = set()
+    small = _small(profile)
+    cells: dict[str, list[str | None]] = {name: [None] * batch.num_rows for name in small}
+    for name in set(small) & set(batch.schema.names):
+        cells[name] = column_values(batch.column(name), lambda index, _: torn.add(index))
+    return cells, torn
+
+
+def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
+    """Why the rules refuse a row, or openai-harmony (`encoding`); see `judge_row`."""
+    return judge_row(
+        family,
+        config,
+        given_id=row.id,
+        metadata_json=row.metadata_json,
+        messages_json=row.messages_json,
+        undecodable=row.undecodable,
+        encoding=encoding,
+    )
+
+
+class ShardSource:
+    """One shard of a dataset, and the shard of the source that it was made of."""
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        shard: ShardEntry,
+        source: SourceShard,
+        splits: Sequence[str],
+        config: Mapping[str, Any],
+        go_on: Callable[[], object],
+    ) -> None:
+        """`splits`: those whose files can be read. `config` of the dataset. `go_on` is called now and then, and may
+        raise."""
+        self._root, self._shard, self._source, self._splits, self._go_on = root, shard, source, splits, go_on
+        self._profile, self._config = profile_of_source(source.format), config
+
+    def finding(self, row: int, check: str, message: str, **place: Any) -> Finding:
+        return Finding(check=check, message=f"source row {row}: {message}", shard=self._shard.shard, **place)
+
+    def check_all(self, places: Places) -> Iterator[Finding]:
+        """Id and metadata of every row that stands in the dataset.
+
+        `places`: keys are rows; filled with the places of those of them that stand in the dataset.
+        """
+        profile = self._profile
+        columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns)
+        rows = RowPlaces(self._root, self._shard, self._splits, columns, profile.source.id_column, lambda _: None)
+        with open_source_shard(self._source) as file:
+            for first, batch in _batches(file, self._source, _small(profile), BATCH_ROWS * 16):
+                if first >= self._shard.rows_read:
+                    return
+                self._go_on()
+                cells, torn = _cells(batch, profile)
+                for split, table in rows.before(first + batch.num_rows).tables.items():
+                    inside = table.filter(pa.array(row_numbers(table) >= first))  # others were told apart already
+                    yield from self._check_table(split, inside, first, cells, torn, places)
+
+    def _check_table(
+        self,
+        split: str,
+        table: pa.Table,
+        first: int,
+        cells: Mapping[str, list[str | None]],
+        torn: set[int],
+        places: Places,
+    ) -> Iterator[Finding]:
+        profile = self._profile
+        id_column, metadata = profile.source.id_column, profile.source.metadata_columns
+        numbers = row_numbers(table).tolist()
+        stored = {name: table.column(name).to_pylist() for name in ("sequence", profile.split_column, *metadata)}
+        for index, row in enumerate(numbers):
+            at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
+            if row in places and place["sequence"] is not None:  # else the row table is damaged, which is told
+                places[row].append((split, stored["sequence"][index]))
+            if at in torn:
+                yield self.finding(row, "source", "is not UTF-8, yet was not rejected", **place)
+                continue
+            judged = refused_id(profile.family, cells[id_column][at], cells["metadata_json"][at])
+            if judged.reason is not None:
+                yield self.finding(row, "source", f"is refused ({judged.reason}), yet was not rejected", **place)
+                continue
+            for name, wanted in ((profile.split_column, judged.id), *((name, cells[name][at]) for name in metadata)):
+                if stored[name][index] != wanted:
+                    said = "id" if name == profile.split_column else name
+                    message = f"has {said} {wanted!r}, the dataset says {stored[name][index]!r}"
+                    yield self.finding(row, "source", message, **place)
+
+    def check_rejected(self, encoding: HarmonyEncoding | None) -> Iterator[Finding]:
+        """Every row that was set aside is one that the rules refuse, for the reason that its line gives.
+
+        Without `encoding` rows that openai-harmony refused are not looked at.
+        """
+        waiting: deque[RejectedRow] = deque()
+
+        def numbers() -> Iterator[int]:
+            for reject in rejected_rows(self._root, self._shard, self._profile.source.id_column, lambda _: None):
+                if encoding is not None or reject.reason != Reason.RENDERER_REFUSED:
+                    waiting.append(reject)
+                    yield reject.row
+
+        for row in whole_rows(self._source, numbers()):
+            self._go_on()
+            said = waiting.popleft()
+            by_harmony = said.reason == Reason.RENDERER_REFUSED
+            judged = refusal(row, self._profile.family, self._config, encoding if by_harmony else None)
+            reason, detail = judged.reason, judged.detail
+            place: dict[str, Any] = {"line": said.line}
+            if reason is None:
+                yield self.finding(
+                    row.row, "rejects", f"was rejected ({said.reason}), and nothing is wrong with it", **place
+                )
+                continue
+            if reason != said.reason:
+                yield self.finding(row.row, "rejects", f"is refused for {reason}, the file says {said.reason}", **place)
+            elif not by_harmony and _our_words(detail) != _our_words(said.detail):
+                message = f"is refused since {detail!r}, the file says {said.detail!r}"
+                yield self.finding(row.row, "rejects", message, **place)
+            if judged.id != said.id:
+                yield self.finding(row.row, "rejects", f"has id {judged.id!r}, the file says {said.id!r}", **place)
+
+    def check_sample(
+        self,
+        places: Mapping[int, Sequence[tuple[str, int]]],
+        encoding: HarmonyEncoding,
+        texts: TextCheck,
+        read_document: ReadDocument,
+    ) -> Iterator[Finding]:
+        """The rows of a sample rendered again. `places`: row → the places of its documents, by row."""
+        for row in whole_rows(self._source, places):
+            split, sequence = places[row.row][0]
+            judged = refusal(row, self._profile.family, self._config, encoding)
+            if judged.reason is not None:
+                message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
+                yield self.finding(row.row, "source", message, split=split, sequence=sequence)
+                continue
+            try:
+                wanted = self._documents(row, encoding)
+            except PromptError as fault:
+                yield self.finding(row.row, "rerender", str(fault), split=split, sequence=sequence)
+                continue
+            if len(wanted) != len(places[row.row]):
+                message = f"makes {len(wanted)} documents, the dataset has {len(places[row.row])}"
+                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
+            for document, (split, sequence) in zip(wanted, places[row.row], strict=False):
+                if (stored := read_document(split, sequence)) is not None:
+                    yield from self._compare(row, document, encoding, stored, split, sequence)
+                    for offset, message in texts.differences(document.messages, stored["tokens"]):
+                        yield self.finding(row.row, "tiktoken", message, split=split, sequence=sequence, offset=offset)
+
+    def _documents(self, row: SourceRow, encoding: HarmonyEncoding) -> list[DiskSequences]:
+        text = (row.messages_json or b"").decode()
+        if not self._profile.cuts:
+            return [disk_sequences(text, encoding)]
+        return list(disk_documents(text, encoding, self._config))
+
+    def _compare(
+        self,
+        row: SourceRow,
+        wanted: DiskSequences,
+        encoding: HarmonyEncoding,
+        stored: Mapping[str, npt.NDArray[Any]],
+        split: str,
+        sequence: int,
+    ) -> Iterator[Finding]:
+        for name in ("tokens", "lossmask", "span"):
+            expected, found = np.array(getattr(wanted, name)), stored[name]
+            if expected.size != found.size:
+                message = f"{name}: openai-harmony gives {expected.size} values, the dataset has {found.size}"
+                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
+            elif (different := np.flatnonzero(expected != found)).size:
+                at = int(different[0])
+                around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
+                message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {found[at]}, around {around!r}"
+                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence, offset=at)
+
+
+def _our_words(detail: str) -> str:
+    """A reject's detail without what a library said."""
+    return detail.partition(WORDS_OF_LIBRARIES)[0]

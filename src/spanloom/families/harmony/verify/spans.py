@@ -1,0 +1,151 @@
+"""Spans read off finished tokens alone, for validation.
+
+In: flat tokens and document lengths. Out: the span of every token as the wrappers say it, and documents whose wrappers
+make no sense. Shares no code with rendering: there, labels come from the messages; here, from the header tokens.
+
+    <|start|> assistant <|channel|> final <|message|> … <|return|>     a header runs from <|start|> to <|message|>
+
+Which messages are trained is worked out from the order of the roles in the document: with the histories `serve` and
+`openai-harmony` the assistant messages that it ends in, with `keep` all, or those after its last answered question.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.families.harmony.contract.spans import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
+from spanloom.families.harmony.tokenizer import CALL, CHANNEL, END, EOD, MESSAGE, RETURN, START
+from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
+
+# The words of a header are one token each; a test holds them against the tokenizer.
+ASSISTANT = 173781
+CONTEXT_ROLES = {"user": 1428, "system": 17360, "developer": 77944}
+TOOLS = {"functions": 44580, "python": 29010, "browser": 46071}
+"""What the name of a tool begins with, which stands in the place of a role."""
+ANALYSIS, FINAL = 35644, 17196
+COMMENTARY = (12606, 815)
+CLOSERS = (END, RETURN, CALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StructureFault:
+    """Document `document` of the batch breaks the format at token `offset`."""
+
+    document: int
+    offset: int
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedMessages:
+    """What of documents of conversations is trained: `history`, `turns` and `spans`, the ids of the spans."""
+
+    history: str
+    turns: str
+    spans: tuple[int, ...]
+
+
+def spans_from_wrappers(
+    tokens: Tokens, lengths: Lengths, trained: TrainedMessages | None = None
+) -> tuple[Flags, list[StructureFault]]:
+    """Token-aligned spans of N documents that each end in EOD. `trained`: None where every assistant message is, and
+    none is in commentary; else tools may speak too.
+
+    Args: tokens int32 [T]; lengths int32 [N], sum = T. Returns uint8 [T] and the faults; where there is a fault the
+    spans of that message are 0.
+    """
+    ends = np.cumsum(lengths, dtype=np.int64)
+    firsts = ends - lengths
+    faults: list[StructureFault] = []
+
+    def fault(positions: npt.NDArray[np.int64], message: str) -> None:
+        documents = np.searchsorted(ends, positions, side="right")
+        faults.extend(
+            StructureFault(document=int(document), offset=int(position - firsts[document]), message=message)
+            for document, position in zip(documents, positions, strict=True)
+        )
+
+    specials = np.flatnonzero(tokens >= EOD)  # one look at all tokens; the wrappers are a few in a hundred
+    kinds = tokens[specials]
+    opens = specials[kinds == START]
+    fault(firsts[tokens[firsts] != START], "the document does not begin with <|start|>")
+    # A message ends where the next one opens, or before the document's EOD.
+    closes = np.append(opens[1:], tokens.size)[: opens.size]
+    closes = np.minimum(closes, ends[np.searchsorted(ends, opens, side="right")] - 1)
+
+    bodies = _first_after(specials[kinds == MESSAGE], opens, tokens.size)
+    channels = _first_after(specials[kinds == CHANNEL], opens, tokens.size)
+    headed = bodies < closes
+    fault(opens[~headed], "a message has no <|message|>")
+    ended = np.isin(tokens[np.maximum(closes - 1, 0)], CLOSERS)
+    fault(np.maximum(closes - 1, opens)[~ended], "a message does not end in <|end|>, <|return|> or <|call|>")
+
+    end = max(tokens.size - 1, 0)
+    after_opens = np.minimum(opens + 1, end)  # a start that is the last token of all is no role, and stands for one
+    roles = tokens[after_opens]
+    assistant = roles == ASSISTANT
+    known, names = list(CONTEXT_ROLES.values()), "system, developer, user, assistant"
+    if trained is not None:
+        known, names = [*known, *TOOLS.values()], f"{names}, or a tool"
+    fault(after_opens[~assistant & ~np.isin(roles, known)], f"a role is none of {names}")
+    said = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)
+    labels = np.full(opens.size, SPAN_CONTEXT, dtype=np.uint8)
+    labels[assistant & headed & (said == ANALYSIS)] = SPAN_ANALYSIS
+    labels[assistant & headed & (said == FINAL)] = SPAN_FINAL
+    if trained is not None:
+        second = tokens[np.minimum(channels + 2, end)]
+        labels[assistant & headed & (said == COMMENTARY[0]) & (second == COMMENTARY[1])] = SPAN_COMMENTARY
+    where = "analysis nor final" if trained is None else "analysis, commentary nor final"
+    fault(opens[assistant & headed & (labels == SPAN_CONTEXT)], f"an assistant message is in neither {where}")
+    if trained is not None:
+        documents = np.searchsorted(ends, opens, side="right")
+        if trained.history == "serve":
+            fault(opens[_hidden(documents, assistant, labels, said == ANALYSIS)], _NOT_SHOWN)
+        keeps = _trained(documents, assistant, roles == CONTEXT_ROLES["user"], trained)
+        labels[~keeps | ~np.isin(labels, trained.spans)] = SPAN_CONTEXT
+
+    # Nothing up to the first message, then in turns what a message is, and what comes between it and the next.
+    edges = np.concatenate([[0], np.column_stack([opens, closes]).reshape(-1), [tokens.size]])
+    painted = np.concatenate([[0], np.column_stack([labels, np.zeros_like(labels)]).reshape(-1)]).astype(np.uint8)
+    return np.repeat(painted, np.diff(edges)), faults
+
+
+_NOT_SHOWN = "analysis stands before a later final, which no server would show"
+
+Places = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]
+
+
+def _last_of_each(documents: Places, chosen: Marks) -> Places:
+    """For every message the number of the last chosen one of its document; -1 where there is none. int64 [M]."""
+    last = np.full(int(documents.max(initial=-1)) + 1, -1, dtype=np.int64)
+    numbers = np.flatnonzero(chosen)
+    last[documents[numbers]] = numbers  # of equal places the last assignment stands
+    found: Places = last[documents]
+    return found
+
+
+def _trained(documents: Places, assistant: Marks, user: Marks, trained: TrainedMessages) -> Marks:
+    """Which messages are trained, whatever their span. Args: int64 [M], bool [M], bool [M]. Returns bool [M]."""
+    numbers = np.arange(documents.size)
+    if trained.history != "keep":
+        return assistant & (numbers > _last_of_each(documents, ~assistant))
+    if trained.turns == "last":
+        answered = user & (numbers < _last_of_each(documents, assistant))
+        return assistant & (numbers > _last_of_each(documents, answered))
+    return assistant
+
+
+def _hidden(documents: Places, assistant: Marks, labels: Flags, analysis: Marks) -> Marks:
+    """Messages in analysis that stand before the last final before the run: `serve` shows none of them. bool [M]."""
+    numbers = np.arange(documents.size)
+    run_begins = _last_of_each(documents, ~assistant)
+    shown_finals = assistant & (labels == SPAN_FINAL) & (numbers < run_begins)
+    return analysis & (numbers < _last_of_each(documents, shown_finals))
+
+
+def _first_after(marks: npt.NDArray[np.int64], opens: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """The first of the positions `marks` after each of `opens`; `size` where there is none."""
+    positions = np.append(marks, size)
+    return positions[np.searchsorted(positions, opens)]

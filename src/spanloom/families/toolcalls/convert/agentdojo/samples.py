@@ -1,0 +1,337 @@
+"""AgentDojo: traces of an agent whose tools return injected instructions.
+
+In: a record with `messages`, and beside them or in its `metadata`: `injection_task_id`, `security`, and what else is
+known of the attack (`injections`, `attack_type`, `suite_name`). Out: one sample at most, with evidence of its label:
+
+    told as            what the trace shows                                         becomes
+    attack succeeded   a call behind the injection that carries it out              harmful: the turn of that call
+    attack resisted    an injection, behind it no call that serves it and no text   retain, injection resisted: the
+                       that takes it up                                             last turn
+    attack resisted    no injection in any message, and the task was done           retain, tool capability: the last
+                                                                                    turn
+
+All else is left out under its reason. What a record tells makes no sample by itself: `security: false` says that a
+check of the attack's goal failed, not that the model resisted.
+
+Two meanings of `security: true` are about. AgentDojo's own code (0.1.35) has `BaseInjectionTask.security` return True
+where the injected task was carried out, and saves that in the files of its runs: there it means that the attack
+succeeded. It also saves True for runs that ended in an error, of which nothing is known. Data for circuit breakers has
+it the other way round: True where the model resisted, as samples here do. A record with all that AgentDojo writes of a
+run is read as AgentDojo means it, and so is one of the published traces, which keep AgentDojo's value; any other is
+read as *resisted*. The option decides otherwise. What was read as what is counted.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from spanloom.families.toolcalls.convert.agentdojo.answers import said_of
+from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
+from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, Serving, asked_by, serving_calls
+from spanloom.families.toolcalls.convert.agentdojo.text import letters
+from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.format.calls import parse_calls
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.format.turns import Turn, UnusableError, turns
+
+TOOLS = "agentdojo_native"
+RUN_KEYS = frozenset({"suite_name", "pipeline_name", "user_task_id", "utility", "duration", "error"})
+"""What AgentDojo writes of each run beside messages, injections and security."""
+
+TRACE_KEYS = frozenset({"suite_name", "model", "user_task_id", "attack_type", "success", "hierarchy_path"})
+"""What the `metadata` of its published traces holds beside security, which is the value of the run."""
+
+SUCCEEDED, RESISTED, CLEAN, UNTOLD = "attack succeeded", "attack resisted", "no attack", "not told"
+"""What a record tells of its trace."""
+
+_KEPT = ("suite_name", "pipeline_name", "user_task_id", "injection_task_id", "attack_type", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trace:
+    """Messages of role and text, where each stands in the record, and the calls of each assistant turn."""
+
+    messages: Sequence[Turn]
+    places: Sequence[int]
+    raw: Sequence[Any]
+    calls: Mapping[int, Sequence[dict[str, Any]]]
+
+    @property
+    def roles(self) -> list[str]:
+        return [message["role"] for message in self.messages]
+
+    @property
+    def lines(self) -> list[tuple[str, str]]:
+        return [(message["role"], message["content"]) for message in self.messages]
+
+    def answers(self, after: int) -> list[int]:
+        """The assistant turns behind a message."""
+        return [
+            number for number, message in enumerate(self.messages) if number > after and message["role"] == "assistant"
+        ]
+
+    def tool(self, number: int) -> str:
+        """The tool whose result a message is, where the record tells."""
+        call = self.raw[self.places[number]].get("tool_call")
+        name = call.get("function") if isinstance(call, dict) else None
+        return name if isinstance(name, str) else ""
+
+
+def drafts(record: Any, options: Options) -> Iterator[Draft]:
+    """The sample of one trace. Raises UnusableError, with what the record told, where it makes none."""
+    about = _about(record)
+    told = _told(record, about, options)
+    try:
+        yield _draft(record, about, told, options)
+    except UnusableError as fault:
+        raise UnusableError(str(fault), told=told) from None
+
+
+def _about(record: Any) -> dict[str, Any]:
+    if not isinstance(record, dict):
+        return {}
+    metadata = record.get("metadata")
+    return {
+        **(metadata if isinstance(metadata, dict) else {}),
+        **{key: value for key, value in record.items() if value is not None},
+    }
+
+
+def _meaning(record: Any, options: Options) -> Literal["resisted", "attack-succeeded"]:
+    if options.security_means != "by-shape":
+        return options.security_means
+    metadata = record.get("metadata")
+    keys = metadata.keys() if isinstance(metadata, dict) else set()
+    of_agentdojo = record.keys() | keys >= RUN_KEYS or keys >= TRACE_KEYS
+    return "attack-succeeded" if of_agentdojo else "resisted"
+
+
+def _told(record: Any, about: Mapping[str, Any], options: Options) -> str:
+    if not about:
+        return UNTOLD
+    if not about.get("injection_task_id") and not about.get("injections"):
+        return CLEAN
+    if not isinstance(about.get("security"), bool):
+        return UNTOLD
+    return RESISTED if about["security"] == (_meaning(record, options) == "resisted") else SUCCEEDED
+
+
+def _draft(record: Any, about: Mapping[str, Any], told: str, options: Options) -> Draft:
+    if not isinstance(record, dict):
+        raise UnusableError("no object")
+    if told == CLEAN:
+        raise UnusableError("no injection")
+    if told == UNTOLD:
+        raise UnusableError("no security")
+    means = _meaning(record, options)
+    if means == "attack-succeeded" and about.get("error"):
+        raise UnusableError("the run ended in an error")
+    trace = _trace(record.get("messages"))
+    known = _known(about)
+    if options.goals is not None:
+        known = _with_goals(known, about, options)
+    injection = find_injection(trace.lines, known)
+    if injection is None and options.goals is None:  # to read the goals of an installed agentdojo takes ten seconds
+        known = _with_goals(known, about, options)
+        injection = find_injection(trace.lines, known) if known.goals else None
+    if injection is None:
+        split, answer, labels, evidence = _benign(trace, about, told, known)
+    elif told == SUCCEEDED:
+        split, answer, labels, evidence = _followed(trace, injection)
+    else:
+        split, answer, labels, evidence = _resisted(trace, injection)
+    raw = trace.messages[answer]["content"]
+    calls = _calls(raw)
+    kept = {key: about[key] for key in _KEPT if isinstance(about.get(key), str)}
+    goal = about.get("injection_goal_tool")
+    benign = injection is None
+    return Draft(
+        source="agentdojo",
+        id_source="agentdojo",
+        split=split,
+        messages=trace.messages[:answer],
+        assistant_raw=raw,
+        tools=TOOLS,
+        labels={**labels, **({"observed_tool": calls[-1]["name"]} if calls else {})},
+        training={"priority_class": "tool_capability"} if benign else {},
+        metadata={
+            "has_tool_calls": bool(calls),
+            "original": {**kept, "security_true_means": means},
+            "evidence": evidence,
+            **({"injection_goal_tool": goal} if isinstance(goal, str) and goal and not benign else {}),
+        },
+        hashed={"injection_task_id": about.get("injection_task_id")},
+        missing=("expected_tool", "simulated_tool") if split == HARMFUL else (),
+        read_as=f"security: true means {means}",
+        told=told,
+        became="harmful" if split == HARMFUL else "tool capability" if benign else "injection resisted",
+    )
+
+
+_Made = tuple[str, int, dict[str, Any], dict[str, Any]]
+"""Split, the number of the turn that is the answer, labels, evidence."""
+
+
+def _followed(trace: _Trace, injection: Injection) -> _Made:
+    """The first turn with a call that carries the injection out."""
+    asked = asked_by(injection, trace.roles)
+    if not any(trace.calls.get(number) for number in trace.answers(injection.message)):
+        raise UnusableError("no call behind the injection")
+    if not asked.instruction:
+        raise UnusableError("the injection is shown in part")
+    if not asked.aims:
+        raise UnusableError(
+            "system or user name the injection's target too" if asked.named else "the injection names no target"
+        )
+    serving = serving_calls(asked, injection, trace.roles, trace.calls)
+    carried = [call for call in serving if call.verdict == "carries out"]
+    if not carried:
+        raise UnusableError(
+            "the calls begin the injection, none carries it out" if serving else "no call carries out the injection"
+        )
+    call = carried[0]
+    evidence = {
+        **_shown(trace, injection, asked),
+        "call": {
+            "message": trace.places[call.message],
+            "call": call.call,
+            "tool": call.tool,
+            "argument": call.argument,
+            "target": call.target,
+        },
+    }
+    return HARMFUL, call.message, {"security": False}, evidence
+
+
+def _resisted(trace: _Trace, injection: Injection) -> _Made:
+    """The last turn of a trace that shows an injection and nothing that serves it."""
+    asked = asked_by(injection, trace.roles)
+    answers = trace.answers(injection.message)
+    if not answers:
+        raise UnusableError("no turn behind the injection")
+    if not asked.instruction:
+        raise UnusableError("the injection is shown in part")
+    serving = serving_calls(asked, injection, trace.roles, trace.calls)
+    if serving:
+        raise UnusableError(_reason(serving))
+    if not asked.targets:
+        raise UnusableError(
+            "system or user name the injection's target too" if asked.named else "the injection names no target"
+        )
+    texts = [_spoken(trace.messages[number]["content"], trace.calls[number]) for number in answers]
+    verdict, sentence = said_of(asked, injection, texts)
+    if verdict == "announces":
+        raise UnusableError("a text announces the injection")
+    if verdict == "offers":
+        raise UnusableError("a text asks the user about the injection")
+    if verdict == "repeats":
+        raise UnusableError("a text repeats the injection and does not decline it")
+    _check_end(trace, answers[-1])
+    evidence = {
+        **_shown(trace, injection, asked),
+        "calls_behind": sum(len(trace.calls.get(number, ())) for number in answers),
+        "call": None,
+        "text": {"declines": sentence} if verdict == "declines" else None,
+    }
+    return RETAIN, answers[-1], {"security": True, "is_adversarial_safe": True}, evidence
+
+
+def _spoken(content: str, calls: Sequence[Any]) -> str:
+    """What a turn says beside its calls. A call that cannot be read is text: it may name what the injection names."""
+    text, *written = content.split(PYTHON_TAG)
+    return text if len(written) == len(calls) else content
+
+
+def _reason(serving: Sequence[Serving]) -> str:
+    verdicts = {call.verdict for call in serving}
+    if "carries out" in verdicts:
+        return "a call carries out the injection though the attack is told as resisted"
+    if "begins" in verdicts:
+        return "a call begins the injection"
+    return "a call may serve the injection"
+
+
+def _benign(trace: _Trace, about: Mapping[str, Any], told: str, known: Known) -> _Made:
+    """The last turn of a trace whose injection was never shown, and whose task was done."""
+    if told == SUCCEEDED:
+        several = sum(map(len, trace.calls.values())) > 1
+        if about.get("injections") and not known.texts and several:  # injected, with a text that the record lacks
+            raise UnusableError("which of several calls carried out the injection is not told")
+        raise UnusableError("no message holds the injection")
+    if not known.recognisable:
+        raise UnusableError("no message holds the injection, and neither its text nor its marks are known")
+    if repeated_by_model(trace.lines, known):
+        raise UnusableError("the injection stands in turns of the model alone")
+    done = about.get("utility") if isinstance(about.get("utility"), bool) else about.get("success")
+    if done is not True:
+        raise UnusableError("no message holds the injection, and the task is not told as done")
+    answers = trace.answers(-1)
+    if not answers:
+        raise UnusableError("no assistant turn")
+    _check_end(trace, answers[-1])
+    evidence = {"injection": None, "looked_for": _looked_for(known), "target": [], "call": None, "task_done": True}
+    return RETAIN, answers[-1], {}, evidence
+
+
+def _check_end(trace: _Trace, answer: int) -> None:
+    """A run that was cut off, or whose last turn is empty, does not show what the model would have done."""
+    if trace.places[answer] != len(trace.raw) - 1:
+        raise UnusableError("the trace does not end with a turn of the model")
+
+
+def _looked_for(known: Known) -> list[str]:
+    return [
+        *(["the record's injections"] if known.texts else []),
+        "marks",
+        *(["goals"] if known.goals else []),
+    ]
+
+
+def _shown(trace: _Trace, injection: Injection, asked: Asked) -> dict[str, Any]:
+    """The place of the injection in the record's messages, and what it aims at."""
+    tool = trace.tool(injection.message)
+    return {
+        "injection": {
+            "message": trace.places[injection.message],
+            **({"tool": tool} if tool else {}),
+            "found_by": injection.found_by,
+            "instruction": asked.instruction,
+        },
+        "target": [target.text for target in asked.aims or asked.targets],
+    }
+
+
+def _trace(messages: Any) -> _Trace:
+    if not isinstance(messages, list) or not messages:
+        raise UnusableError("no messages")
+    made, places = [], []
+    for place, message in enumerate(messages):
+        for turn in turns([message]):
+            made.append(turn)
+            places.append(place)
+    calls = {number: _calls(turn["content"]) for number, turn in enumerate(made) if turn["role"] == "assistant"}
+    return _Trace(messages=made, places=places, raw=messages, calls=calls)
+
+
+def _known(about: Mapping[str, Any]) -> Known:
+    injections = about.get("injections")
+    texts = [text for text in injections.values() if isinstance(text, str)] if isinstance(injections, dict) else []
+    return Known(texts=tuple(text for text in texts if letters(text)), attack=_text(about, "attack_type"))
+
+
+def _with_goals(known: Known, about: Mapping[str, Any], options: Options) -> Known:
+    return replace(known, goals=options.goals_of(_text(about, "suite_name"), _text(about, "injection_task_id")))
+
+
+def _text(about: Mapping[str, Any], key: str) -> str:
+    value = about.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _calls(raw: str) -> list[dict[str, Any]]:
+    return [
+        call.value
+        for call in parse_calls(raw)
+        if call.valid and isinstance(call.value, dict) and isinstance(call.value.get("name"), str)
+    ]

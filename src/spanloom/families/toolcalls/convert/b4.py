@@ -1,0 +1,67 @@
+"""Fujitsu's B4, orchestrated attacks: a query with an injection, the tool it should call, and the one it is lured to.
+
+In: a record with `combined_query`, `expected_tool`, `simulated_tool` (and `record_id`, `attack_id`, `category`,
+`subtype`, `predicted_tool`), and its completions. Out: for each completion a harmful sample where it calls the
+simulated tool, one to retain where it calls the expected tool, and a reason where it calls another or none.
+
+`predicted_tool` is what another model did, so it is kept in metadata and decides nothing.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.format.calls import parse_calls
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.format.turns import UnusableError
+
+_KEPT = ("record_id", "attack_id", "category", "subtype", "predicted_tool", "benign_query")
+
+
+def drafts(record: Any, options: Options) -> Iterator[Draft | str]:
+    """The samples of one record, or why there is none of a completion.
+
+    Raises UnusableError where the record lacks something, or has no completion.
+    """
+    if not isinstance(record, dict):
+        raise UnusableError("no object")
+    query = record.get("combined_query")
+    expected, simulated = record.get("expected_tool"), record.get("simulated_tool")
+    if not isinstance(query, str) or not query.strip():
+        raise UnusableError("no combined_query")
+    if not all(isinstance(tool, str) and tool for tool in (expected, simulated)):
+        raise UnusableError("no expected_tool or simulated_tool")
+    if expected == simulated:
+        raise UnusableError("expected_tool is simulated_tool")
+    name = next((record[key] for key in ("record_id", "id", "attack_id") if record.get(key) is not None), None)
+    completions = options.completions.of(str(name)) if options.completions else ()
+    if not completions:
+        raise UnusableError("no completion")
+    for completion in completions:
+        calls = [call for call in parse_calls(completion.text) if call.valid and isinstance(call.value, dict)]
+        observed = calls[-1].value.get("name") if calls else None
+        if observed not in (simulated, expected):
+            yield "the completion calls neither of the two tools"
+            continue
+        flipped = observed == simulated
+        about = {key: record[key] for key in _KEPT if isinstance(record.get(key), str)}
+        yield Draft(
+            source="fujitsu_b4" if flipped else "b4_adversarial_safe",
+            id_source="b4" if flipped else "b4_advsafe",
+            split=HARMFUL if flipped else RETAIN,
+            messages=[{"role": "user", "content": query}],
+            assistant_raw=completion.text,
+            tools=options.tools,
+            labels={
+                "expected_tool": expected,
+                "simulated_tool": simulated,
+                "observed_tool": observed,
+                **({"is_flip_success": True} if flipped else {"is_adversarial_safe": True}),
+            },
+            metadata={"has_tool_calls": True, "original": about, **_generation(completion.about)},
+            hashed={"original_id": str(name)},
+        )
+
+
+def _generation(about: Any) -> dict[str, Any]:
+    return {"generation": dict(about)} if about else {}

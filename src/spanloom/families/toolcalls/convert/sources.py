@@ -1,0 +1,306 @@
+"""Public data → samples: one converter a source, and what they have in common.
+
+In: files as their makers publish them. Out: `OUT/harmful/NAME.jsonl` and `OUT/retain/NAME.jsonl`, numbers, and what was
+left out in `OUT/rejects/NAME.ndjson`, each with its place and reason. Records are streamed.
+
+Nothing is made up. A label that a source lacks is left out; a record whose split it would decide is left out itself.
+Every sample is held against the rules before it is written, with a system message required: what has an error is set
+aside under the rule's code. So everything that is written passes `validate --strict`.
+
+    b4         orchestrated attacks of Fujitsu's B4, with a file of completions
+    agentdojo  traces of AgentDojo          ultrachat  dialogues of UltraChat
+    tau2       simulations of TAU2          xstest     prompts of XSTest, with completions
+"""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from spanloom.errors import RecordError, SourceError
+from spanloom.families.toolcalls.convert import b4, tau2, ultrachat, xstest
+from spanloom.families.toolcalls.convert.agentdojo import samples as agentdojo
+from spanloom.families.toolcalls.convert.drafts import Completion, Completions, Draft, Options
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.ids import Ids, hash_input
+from spanloom.families.toolcalls.format.source import UNREADABLE, check_outside, parse_line
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, SPLITS
+from spanloom.families.toolcalls.format.turns import UnusableError, with_system
+from spanloom.families.toolcalls.rules import Rules, check_sample
+from spanloom.records.files import find_files
+from spanloom.records.json_lines import json_lines
+from spanloom.records.parquet import parquet_rows, parquet_schema
+from spanloom.records.unpacked import COMPRESSED
+from spanloom.storage import written_atomically
+
+Source = Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest"]
+_Converter = Callable[[Any, Options], Iterator[Draft] | Iterator[Draft | str]]
+
+CONVERTERS: dict[str, _Converter] = {
+    "b4": b4.drafts,
+    "agentdojo": agentdojo.drafts,
+    "tau2": tau2.drafts,
+    "ultrachat": ultrachat.drafts,
+    "xstest": xstest.drafts,
+}
+FILES = {
+    ("b4", HARMFUL): "fujitsu_b4_harmful",
+    ("b4", RETAIN): "adversarial_safe",
+    ("agentdojo", HARMFUL): "agentdojo_failures",
+    ("agentdojo", RETAIN): "agentdojo_resisted",
+    ("tau2", RETAIN): "tau2",
+    ("ultrachat", RETAIN): "ultrachat_subset",
+    ("xstest", RETAIN): "xstest",
+}
+"""Source and split → the name of the file without its ending."""
+
+INPUTS = {"b4": "data/fujitsu", "agentdojo": "data/agent_dojo", "tau2": "data/tau2_repo"}
+"""Where a source lies by default."""
+
+NEEDS_COMPLETIONS = ("b4",)
+_LINES = (".jsonl", ".ndjson", *(f".jsonl{ending}" for ending in COMPRESSED))
+SUFFIXES = (*_LINES, ".json", ".parquet", ".csv")
+
+DUPLICATE = "duplicate"
+LEFT_OUT = "left out"
+NOT_TOLD = "not told"
+TELLING = ("agentdojo",)
+"""Sources whose records tell what they are: all of theirs are in `Converted.outcomes`."""
+
+NOT_READ = "the record cannot be read"
+TOO_DEEP = "the record is nested too deep"
+
+
+@dataclass(kw_only=True)
+class Converted:
+    """Records read, samples written by split, records and samples left out by reason, labels that the source lacks,
+    how values with several meanings were read, completions that no record asked for, and for sources that tell what a
+    record is: as what it was told, what it became, the reason where it was left out → records."""
+
+    records: int = 0
+    written: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    labels_missing: Counter[str] = field(default_factory=Counter)
+    read_as: Counter[str] = field(default_factory=Counter)
+    systems_given: int = 0
+    completions_unused: int = 0
+    outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "records": self.records,
+            "written": {split: self.written[split] for split in SPLITS},
+            "left_out": dict(sorted(self.left_out.items())),
+            "labels_missing": dict(sorted(self.labels_missing.items())),
+            "systems_given": self.systems_given,
+            **({"read_as": dict(sorted(self.read_as.items()))} if self.read_as else {}),
+            **({"completions_unused": self.completions_unused} if self.completions_unused else {}),
+            **({"outcomes": self.outcome_rows()} if self.outcomes else {}),
+        }
+
+    def outcome_rows(self) -> list[dict[str, Any]]:
+        """The table *told as → became, reason*, the most records first within what they were told as."""
+        totals: Counter[str] = Counter()
+        for (told, *_), number in self.outcomes.items():
+            totals[told] += number
+        order = sorted(
+            self.outcomes.items(), key=lambda row: (-totals[row[0][0]], row[0][0], bool(row[0][2]), -row[1], row[0])
+        )
+        return [
+            {"told": told, "became": became, **({"reason": reason} if reason else {}), "records": number}
+            for (told, became, reason), number in order
+        ]
+
+
+def convert(source: Source, place: Path, out: Path, options: Options, completions: Path | None = None) -> Converted:
+    """Converts all files of a source below `place`. The same files give the same bytes.
+
+    Raises SourceError where there are none, ToolCallError where a source needs completions and none are given.
+    """
+    if source in NEEDS_COMPLETIONS and completions is None:
+        raise ToolCallError(
+            f"{source} holds no assistant turns", remedy="give a file of them: --completions FILE (id, text, …)"
+        )
+    check_outside(out, place)
+    files = [file for file in find_files(place, SUFFIXES) if not (completions and file.samefile(completions))]
+    if completions is not None:
+        options = replace(options, completions=Completions(read_completions(completions)))
+    done, ids, rules = Converted(), Ids(), Rules(require_system=True)
+    names = {split: name for (made, split), name in FILES.items() if made == source}
+    with ExitStack() as stack:
+        streams = {
+            split: stack.enter_context(written_atomically(out / split / f"{name}.jsonl"))
+            for split, name in names.items()
+        }
+        rejects = stack.enter_context(written_atomically(out / "rejects" / f"{source}.ndjson"))
+
+        def leave_out(where: str, reason: str, told: str = "", **more: Any) -> None:
+            done.left_out[reason] += 1
+            if source in TELLING:
+                done.outcomes[told or NOT_TOLD, LEFT_OUT, reason] += 1
+            _write(rejects, {"where": where, "reason": reason, **more})
+
+        for file in files:
+            broken: list[RecordError] = []
+            for where, record in _records(file, broken):
+                _leave_broken(broken, leave_out, done)
+                done.records += 1
+                try:
+                    made = list(CONVERTERS[source](record, options))
+                except UnusableError as fault:
+                    leave_out(where, str(fault), fault.told)
+                    continue
+                except RecursionError:
+                    leave_out(where, TOO_DEEP)
+                    continue
+                for draft in made:
+                    if isinstance(draft, str):
+                        leave_out(where, draft)
+                        continue
+                    _take(draft, where, options, ids, rules, streams, leave_out, done)
+            _leave_broken(broken, leave_out, done)
+    if options.completions is not None:
+        done.completions_unused = options.completions.unused()
+    return done
+
+
+def outcome_table(done: Converted) -> list[str]:
+    """The table *told as → became, reason* as lines; none where the source tells nothing."""
+    rows = [("told as", "became", "records", "reason")]
+    rows += [(row["told"], row["became"], f"{row['records']:,}", row.get("reason", "")) for row in done.outcome_rows()]
+    if len(rows) == 1:
+        return []
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return [
+        f"{told:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
+        for told, became, records, reason in rows
+    ]
+
+
+def _take(
+    draft: Draft,
+    where: str,
+    options: Options,
+    ids: Ids,
+    rules: Rules,
+    streams: Mapping[str, BinaryIO],
+    leave_out: Callable[..., None],
+    done: Converted,
+) -> None:
+    sample, added = _sample(draft, options)
+    try:
+        readable = parse_line(_line(sample)) is not UNREADABLE
+        content = hash_input(sample, **draft.hashed)
+    except (ValueError, RecursionError):  # NaN, or half of a surrogate pair
+        readable = False
+    if not readable:
+        leave_out(where, "J1", draft.told)
+        return
+    sample["id"], known = ids.take(draft.id_source, draft.split, content)
+    if known:
+        leave_out(where, DUPLICATE, draft.told, id=sample["id"])
+        return
+    errors = [finding for finding in check_sample(sample, rules).findings if finding.severity == "ERROR"]
+    if errors:
+        first = errors[0]
+        leave_out(where, first.code, draft.told, path=first.path, codes=sorted({finding.code for finding in errors}))
+        return
+    _write(streams[draft.split], sample)
+    done.written[draft.split] += 1
+    if draft.told:
+        done.outcomes[draft.told, draft.became, ""] += 1
+    done.systems_given += added
+    done.labels_missing.update(draft.missing)
+    if draft.read_as:
+        done.read_as[draft.read_as] += 1
+
+
+def _sample(draft: Draft, options: Options) -> tuple[dict[str, Any], bool]:
+    messages, added = with_system(draft.messages, options.system)
+    metadata = {"source": draft.source, **draft.metadata}
+    if added:
+        metadata["system_given"] = True
+    sample: dict[str, Any] = {
+        "id": "",
+        "messages": messages,
+        "assistant_raw": draft.assistant_raw,
+        "tools": draft.tools,
+        "labels": {"split": draft.split, **draft.labels},
+        **({"training": dict(draft.training)} if draft.training else {}),
+        "metadata": metadata,
+    }
+    return sample, added
+
+
+def _leave_broken(broken: list[RecordError], leave_out: Callable[..., None], done: Converted) -> None:
+    for error in broken:
+        done.records += 1
+        leave_out(str(error.where), NOT_READ, said=error.what)
+    broken.clear()
+
+
+def _write(stream: BinaryIO, value: Any) -> None:
+    stream.write(_line(value))
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _records(file: Path, broken: list[RecordError]) -> Iterator[tuple[str, Any]]:
+    """Place and value of each record of a file of any kind; those that cannot be read go to `broken`."""
+    if file.name.endswith(_LINES):
+        yield from json_lines(file, broken.append)
+    elif file.suffix == ".parquet":
+        columns = parquet_schema(file).names
+        for where, values in parquet_rows(file, columns, broken.append):
+            yield where, dict(zip(columns, values, strict=True))
+    elif file.suffix == ".csv":
+        yield from _csv_rows(file)
+    else:
+        yield from _json_records(file)
+
+
+def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            for number, row in enumerate(csv.DictReader(stream), start=1):
+                yield f"{file}, row {number}", row
+    except (UnicodeDecodeError, csv.Error) as fault:
+        raise SourceError(f"the file is no CSV: {fault}", where=str(file), remedy="fix it") from None
+
+
+def _json_records(file: Path) -> Iterator[tuple[str, Any]]:
+    """The items of a JSON file: those of a list, the simulations of TAU2's results, or the file's one object."""
+    try:
+        value = json.loads(file.read_bytes().decode("utf-8-sig"))
+    except (ValueError, RecursionError) as fault:
+        raise SourceError(f"the file is not JSON: {fault}", where=str(file), remedy="fix it") from None
+    if isinstance(value, dict) and isinstance(value.get("simulations"), list):
+        shared = {"info": value.get("info")}
+        for number, item in enumerate(value["simulations"], start=1):
+            yield f"{file}, simulation {number}", {**item, **shared} if isinstance(item, dict) else item
+    elif isinstance(value, list):
+        for number, item in enumerate(value, start=1):
+            yield f"{file}, item {number}", item
+    else:
+        yield str(file), value
+
+
+def read_completions(file: Path) -> dict[str, list[Completion]]:
+    """Id → the completions of that prompt, in order. Raises SourceError or RecordError for a file of another shape."""
+    completions: dict[str, list[Completion]] = {}
+    if not file.is_file():
+        raise SourceError("the file of completions is not there", where=str(file), remedy="fix --completions")
+    for where, record in json_lines(file):
+        name = record.get("id") if isinstance(record, dict) else None
+        text = record.get("text") if isinstance(record, dict) else None
+        if not isinstance(name, str | int) or not isinstance(text, str):
+            raise ToolCallError("a completion needs id and text", where=where, remedy="fix it")
+        about = {key: record[key] for key in ("model", "temperature", "created_at") if record.get(key) is not None}
+        completions.setdefault(str(name), []).append(Completion(text=text, about=about))
+    return completions

@@ -1,0 +1,64 @@
+"""TAU2: simulations of an agent that serves a customer with tools.
+
+In: a record with `messages` (or `traj`), `task_id`, `reward_info`, `info.environment_info.domain_name`. Out: of each
+simulation the last turn that calls a tool, or the last turn where none does; with `turns="all"` each assistant turn.
+
+What the user simulator does with tools of its own the agent never sees: those results are left out of the context.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.tables import RETAIN
+from spanloom.families.toolcalls.format.turns import UnusableError, turns
+
+TOOLS = "tau2_native"
+
+
+def drafts(record: Any, options: Options) -> Iterator[Draft]:
+    """The samples of one simulation. Raises UnusableError where it has no assistant turn."""
+    if not isinstance(record, dict):
+        raise UnusableError("no object")
+    stored = record.get("messages", record.get("traj"))
+    if isinstance(stored, list):
+        stored = [message for message in stored if not (isinstance(message, dict) and _of_the_user(message))]
+    messages = turns(stored)
+    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
+    if not answers:
+        raise UnusableError("no assistant turn")
+    if options.turns == "last":
+        called = [number for number in answers if PYTHON_TAG in messages[number]["content"]]
+        answers = (called or answers)[-1:]
+    domain, task = _domain(record), record.get("task_id")
+    reward = record.get("reward_info")
+    reward = reward.get("reward") if isinstance(reward, dict) else record.get("reward")
+    about = {"domain": domain, "task_id": task, "trial": record.get("trial"), "reward": reward}
+    for answer in answers:
+        raw = messages[answer]["content"]
+        yield Draft(
+            source="tau2",
+            id_source="tau2",
+            split=RETAIN,
+            messages=messages[:answer],
+            assistant_raw=raw,
+            tools=TOOLS,
+            metadata={
+                "has_tool_calls": PYTHON_TAG in raw,
+                "original": {key: value for key, value in about.items() if value is not None},
+            },
+            hashed={"domain": domain, "task_id": task},
+        )
+
+
+def _of_the_user(message: dict[str, Any]) -> bool:
+    return message.get("role") == "tool" and message.get("requestor") == "user"
+
+
+def _domain(record: dict[str, Any]) -> str | None:
+    place: Any = record
+    for key in ("info", "environment_info", "domain_name"):
+        place = place.get(key) if isinstance(place, dict) else None
+    domain = place if place is not None else record.get("domain")
+    return domain if isinstance(domain, str) else None

@@ -1,0 +1,38 @@
+"""UltraChat: dialogues without tools.
+
+In: a record with `messages` of role and content, or `data`, texts of user and assistant in turn. Out: the last
+assistant turn with all before it; with `turns="all"` each assistant turn.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.format.tables import RETAIN
+from spanloom.families.toolcalls.format.turns import UnusableError, turns
+
+
+def drafts(record: Any, options: Options) -> Iterator[Draft]:
+    """The samples of one dialogue. Raises UnusableError where it has no assistant turn."""
+    if not isinstance(record, dict):
+        raise UnusableError("no object")
+    stored = record.get("messages")
+    if stored is None and isinstance(record.get("data"), list):
+        stored = [
+            {"role": "assistant" if number % 2 else "user", "content": text}
+            for number, text in enumerate(record["data"])
+        ]
+    messages = turns(stored)
+    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
+    if not answers:
+        raise UnusableError("no assistant turn")
+    name = record.get("prompt_id", record.get("id"))
+    for answer in answers if options.turns == "all" else answers[-1:]:
+        yield Draft(
+            source="ultrachat",
+            id_source="ultrachat",
+            split=RETAIN,
+            messages=messages[:answer],
+            assistant_raw=messages[answer]["content"],
+            metadata={"has_tool_calls": False, **({"original": {"id": str(name)}} if name is not None else {})},
+        )

@@ -1,0 +1,143 @@
+"""A sample → the text that a chat template makes of it, and where in it the answer stands.
+
+In: a sample, a template, the registries of tools. Out: the whole text, the prompt alone, and the span of the answer in
+characters. The answer is never searched for: the span is where the prompt ends, if the answer stands there as it is.
+
+    full    <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎<|python_tag|>{…}<|eom_id|>
+    prompt  <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎
+    span                                                                    [len(prompt), len(prompt) + len(answer))
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import SpanloomError
+from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT
+from spanloom.families.toolcalls.format.tools import Registries
+from spanloom.no_pandas import allow_pandas
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, load_chat_template
+
+Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None, bool], str]
+"""Messages, tools, whether with the prompt for an answer → text. Raises ChatTemplateError."""
+
+LLAMA_TOKENS = {"bos_token": "<|begin_of_text|>", "eos_token": EOT}
+"""What a template's special tokens stand for where the file does not say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """The texts of one sample. `prompt` is the text before the answer, whether or not `full` begins with it."""
+
+    full: str
+    prompt: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Characters [start, end) of the full text: the answer, and the end token that the template closed it with."""
+
+    start: int
+    end: int
+
+
+def load_template(place: Path, bos_token: str | None = None) -> ChatTemplate:
+    """The template of a file or folder; its special tokens are Llama's where nothing else is said."""
+    template = load_chat_template(place)
+    override = {"bos_token": bos_token} if bos_token is not None else {}
+    return ChatTemplate(
+        template.text, special_tokens={**LLAMA_TOKENS, **template.special_tokens, **override}, where=template.where
+    )
+
+
+def rendered_by(template: ChatTemplate) -> Render:
+    """Rendering by our own sandbox."""
+
+    def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, prompt: bool) -> str:
+        return template.render(messages, tools=tools, add_generation_prompt=prompt)
+
+    return render
+
+
+def render_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Rendered:
+    """Both texts of a sample that has messages and assistant_raw. Raises ChatTemplateError where the template does."""
+    messages, raw = list(sample["messages"]), sample["assistant_raw"]
+    tools = registries.for_template(sample.get("tools"))
+    full = render([*messages, {"role": "assistant", "content": raw}], tools, False)
+    return Rendered(full=full, prompt=render(messages, tools, True))
+
+
+def answer_span(rendered: Rendered, raw: str) -> Span | None:
+    """Where the answer stands; None where that cannot be proven.
+
+    An end token that the template added right behind an answer without one is part of the span, since the model must
+    learn to stop. Behind an answer that ends with one already it is left out.
+    """
+    full, start = rendered.full, len(rendered.prompt)
+    end = start + len(raw)
+    if not full.startswith(rendered.prompt) or full[start:end] != raw:
+        return None
+    if not raw.rstrip().endswith(END_TOKENS):
+        for token in (EOM, EOT):
+            if full.startswith(token, end):
+                return Span(start=start, end=end + len(token))
+    return Span(start=start, end=end)
+
+
+def rendered_by_transformers(folder: Path) -> Render:
+    """Rendering by a Hugging Face tokenizer's own `apply_chat_template` (extra `hf`).
+
+    Raises SpanloomError where transformers is missing or older than 4.43, whose templates differ.
+    """
+    try:
+        allow_pandas()
+        allow_pandas()
+        import transformers
+    except ImportError:
+        raise SpanloomError(
+            "rendering with a Hugging Face tokenizer needs the package transformers",
+            remedy="pip install 'spanloom[hf]', or give --template for our own rendering",
+        ) from None
+    check_version(transformers.__version__)
+    if not folder.is_dir():
+        raise ChatTemplateError("the tokenizer's folder is not there", where=str(folder), remedy="give the folder")
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise ChatTemplateError(
+            f"this is no folder of a tokenizer: {fault}", where=str(folder), remedy="give one with tokenizer.json"
+        ) from None
+    return rendered_by_tokenizer(tokenizer)
+
+
+def rendered_by_tokenizer(tokenizer: Any) -> Render:
+    """The same of a tokenizer that is loaded already: what has `apply_chat_template`."""
+
+    def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, prompt: bool) -> str:
+        try:
+            text = tokenizer.apply_chat_template(
+                list(messages),
+                tools=None if tools is None else list(tools),
+                add_generation_prompt=prompt,
+                tokenize=False,
+            )
+        except Exception as fault:  # whatever a template raises comes through
+            raise ChatTemplateError(f"the tokenizer's template failed: {fault}", remedy="fix the template") from None
+        return str(text)
+
+    return render
+
+
+OLDEST_TRANSFORMERS = (4, 43)
+
+
+def check_version(version: str) -> None:
+    """Raises SpanloomError for a version of transformers that is too old."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers < OLDEST_TRANSFORMERS:
+        wanted = ".".join(map(str, OLDEST_TRANSFORMERS))
+        raise SpanloomError(
+            f"transformers {version} is too old: {wanted} or later is needed",
+            remedy=f"pip install 'transformers>={wanted}'",
+        )

@@ -1,0 +1,157 @@
+"""Files of samples: which there are, and their lines.
+
+In: one file, or a folder with `*.jsonl` files below it. Out: files with the names that findings have, and JSON values
+line by line. Lines end at LF alone; CR is blank; a byte order mark before the first line is passed over; so are blank
+lines.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import orjson
+
+from spanloom.errors import SourceError
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.records.files import check_names
+
+SUFFIX = ".jsonl"
+_BOM = b"\xef\xbb\xbf"
+MAX_DEPTH = 200
+"""Lists and objects inside of each other. What reads and writes JSON here has limits of its own, a little above."""
+
+_DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte in range(256))
+_BEYOND_64_BITS = b"0" * 19
+"""As many digits as such an integer has at least, each of which `_DIGITS` makes a 0."""
+
+
+class Unreadable:
+    """What stands for the value of a line that is not UTF-8, not JSON, or holds half of a surrogate pair."""
+
+
+UNREADABLE = Unreadable()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleFile:
+    """A file of samples, and what it is called in findings."""
+
+    path: Path
+    name: str
+
+
+def one_file(place: Path) -> list[SampleFile]:
+    """The file at `place`. Raises SourceError where there is none."""
+    if not place.is_file():
+        what = "this is a folder" if place.is_dir() else "this is no regular file"
+        what = what if place.exists() else "the file is not there"
+        raise SourceError(what, where=str(place), remedy="give a file of samples, or a folder with --data-dir")
+    return [SampleFile(path=place, name=place.name)]
+
+
+def files_below(folder: Path) -> list[SampleFile]:
+    """All `*.jsonl` below a folder, by relative path; what begins with a dot is passed over, files and folders.
+
+    Raises SourceError where there is no such folder, or no such file, or a name that is not UTF-8.
+    """
+    if not folder.is_dir():
+        what = "this is a file" if folder.exists() else "the folder is not there"
+        raise SourceError(what, where=str(folder), remedy="give a folder of samples, or a file with --data")
+    names = sorted(
+        relative.as_posix()
+        for relative in (path.relative_to(folder) for path in folder.rglob(f"*{SUFFIX}") if path.is_file())
+        if not any(part.startswith(".") for part in relative.parts)
+    )
+    if not names:
+        raise SourceError("the folder holds no *.jsonl", where=str(folder), remedy="give a folder with such files")
+    check_names(names)
+    return [SampleFile(path=folder / name, name=name) for name in names]
+
+
+def check_outside(output: Path, *folders: Path) -> None:
+    """Refuses an output below a folder that is read: the next run would read it too. Raises ToolCallError."""
+    for folder in folders:
+        if folder.is_dir() and folder.resolve() in (output.resolve(), *output.resolve().parents):
+            raise ToolCallError(
+                f"the output lies in the folder {folder}, which is read",
+                where=str(output),
+                remedy="give another place for the output",
+            )
+
+
+def lines_of(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Number, from 1, and bytes of each line that is not blank."""
+    for number, line in enumerate(stream, start=1):
+        if number == 1:
+            line = line.removeprefix(_BOM)
+        if not line.isspace() and line:
+            yield number, line
+
+
+def parse_line(line: bytes) -> Any:
+    """The JSON value of a line, the last one where an object holds a key twice; `UNREADABLE` where there is none.
+
+    So it is with a line nested deeper than `MAX_DEPTH`. An integer beyond 64 bits may come as a float: see
+    `parse_exactly`.
+    """
+    try:
+        value = orjson.loads(line)
+    except ValueError:
+        return parse_exactly(line)
+    return UNREADABLE if _too_deep(line, value) else value
+
+
+def parse_exactly(line: bytes) -> Any:
+    """The same by the standard library, which keeps the digits of integers and is an order of magnitude slower."""
+    try:
+        value = json.loads(line.decode(), parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # fails at half of a surrogate pair
+    except (ValueError, RecursionError):
+        return UNREADABLE
+    return UNREADABLE if _too_deep(line, value) else value
+
+
+def _too_deep(line: bytes, value: Any) -> bool:
+    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
+        return False
+    # One iterator a level: a list of all that waits would take as much as the value.
+    waiting = [iter((value,))]
+    while waiting:
+        for item in waiting[-1]:
+            if isinstance(item, dict | list):
+                if len(waiting) > MAX_DEPTH:
+                    return True
+                waiting.append(iter(item.values() if isinstance(item, dict) else item))
+                break
+        else:
+            waiting.pop()
+    return False
+
+
+def holds_long_number(line: bytes) -> bool:
+    """Whether `parse_line` may have made a float of an integer."""
+    return _BEYOND_64_BITS in line.translate(_DIGITS)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line and sample of each line of a file, exactly as it stands there.
+
+    Raises ToolCallError at a line that is no sample: such files are for `validate` to look at.
+    """
+    with file.path.open("rb") as stream:
+        for number, line in lines_of(stream):
+            value = parse_exactly(line) if holds_long_number(line) else parse_line(line)
+            if not isinstance(value, dict):
+                what = "is not JSON" if value is UNREADABLE else "holds no object"
+                raise ToolCallError(
+                    f"the line {what}",
+                    where=f"{file.path}, line {number}",
+                    remedy="fix it; `spanloom toolcalls validate` lists all such lines",
+                )
+            yield number, value

@@ -1,0 +1,152 @@
+"""The merge as the original program does it, fault by fault: for comparing with data that it made.
+
+In: the same as `merged.py`. Out: the same ids, order, lines and numbers as the original's. Differences from ours: only
+files right in the folders are read, lines that are not JSON are passed over, and a limit counts lines; the file's name
+replaces `metadata.source`; ids are held against each other within a split, contents not at all; retain samples that
+are too few are drawn again, all of them, with ids ending in `_dup0`, `_dup1` and so on; the gates have fixed numbers
+and are looked at after the files are written.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.ids import hash_input
+from spanloom.families.toolcalls.format.source import files_below, lines_of, parse_exactly
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.merge.merged import Merged, MergeOptions, check_samples_there, cut_evaluation, numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergedAsOriginal(Merged):
+    """`failed_gates`: the gates that the original would report, when the files are written."""
+
+    failed_gates: Sequence[str]
+
+
+def merge_as_original(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> MergedAsOriginal:
+    """Merges two folders as the original does. Raises ToolCallError where either has no sample."""
+    harmful, harmful_sources = _read(harmful_dir, HARMFUL, options.max_per_source)
+    retain, retain_sources = _read(retain_dir, RETAIN, options.max_per_source)
+    check_samples_there(harmful, harmful_dir)
+    check_samples_there(retain, retain_dir)
+    harmful, retain = _first_of_each_id(harmful), _first_of_each_id(retain)
+    safe = sum(sample["labels"].get("is_adversarial_safe") is True for sample in retain)
+    wanted = int(len(harmful) * options.ratio)
+    if len(retain) > wanted:
+        retain = sorted(retain, key=_weight, reverse=True)[:wanted]
+    elif len(retain) < wanted:
+        generator = random.Random(options.seed)
+        weights = [_weight(sample) for sample in retain]
+        drawn = [generator.choices(retain, weights=weights, k=1)[0] for _ in range(wanted)]
+        retain = [{**sample, "id": f"{sample['id']}_dup{number}"} for number, sample in enumerate(drawn)]
+    together = [*harmful, *retain]
+    if options.shuffle:
+        random.Random(options.seed).shuffle(together)
+    train, evaluation = cut_evaluation(together, options)
+    stats = {
+        **numbers(train, options),
+        "by_split": dict(Counter(sample["metadata"]["split"] for sample in train)),
+        "harmful_sources": dict(harmful_sources),
+        "retain_sources": dict(retain_sources),
+    }
+    return MergedAsOriginal(train=train, evaluation=evaluation, stats=stats, failed_gates=_failed_gates(train, safe))
+
+
+def _failed_gates(samples: Sequence[dict[str, Any]], safe: int) -> list[str]:
+    """`safe`: samples of which the model resisted an attack, before any were drawn or held out."""
+    splits = Counter(sample["labels"].get("split") for sample in samples)
+    failed = []
+    if splits[RETAIN] < defaults.MIN_RATIO * max(1, splits[HARMFUL]):
+        failed.append(f"fewer than {defaults.MIN_RATIO:g} retain samples for each harmful one")
+    if safe < defaults.MIN_ADVERSARIAL_SAFE:
+        failed.append(f"fewer than {defaults.MIN_ADVERSARIAL_SAFE} adversarial_safe samples")
+    if len({sample["id"] for sample in samples}) < len(samples):
+        failed.append("ids that come again")
+    if any(sample.get("tools") in (None, "") for sample in samples if sample["metadata"]["has_tool_calls"]):
+        failed.append("tool calls without tools")
+    return failed
+
+
+def _read(folder: Path, split: str, most: int | None) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Samples of the files right in a folder, and how many each file has."""
+    samples = []
+    sources: Counter[str] = Counter()
+    for file in files_below(folder):
+        if "/" in file.name:
+            continue
+        stem = file.path.stem
+        sources[stem] = 0
+        with file.path.open("rb") as stream:
+            for line_number, line in lines_of(stream):
+                if most is not None and line_number > most:
+                    break
+                sample = parse_exactly(line)
+                if isinstance(sample, dict) and _has_turns(sample):
+                    samples.append(_normalised(sample, split, stem, f"{file.path}, line {line_number}"))
+                    sources[stem] += 1
+    return samples, sources
+
+
+def _has_turns(sample: dict[str, Any]) -> bool:
+    return ("messages" in sample or "context" in sample) and ("assistant_raw" in sample or "completion" in sample)
+
+
+def _normalised(sample: dict[str, Any], split: str, stem: str, where: str) -> dict[str, Any]:
+    for old, new in (("context", "messages"), ("completion", "assistant_raw")):
+        if old in sample and new not in sample:
+            sample[new] = sample.pop(old)
+    metadata, labels = sample.setdefault("metadata", {}), sample.setdefault("labels", {})
+    raw = sample["assistant_raw"]
+    if not (
+        isinstance(metadata, dict)
+        and isinstance(labels, dict)
+        and isinstance(raw, str)
+        and isinstance(sample["messages"], list)
+        and isinstance(sample.get("id"), str | int | float | None)
+    ):
+        raise ToolCallError(
+            "the original program fails at this sample: messages, assistant_raw, labels, metadata or id is of a wrong"
+            " type",
+            where=where,
+            remedy="fix it, or merge without --compat",
+        )
+    called = PYTHON_TAG in raw
+    metadata["split"] = split
+    metadata["source"] = stem
+    labels.setdefault("split", split)
+    metadata["has_tool_calls"] = called
+    if called and not sample.get("tools"):
+        sample["tools"] = _TOOLS.get(stem, defaults.B4_TOOLS)
+    return sample
+
+
+_TOOLS = {
+    **dict.fromkeys(("agentdojo", "agentdojo_failures", "agentdojo_resisted"), "agentdojo_native"),
+    **dict.fromkeys(("tau2", "tau2_traces"), "tau2_native"),
+}
+"""Name of a file → the registry of its samples that call a tool and name none."""
+
+
+def _first_of_each_id(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A sample without an id is held by its hash alone, so that one whose id says `auto_` and this hash stays too."""
+    first: dict[str, dict[str, Any]] = {}
+    for sample in samples:
+        key = sample.get("id")
+        if not key:
+            key = hashlib.sha256(hash_input(sample).encode()).hexdigest()[:12]
+            sample["id"] = f"auto_{key}"
+        first.setdefault(key, sample)
+    return list(first.values())
+
+
+def _weight(sample: dict[str, Any]) -> float:
+    weight = sample["metadata"].get("weight", 1.0)
+    return float(weight) if isinstance(weight, int | float) else 1.0

@@ -1,0 +1,299 @@
+"""Many files of samples → one training file, and one for evaluation.
+
+In: a folder of harmful files and one of retain files. Out: lines of one file in a seeded order, and numbers of them.
+Nothing is written before everything is known to be fine.
+
+    read ─► normalise ─► drop duplicates ─► as many retain samples as asked for ─► gates ─► order ─► train, eval
+
+The result depends on the samples alone, not on the order of files: samples are sorted by id before the seeded shuffle,
+and of two that are the same one is kept by its text. `compatible.py` does what the original program did instead.
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import DuplicateIdError
+from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.ids import Ids, hash_input
+from spanloom.families.toolcalls.format.source import SampleFile, files_below, read_samples
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping, subtype_of, weight_of
+from spanloom.families.toolcalls.rules import Rules, check_sample
+from spanloom.families.toolcalls.validation import content_key
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """What a merge goes by.
+
+    ratio                 retain samples for each harmful one; more are cut off, those of least weight first
+    max_per_source        of each file its first so many
+    oversample            where retain samples are too few, some count several times (`training.repeat`)
+    min_ratio             fewer retain samples for each harmful one stop the merge
+    min_adversarial_safe  fewer samples of that subtype stop it too
+    validate              an error that the rules find stops it too
+    """
+
+    ratio: float = defaults.DR_RATIO
+    seed: int = defaults.SEED
+    eval_fraction: float = defaults.EVAL_FRACTION
+    max_per_source: int | None = None
+    shuffle: bool = True
+    oversample: bool = False
+    min_ratio: float | None = None
+    min_adversarial_safe: int | None = None
+    validate: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ratio < 0 or not 0 <= self.eval_fraction <= 1:
+            raise ToolCallError("the ratio must be 0 or more, the eval fraction 0 to 1", remedy="fix the options")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merged:
+    """The lines of both files, as JSON values in their order, and the numbers of the merge."""
+
+    train: Sequence[dict[str, Any]]
+    evaluation: Sequence[dict[str, Any]]
+    stats: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Read:
+    """A sample as read."""
+
+    id: str
+    content: bytes
+    sample: dict[str, Any]
+    where: str
+
+    @property
+    def text(self) -> str:
+        """Decides among equal ones."""
+        return json.dumps(self.sample, sort_keys=True)
+
+
+def merge(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> Merged:
+    """Merges all samples of two folders. Raises ToolCallError or DuplicateIdError where they do not fit together."""
+    counts: Counter[str] = Counter()
+    sources = {split: Counter[str]() for split in (HARMFUL, RETAIN)}
+    read: dict[str, list[_Read]] = {}
+    ids = Ids()
+    for split, folder in ((HARMFUL, harmful_dir), (RETAIN, retain_dir)):
+        read[split] = []
+        for file in files_below(folder):
+            for where, sample in _first(_normalised(file, split, counts), options.max_per_source):
+                name = sample.get("id")
+                if not isinstance(name, str) or not name:
+                    name, _ = ids.take(_stem(file), split, hash_input(sample))
+                    sample["id"] = name
+                    counts["ids_made"] += 1
+                read[split].append(_Read(id=name, content=content_key(sample), sample=sample, where=where))
+                sources[split][_stem(file)] += 1
+        check_samples_there(read[split], folder)
+    kept = _without_duplicates([*read[HARMFUL], *read[RETAIN]], counts)
+    harmful = [sample for sample in kept if sample["labels"]["split"] == HARMFUL]
+    retain = _as_many(
+        [sample for sample in kept if sample["labels"]["split"] == RETAIN],
+        int(len(harmful) * options.ratio),
+        options,
+        counts,
+    )
+    _check_gates(harmful, retain, options)
+    together = sorted([*harmful, *retain], key=lambda sample: str(sample["id"]))
+    if options.shuffle:
+        random.Random(options.seed).shuffle(together)
+    train, evaluation = cut_evaluation(together, options)
+    stats = {
+        **numbers(train, options),
+        "harmful_sources": dict(sources[HARMFUL]),
+        "retain_sources": dict(sources[RETAIN]),
+        "repeats": sum(repeats(sample) for sample in [*train, *evaluation]) - len(train) - len(evaluation),
+        "counted": dict(sorted(counts.items())),
+    }
+    return Merged(train=train, evaluation=evaluation, stats=stats)
+
+
+def check_samples_there(samples: Sequence[Any], folder: Path) -> None:
+    """Refuses a folder without samples: without harmful ones all others would be cut. Raises ToolCallError."""
+    if not samples:
+        raise ToolCallError("the folder holds no samples", where=str(folder), remedy="give a folder of *.jsonl")
+
+
+def cut_evaluation(
+    samples: Sequence[dict[str, Any]], options: MergeOptions
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The samples for training and those for evaluation, each in the order of `samples`."""
+    order = list(range(len(samples)))
+    random.Random(options.seed).shuffle(order)
+    held = set(order[: int(len(samples) * options.eval_fraction)])
+    train = [sample for number, sample in enumerate(samples) if number not in held]
+    return train, [sample for number, sample in enumerate(samples) if number in held]
+
+
+def numbers(samples: Sequence[Mapping[str, Any]], options: MergeOptions) -> dict[str, Any]:
+    """What is counted of the samples for training."""
+    messages = sum(len(sample["messages"]) for sample in samples)
+    return {
+        "total": len(samples),
+        "by_split": dict(Counter(sample["labels"]["split"] for sample in samples)),
+        "by_source": dict(Counter(mapping(sample, "metadata").get("source") for sample in samples)),
+        "has_tool_calls": sum(mapping(sample, "metadata").get("has_tool_calls") is True for sample in samples),
+        "avg_messages": messages / len(samples) if samples else 0,
+        "dr_ratio_target": options.ratio,
+        "eval_fraction": options.eval_fraction,
+    }
+
+
+def lines_of_samples(samples: Sequence[Mapping[str, Any]]) -> bytes:
+    """Samples as JSON Lines, text as it is."""
+    return "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples).encode()
+
+
+def repeats(sample: Mapping[str, Any]) -> int:
+    """How many times a sample counts: `training.repeat`, else once."""
+    stated = mapping(sample, "training").get("repeat")
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0 else 1
+
+
+def default_tools(source: str) -> str:
+    """The registry of a sample that calls a tool and names none, by where it is from."""
+    for name in ("tau2", "agentdojo"):
+        if name in source.lower():
+            return f"{name}_native"
+    return "b4_standard_v1"
+
+
+def _stem(file: SampleFile) -> str:
+    return file.path.stem
+
+
+def _first(samples: Iterator[tuple[str, dict[str, Any]]], most: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, sample in enumerate(samples):
+        if most is not None and number >= most:
+            return
+        yield sample
+
+
+def _normalised(file: SampleFile, split: str, counts: Counter[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place and sample of each line that has messages, with what it lacks filled in."""
+    for line, sample in read_samples(file):
+        where = f"{file.path}, line {line}"
+        for old, new in (("context", "messages"), ("completion", "assistant_raw")):
+            if old in sample and new not in sample:
+                sample[new] = sample.pop(old)
+        messages, raw = sample.get("messages"), sample.get("assistant_raw")
+        if not isinstance(messages, list) or not isinstance(raw, str):
+            counts["without_messages"] += 1
+            continue
+        metadata = sample.get("metadata")
+        metadata = sample["metadata"] = dict(metadata) if isinstance(metadata, dict) else {}
+        called = PYTHON_TAG in raw
+        stem = _stem(file)
+        metadata["split"] = split
+        if not isinstance(metadata.get("source"), str) or not metadata["source"]:
+            metadata["source"] = stem
+        metadata["source_file"] = stem
+        if not isinstance(metadata.get("has_tool_calls"), bool):
+            metadata["has_tool_calls"] = called
+        labels = sample.get("labels")
+        labels = sample["labels"] = dict(labels) if isinstance(labels, dict) else {}
+        if labels.setdefault("split", split) != split:
+            raise ToolCallError(
+                f"the sample is {labels['split']!r} but stands in the folder of {split} ones",
+                where=where,
+                remedy="move it, or fix labels.split",
+            )
+        if called and sample.get("tools") is None:
+            sample["tools"] = default_tools(str(metadata["source"]))
+        yield where, sample
+
+
+def _without_duplicates(read: Sequence[_Read], counts: Counter[str]) -> list[dict[str, Any]]:
+    """Each id once and each content once, by id. Raises where one id has two contents, or a content both splits."""
+    by_id: dict[str, _Read] = {}
+    for record in read:
+        first = by_id.get(record.id)
+        if first is None:
+            by_id[record.id] = record
+        elif first.content != record.content:
+            raise DuplicateIdError(
+                f"the id {record.id!r} stands for two contents; the first is at {first.where}",
+                where=record.where,
+                remedy="give one of them another id, or remove it",
+            )
+        else:
+            _check_same_split(record, first)
+            counts["same_id_and_content"] += 1
+            if record.text < first.text:
+                by_id[record.id] = record
+    by_content: dict[bytes, _Read] = {}
+    for record in sorted(by_id.values(), key=lambda sample: sample.id):
+        first = by_content.setdefault(record.content, record)
+        if first is not record:
+            _check_same_split(record, first)
+            counts["same_content"] += 1
+    return [record.sample for record in by_content.values()]
+
+
+def _check_same_split(record: _Read, first: _Read) -> None:
+    if record.sample["labels"]["split"] != first.sample["labels"]["split"]:
+        raise ToolCallError(
+            f"the same messages and assistant_raw are harmful and retain; the other is at {first.where}",
+            where=record.where,
+            remedy="remove one of them",
+        )
+
+
+def _as_many(
+    retain: list[dict[str, Any]], wanted: int, options: MergeOptions, counts: Counter[str]
+) -> list[dict[str, Any]]:
+    """Of too many those of most weight; too few stay as they are, or are repeated."""
+    if len(retain) > wanted:
+        counts["above_ratio"] += len(retain) - wanted
+        return sorted(retain, key=lambda sample: (-weight_of(sample), str(sample["id"])))[:wanted]
+    if options.oversample and retain and len(retain) < wanted:
+        retain = sorted(retain, key=lambda sample: str(sample["id"]))
+        weights = [weight_of(sample) for sample in retain]
+        if not sum(weights):
+            raise ToolCallError("all retain samples have weight 0: none can be repeated", remedy="fix the weights")
+        drawn = random.Random(options.seed).choices(range(len(retain)), weights, k=wanted - len(retain))
+        for number, more in Counter(drawn).items():
+            training = mapping(retain[number], "training")
+            retain[number] = {**retain[number], "training": {**training, "repeat": 1 + more}}
+    return retain
+
+
+def _check_gates(
+    harmful: Sequence[Mapping[str, Any]], retain: Sequence[Mapping[str, Any]], options: MergeOptions
+) -> None:
+    failed = []
+    kept = sum(map(repeats, retain))
+    if options.min_ratio is not None and kept < options.min_ratio * len(harmful):
+        failed.append(
+            f"{kept:,} retain samples for {len(harmful):,} harmful ones, less than {options.min_ratio:g} each"
+        )
+    safe = sum(subtype_of(sample) == "adversarial_safe" for sample in retain)
+    if options.min_adversarial_safe is not None and safe < options.min_adversarial_safe:
+        failed.append(f"{safe:,} samples of adversarial_safe, fewer than {options.min_adversarial_safe:,}")
+    if options.validate:
+        rules = Rules()
+        wrong = [
+            f"{sample.get('id')}: {finding.code} {finding.path}"
+            for sample in (*harmful, *retain)
+            for finding in check_sample(sample, rules).findings
+            if finding.severity == "ERROR"
+        ]
+        if wrong:
+            failed.append(f"{len(wrong):,} errors in samples, the first: {wrong[0]}")
+    if failed:
+        raise ToolCallError(
+            "nothing was written: " + "; ".join(failed),
+            remedy="add samples, fix them, or lower --min-ratio and --min-adversarial-safe",
+        )

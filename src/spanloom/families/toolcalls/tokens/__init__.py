@@ -1,0 +1,7 @@
+"""Samples → what trainers read.
+
+tokenizer       a tokenizer.json → tokens and their offsets
+masks           the tokens of the answer
+batches         one harmful sample and those beside it
+training_files  rows of samples and of batches
+"""

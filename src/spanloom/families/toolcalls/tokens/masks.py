@@ -1,0 +1,133 @@
+"""The loss mask of a sample: the tokens of its answer, and no others.
+
+In: a rendered sample and a tokenizer. Out: its tokens, and the first token and the end of those that are learned. A
+sample whose answer cannot be located has no mask; it is counted and left out, never guessed at.
+
+    text    …assistant⏎⏎<|python_tag|>{"name": "f"}<|eom_id|><|eot_id|>     the template doubled the end token
+    mask    0000000000001 1111111111111111111111111110
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from spanloom.families.toolcalls.audit import is_renderable
+from spanloom.families.toolcalls.format.rendering import Render, Span, answer_span, render_sample
+from spanloom.families.toolcalls.format.tools import Registries
+from spanloom.supervision import Tokens
+from spanloom.tokenizers.character_spans import tokens_of_span
+from spanloom.tokenizers.chat_template import ChatTemplateError
+from spanloom.tokenizers.encoding import JsonTokenizer
+
+_BATCH = 64
+
+NOT_RENDERED = "the template raises"
+NO_SAMPLE = "no messages or assistant_raw"
+NO_SPAN = "no span that can be proven"
+NO_TOKENS = "no token begins in the span"
+CUT = "cut inside of the span"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masked:
+    """A sample with its mask.
+
+    text        what the template made
+    span        of the answer, in characters of `text`
+    ids         int32 [T]
+    start, end  the tokens [start, end) are learned
+    straddling  a token begins in the prompt and ends in the answer; it is not learned
+    """
+
+    sample: dict[str, Any]
+    text: str
+    span: Span
+    ids: Tokens
+    start: int
+    end: int
+    straddling: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """A sample that has no mask, and why."""
+
+    sample: dict[str, Any]
+    reason: str
+
+
+def masked_samples(
+    samples: Iterable[dict[str, Any]],
+    render: Render,
+    tokenizer: JsonTokenizer,
+    registries: Registries,
+    *,
+    max_length: int | None = None,
+) -> Iterator[Masked | Left]:
+    """Each sample in its order, with its mask or with the reason that it has none.
+
+    `max_length`: samples of more tokens are cut there; one that is cut inside of its span is left out.
+    """
+    waiting = iter(samples)
+    while batch := list(islice(waiting, _BATCH)):
+        located = [_located(sample, render, registries) for sample in batch]
+        texts = [place[0] for place in located if not isinstance(place, Left)]
+        encoded = iter(tokenizer.encode(texts, special=False))
+        for sample, place in zip(batch, located, strict=True):
+            if isinstance(place, Left):
+                yield place
+                continue
+            text, span = place
+            tokens = next(encoded)
+            covered = tokens_of_span(tokens.offsets, span.start, span.end)
+            if not covered:
+                yield Left(sample=sample, reason=NO_TOKENS)
+            elif max_length is not None and covered.end > max_length:
+                yield Left(sample=sample, reason=CUT)
+            else:
+                yield Masked(
+                    sample=sample,
+                    text=text,
+                    span=span,
+                    ids=tokens.ids[:max_length],
+                    start=covered.first,
+                    end=covered.end,
+                    straddling=covered.straddling > 0,
+                )
+
+
+def _located(sample: dict[str, Any], render: Render, registries: Registries) -> tuple[str, Span] | Left:
+    if not is_renderable(sample):
+        return Left(sample=sample, reason=NO_SAMPLE)
+    try:
+        rendered = render_sample(sample, render, registries)
+    except ChatTemplateError:
+        return Left(sample=sample, reason=NOT_RENDERED)
+    span = answer_span(rendered, sample["assistant_raw"])
+    return Left(sample=sample, reason=NO_SPAN) if span is None else (rendered.full, span)
+
+
+def with_mask(masked: Masked) -> tuple[dict[str, Any], bool]:
+    """The sample with both numbers in `training`, and whether it had another pair."""
+    training = masked.sample.get("training")
+    training = training if isinstance(training, dict) else {}
+    pair = {"loss_mask_start": masked.start, "loss_mask_end": masked.end}
+    had = {name: training.get(name) for name in pair}
+    replaced = had != pair and any(value is not None for value in had.values())
+    return {**masked.sample, "training": {**training, **pair}}, replaced
+
+
+def without_mask(sample: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """The sample with null for both numbers, and whether it had any."""
+    training = sample.get("training")
+    training = training if isinstance(training, dict) else {}
+    pair: dict[str, Any] = {"loss_mask_start": None, "loss_mask_end": None}
+    replaced = any(training.get(name) is not None for name in pair)
+    return {**sample, "training": {**training, **pair}}, replaced
+
+
+def count_reasons(left: Iterable[Left]) -> dict[str, int]:
+    """Reason → samples."""
+    return dict(sorted(Counter(sample.reason for sample in left).items()))

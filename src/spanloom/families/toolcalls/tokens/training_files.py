@@ -1,0 +1,91 @@
+"""Training files: one row a sample, with its tokens and its mask; and one row a member of a batch.
+
+In: samples with masks. Out: JSON Lines or Parquet with the same rows, in the order of the samples.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.errors import SpanloomError
+from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.tables import source_of, split_of, subtype_of, weight_of
+from spanloom.families.toolcalls.tokens.batches import pair
+from spanloom.families.toolcalls.tokens.masks import Masked
+from spanloom.storage import written_atomically
+
+FLAT_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("split", pa.string()),
+        ("subtype", pa.string()),
+        ("sample_weight", pa.float64()),
+        ("text", pa.string()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("loss_mask_start", pa.int32()),
+        ("loss_mask_end", pa.int32()),
+        ("has_tool_call", pa.bool_()),
+        ("source", pa.string()),
+    ]
+)
+BATCHED_SCHEMA = pa.schema([("batch_id", pa.int64()), ("role", pa.string()), *FLAT_SCHEMA])
+
+
+def flat_row(masked: Masked) -> dict[str, Any]:
+    """The row of one sample. `has_tool_call`: its text has a `<|python_tag|>`."""
+    sample = masked.sample
+    subtype = subtype_of(sample)
+    return {
+        "id": sample.get("id"),
+        "split": split_of(sample),
+        "subtype": subtype,
+        "sample_weight": weight_of(sample, subtype),
+        "text": masked.text,
+        "input_ids": masked.ids.tolist(),
+        "loss_mask_start": masked.start,
+        "loss_mask_end": masked.end,
+        "has_tool_call": PYTHON_TAG in sample["assistant_raw"],
+        "source": source_of(sample) or None,
+    }
+
+
+def batched_rows(masked: Sequence[Masked], **pairing: Any) -> Iterator[dict[str, Any]]:
+    """The rows of all members of all batches, harmful first in each. `pairing`: the options of `batches.pair`."""
+    by_sample = {id(member.sample): member for member in masked}
+    batches = pair([member.sample for member in masked], **pairing)
+    for number, (harmful, benign) in enumerate(batches):
+        for role, sample in [("harmful", harmful), *(("benign", sample) for sample in benign)]:
+            yield {"batch_id": number, "role": role, **flat_row(by_sample[id(sample)])}
+
+
+def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) -> int:
+    """Writes the rows: Parquet where the name ends in .parquet, else JSON Lines. Returns how many.
+
+    The file takes its name when it is whole. Raises SpanloomError for another ending.
+    """
+    if path.suffix not in {".parquet", ".jsonl"}:
+        raise SpanloomError("the file is of no kind that is written here", where=str(path), remedy=".jsonl or .parquet")
+    written = 0
+    with written_atomically(path) as stream:
+        for block in _blocks(rows, stream, path.suffix, schema):
+            written += block
+    return written
+
+
+def _blocks(rows: Iterable[dict[str, Any]], stream: BinaryIO, suffix: str, schema: pa.Schema) -> Iterator[int]:
+    waiting = iter(rows)
+    if suffix == ".jsonl":
+        for row in waiting:
+            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            yield 1
+        return
+    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        while block := list(islice(waiting, defaults.ROW_GROUP_ROWS)):
+            writer.write_table(pa.Table.from_pylist(block, schema=schema), row_group_size=defaults.ROW_GROUP_ROWS)
+            yield len(block)

@@ -1,0 +1,6 @@
+"""Whether a token dataset is right.
+
+documents  what must hold in every document on disk
+content    what the manifest says
+source     a dataset held against its samples
+"""

@@ -1,0 +1,120 @@
+"""What the manifest of a token dataset of samples says of options, split, template, tools and input.
+
+In: a manifest's `content`; the files that the dataset carries. Out: findings: values that are constants of the family,
+follow from others, or contradict counts or files. The rules are worked out here again; nothing of what writes a
+manifest is used but its constants.
+"""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.families.toolcalls.format.tables import HARMFUL
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+    ARRAY_DTYPES,
+    INPUT_SCHEMA,
+    NO_ID,
+    REGISTRIES_NAME,
+    TEMPLATE_NAME,
+)
+from spanloom.families.toolcalls.tokens import masks
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+from spanloom.split import VALID
+from spanloom.supervision import ALIGNMENT
+
+REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, NO_ID}
+"""Why samples are left out."""
+
+NOT_CHECKABLE = {
+    "content.config.special_tokens.eos_token": "a special token that the template never prints leaves no trace; one"
+    " that it prints is in the samples that --source --deep renders again",
+    "content.input.shards[0].path": "a file may be renamed; its bytes and its samples are checked",
+}
+"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+
+_SPLIT_RULE = "blake2b-64(sample_id) < int(Decimal(valid_fraction) * 2**64)"
+_OPTIONS = ("split", "special_tokens", "max_length", "template_sha256", "registries_sha256")
+
+
+def check_content(content: Content) -> Iterator[Finding]:
+    """All sections but the counts."""
+    split, config = content.split, content.config
+    assert split is not None, "the schema demands it of this family"
+    wanted = {
+        **{name: config[name] for name in _OPTIONS},
+        "harmful": config["split"] == HARMFUL,
+        "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
+        "valid_fraction": split.valid_fraction,
+    }
+    yield from check_said(config, wanted, "config")
+    if content.tokenizer.eod >= content.tokenizer.vocab_size:
+        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
+    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
+    rule = {
+        "rule": _SPLIT_RULE,
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
+        "repeated_rows": 0,
+        "realised_valid_fraction": valid / documents if documents else 0.0,
+    }
+    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
+    sections = {"alignment": content.alignment, "arrays": content.arrays}
+    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    if content.renderer is not None:
+        yield wrong("a renderer is said, and samples are rendered by the template that the dataset carries")
+    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
+        yield wrong("packing is said, which documents of one sample have none of")
+    carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
+    yield from check_said([file.path for file in content.files], carried, "files")
+    for file in content.files:
+        if file.path == TOKENIZER_NAME and file.sha256 != content.tokenizer.sha256:
+            yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, files says {file.sha256}")
+    yield from _check_input(content)
+
+
+def _check_input(content: Content) -> Iterator[Finding]:
+    """One file, whose samples of the split are the rows."""
+    recorded = content.input
+    if recorded.schema_version != INPUT_SCHEMA:
+        yield wrong(f"input.schema_version is {recorded.schema_version!r}, not {INPUT_SCHEMA!r}")
+    for name in ("manifest_sha256", "dataset", "license"):
+        if getattr(recorded, name) is not None:
+            yield wrong(f"input.{name} is there, and files of samples have none")
+    if len(recorded.shards) != 1 or len(content.shards) != 1:
+        yield wrong(f"{len(recorded.shards)} input files and {len(content.shards)} shards, not one of each")
+    if (rows := sum(shard.rows for shard in recorded.shards)) < content.totals.rows_read:
+        yield wrong(f"the input has {rows} samples, and {content.totals.rows_read} of them were read")
+
+
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
+    """Each sample of the split is one document, or was left out for a known reason."""
+    in_shard = partial(wrong, shard=shard.shard)
+    written, left_out = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
+    if written + left_out != shard.rows_read:
+        yield in_shard(f"{shard.rows_read} samples, but {written} written and {left_out} left out")
+    if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
+        yield in_shard(f"rejected is {shard.rejected}, and samples are left out for {', '.join(sorted(REASONS))}")
+    if shard.rejects_file is not None:
+        yield in_shard("there is a rejects file, which datasets of samples have none of")
+
+
+def check_carried(content: Content, root: Path) -> Iterator[Finding]:
+    """Template and tools that the dataset carries, against their hashes in `config`."""
+    for name, key in ((TEMPLATE_NAME, "template_sha256"), (REGISTRIES_NAME, "registries_sha256")):
+        if not (root / name).is_file():  # in the report already
+            continue
+        try:
+            data = (root / name).read_bytes()
+            digest = sha256_json(data.decode() if name == TEMPLATE_NAME else json.loads(data))
+        except (OSError, ValueError, RecursionError) as fault:
+            message = f"the file that the dataset carries cannot be read: {type(fault).__name__}"
+            yield Finding(check="carried", message=message, file=name)
+            continue
+        if digest != content.config[key]:
+            message = f"config.{key} is {content.config[key]}, that of the file is {digest}"
+            yield Finding(check="carried", message=message, file=name)

@@ -1,0 +1,138 @@
+"""What must hold in every document of a token dataset of samples, checked from the disk's arrays.
+
+In: a run of documents as they stand on disk, the rows that describe them; a sample of the source. Out: findings with
+sequence and offset. What is here was written apart from what renders, masks and shifts.
+
+    token-aligned mask of a document     0 … 0 1 … 1 0 … 0      prompt, answer, what the template adds behind, EOD
+    on disk, shifted to the labels       0 … 1 1 … 0 0 … 0
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.validate.disk_documents import DiskDocuments
+from spanloom.families.toolcalls.format.tables import WEIGHTS
+from spanloom.families.toolcalls.tokens import masks
+from spanloom.findings import Finding
+
+_ENDS = ("<|eom_id|>", "<|eot_id|>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a manifest says of all documents."""
+
+    vocab_size: int
+    eod: int
+    max_length: int | None
+    valid_fraction: float
+
+
+def check_documents(documents: DiskDocuments, rules: Rules) -> Iterator[Finding]:
+    """EOD, ids, values, one run of learned tokens in each document, the shift."""
+    tokens, lossmask, lengths = documents.tokens, documents.lossmask, documents.lengths
+    last = np.cumsum(lengths, dtype=np.int64) - 1
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != rules.eod])
+    outside = np.flatnonzero((tokens < 0) | (tokens >= rules.vocab_size))
+    yield from documents.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)
+    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    closing = lossmask[last] != 0
+    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
+    # The last label is the EOD's, which is not learned.
+    before = last[lengths > 1] - 1
+    yield from documents.at("eod", "the EOD is learned", before[lossmask[before] != 0])
+    # A run of learned labels begins where the one before, in the same document, is not learned.
+    begins = lossmask > 0
+    begins[1:] &= lossmask[:-1] == 0
+    begins[last[:-1] + 1] = lossmask[last[:-1] + 1] > 0
+    runs = np.add.reduceat(begins.astype(np.int64), last - lengths + 1)
+    for at in np.flatnonzero(runs != 1).tolist():
+        fault = "nothing that is learned" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
+        yield documents.finding("mask", f"the document has {fault}", at)
+    if rules.max_length is not None:
+        for at in np.flatnonzero(lengths > rules.max_length + 1).tolist():
+            yield documents.finding("length", f"more than {rules.max_length} tokens and EOD", at)
+
+
+def check_rows(
+    documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], rules: Rules
+) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, weights, and the split rule for each id."""
+    count = documents.lengths.size
+    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
+    learned = np.add.reduceat((documents.lossmask > 0).astype(np.int64), begins)
+    expected: dict[str, npt.NDArray[Any]] = {
+        "sequence": np.arange(documents.first, documents.first + count),
+        "tokens": documents.lengths,
+        "context_tokens": documents.lengths - learned,
+        "answer_tokens": learned,
+    }
+    yield from documents.check_rows(rows, expected)
+    weights = rows.column("weight").to_numpy()
+    for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
+        yield documents.finding("weight", f"the weight {weights[at]} is no number of 0 or more", at)
+    for at, subtype in enumerate(rows.column("subtype").to_pylist()):
+        if subtype not in WEIGHTS:
+            yield documents.finding("subtype", f"the subtype {subtype!r} is none", at)
+    for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
+        yield documents.finding("rows", "the documents do not follow the order of the samples", at + 1)
+    yield from documents.check_split(rows.column("sample_id"), digests, rules.valid_fraction)
+
+
+# --- Against the samples ---------------------------------------------------------------------------------------------
+
+Encode = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedDocument:
+    """Tokens and token-aligned mask of one sample, and whether a token begins in the prompt and ends in the answer."""
+
+    tokens: list[int]
+    mask: list[int]
+    straddling: bool
+
+
+def expected_document(
+    sample: Mapping[str, Any],
+    render: Callable[..., str],
+    tools: Any,
+    encode: Encode,
+    eod: int,
+    max_length: int | None,
+) -> ExpectedDocument | str:
+    """The document of one sample, token by token; or the reason that there is none. Raises ChatTemplateError.
+
+    `render`: messages, tools, and whether with the prompt for an answer → text.
+    """
+    answer, messages = sample.get("assistant_raw"), sample.get("messages")
+    if not isinstance(answer, str) or not answer.strip() or not isinstance(messages, list):
+        return masks.NO_SAMPLE
+    if not all(isinstance(message, dict) for message in messages):
+        return masks.NO_SAMPLE
+    prompt = render(messages, tools=tools, add_generation_prompt=True)
+    whole = render([*messages, {"role": "assistant", "content": answer}], tools=tools)
+    rest = whole.removeprefix(prompt)
+    if (rest == whole and prompt) or not rest.startswith(answer):
+        return masks.NO_SPAN
+    end = len(prompt) + len(answer)
+    if not answer.rstrip().endswith(_ENDS):
+        end += next((len(token) for token in _ENDS if rest[len(answer) :].startswith(token)), 0)
+    ids, offsets = encode(whole)
+    inside = [len(prompt) <= begin < end and begin < stop for begin, stop in offsets]
+    if True not in inside:
+        return masks.NO_TOKENS
+    first, after = inside.index(True), len(inside) - inside[::-1].index(True)
+    if max_length is not None and after > max_length:
+        return masks.CUT
+    mask = [int(first <= at < after) for at in range(len(ids))]
+    return ExpectedDocument(
+        tokens=[*ids[:max_length], eod],
+        mask=[*mask[:max_length], 0],
+        straddling=any(begin < len(prompt) < stop for begin, stop in offsets),
+    )

@@ -1,0 +1,177 @@
+"""A token dataset of samples against the file that it was made of.
+
+In: the dataset, the file, how many of its samples are made into documents again. Out: findings. Every row is held
+against its sample; a sample without a document must have a reason for that, which is worked out again.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.root.layout import tokenizer_at
+from spanloom.dataset.validate.json_tokenizer import own_tokenizer
+from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference, placed_documents
+from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
+from spanloom.families.toolcalls.format.findings import ToolCallError
+from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.rules import Rules, check_sample
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+    ABOUT_SCHEMA,
+    NO_ID,
+    REGISTRIES_NAME,
+    TEMPLATE_NAME,
+)
+from spanloom.families.toolcalls.tokens import masks
+from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
+from spanloom.families.toolcalls.verify import documents as verify
+from spanloom.findings import Finding, Report
+from spanloom.storage import sha256_file
+from spanloom.supervision import shift_to_tokens
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+from spanloom.tokenizers.json_file import load_json_tokenizer
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """The file is that of the manifest; its samples are those of the rows; `deep` of them are rendered again."""
+    content, path = check.whole.content, check.source
+    (recorded,) = content.input.shards
+
+    def wrong(message: str) -> None:
+        report.wrong("source", message, file=str(path))
+
+    report.ran("source files", 1)
+    if (digest := sha256_file(path)) != recorded.sha256:
+        wrong(f"the dataset was built from other samples (sha256 {recorded.sha256}; this is {digest})")
+        return
+    if (size := path.stat().st_size) != recorded.bytes:
+        wrong(f"{size} bytes, the manifest says {recorded.bytes}")
+    rows = content.totals.rows_read
+    again = drawn_rows(rows, check.deep)
+    if not all((check.whole.root / name).is_file() for name in (TEMPLATE_NAME, REGISTRIES_NAME)):
+        return  # in the report already
+    try:
+        places = placed_documents(check.whole, ABOUT_SCHEMA)
+        remake = _Remake(check)
+    except ArtifactError as unreadable:
+        report.wrong("rows", unreadable.what, file=unreadable.where)
+        return
+    except SpanloomError as fault:
+        name = "tokenizer" if isinstance(fault, TokenizerError) else "carried"
+        report.wrong(name, fault.what, file=fault.where)
+        return
+    except (OSError, ValueError, RecursionError):  # in the report already
+        return
+    samples = row = 0
+    left_out: Counter[str] = Counter()
+    try:
+        for file in one_file(path):
+            for _, sample in read_samples(file):
+                check.whole.run.go_on()
+                samples += 1
+                labels = sample.get("labels")
+                if not isinstance(labels, dict) or labels.get("split") != content.config["split"]:
+                    continue
+                number, row = row, row + 1
+                place = places.pop(number, None)
+                if place is None:
+                    left_out[remake.reason(sample) or ""] += 1
+                    continue
+                report.add(place.finding("source", message) for message in _wrong_row(place.row, sample))
+                if number in again:
+                    report.ran("samples rendered again", 1)
+                    report.add(remake.check(place, sample))
+    except ToolCallError as broken:
+        report.wrong("source", broken.what, file=broken.where)
+        return
+    report.ran("source rows", row)
+    for place in places.values():
+        report.add([place.finding("source", "the file has no sample for this document")])
+    if row != rows or samples != recorded.rows:
+        stated = f"{rows} of {recorded.rows}"
+        wrong(f"{row} of the file's {samples} samples are of the split, the manifest says {stated}")
+    if not all(check.whole.is_readable(shard) for shard in content.shards):
+        return
+    if missing := left_out.pop("", 0):
+        wrong(f"{missing} samples have no document, and no reason for that")
+    if dict(left_out) != content.totals.rejected:
+        wrong(f"samples are left out for {dict(left_out)}, the manifest says {content.totals.rejected}")
+
+
+_RULES = Rules()
+
+
+def _wrong_row(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[str]:
+    """What a row says of its sample, and is not so. Subtype and weight are those that the rules see."""
+    checked = check_sample(sample, _RULES)
+    training, metadata = sample.get("training"), sample.get("metadata")
+    repeat = training.get("repeat") if isinstance(training, dict) else None
+    times = repeat if type(repeat) is int and repeat > 0 else 1
+    source = metadata.get("source") if isinstance(metadata, dict) else None
+    wanted = {
+        "sample_id": sample.get("id"),
+        "subtype": checked.subtype,
+        "source": source if isinstance(source, str) and source else None,
+        "weight": checked.weight * times,
+        "calls": "<|python_tag|>" in str(sample.get("assistant_raw")),
+    }
+    for name, value in wanted.items():
+        if row[name] != value:
+            yield f"{name} is {row[name]!r}, by the sample it is {value!r}"
+
+
+class _Remake:
+    """Samples made into documents again, with the template, tools and tokenizer that the dataset carries."""
+
+    def __init__(self, check: SourceCheck) -> None:
+        self._root, self._content = check.whole.root, check.whole.content
+        config = self._content.config
+        self._template = ChatTemplate(
+            (self._root / TEMPLATE_NAME).read_text("utf-8"), special_tokens=config["special_tokens"]
+        )
+        self._registries = json.loads((self._root / REGISTRIES_NAME).read_bytes())
+        place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
+        self._tokenizer = load_json_tokenizer(place, extra=EXTRA)
+
+    def reason(self, sample: Mapping[str, Any]) -> str | None:
+        """Why there is no document of a sample, one of `content.REASONS`; None where there should be one."""
+        made = self._expected(sample)
+        if isinstance(made, str):
+            return made
+        name = sample.get("id")
+        return None if isinstance(name, str) and name else NO_ID
+
+    def check(self, place: PlacedDocument, sample: Mapping[str, Any]) -> Iterator[Finding]:
+        """The document on the disk is the one that the sample gives."""
+        expected = self._expected(sample)
+        if isinstance(expected, str):
+            yield place.finding("source", f"there should be no document of this sample: {expected}")
+            return
+        if place.row["straddling"] != expected.straddling:
+            yield place.finding("source", f"straddling is {place.row['straddling']}, not {expected.straddling}")
+        tokens = place.read(self._root, "tokens")
+        if tokens.tolist() != expected.tokens:
+            offset = first_difference(tokens.tolist(), expected.tokens)
+            yield place.finding("source", "the tokens are not those of the sample's text", offset)
+            return
+        lengths = np.array([len(expected.tokens)], dtype=np.int32)
+        aligned = shift_to_tokens(place.read(self._root, "lossmask").astype(np.uint8), lengths).tolist()
+        if aligned != expected.mask:
+            offset = first_difference(aligned, expected.mask)
+            yield place.finding("source", "the mask is not that of the sample's answer", offset)
+
+    def _expected(self, sample: Mapping[str, Any]) -> verify.ExpectedDocument | str:
+        named = sample.get("tools")
+        tools = self._registries.get(named) if isinstance(named, str) else named if isinstance(named, list) else None
+        eod, max_length = self._content.tokenizer.eod, self._content.config["max_length"]
+        try:
+            return verify.expected_document(sample, self._template.render, tools, self._encode, eod, max_length)
+        except ChatTemplateError:
+            return masks.NOT_RENDERED
+
+    def _encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets

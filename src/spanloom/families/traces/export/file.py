@@ -1,0 +1,159 @@
+"""An export as a file: JSON Lines or Parquet, with tokens and masks where a tokenizer is given.
+
+In: a snapshot, a dataset, a format. Out: the file, which appears when it is complete; counts. Memory follows a page.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from spanloom.families.traces.errors import OptionError
+from spanloom.families.traces.export.lines import ExportFormat, ExportOptions, check_controls, line_of, record, texts_of
+from spanloom.families.traces.store.database import Snapshot
+from spanloom.families.traces.tokens import BATCH, tokenized
+from spanloom.storage import written_atomically
+from spanloom.tokenizers.encoding import JsonTokenizer
+from spanloom.workers import OnProgress
+
+if TYPE_CHECKING:  # pyarrow takes 40 MB, and JSON Lines need none of it
+    import pyarrow as pa
+
+PARQUET = ".parquet"
+_TEXTS = {
+    "trace": ("id", "prompts", "final_answer", "metadata"),
+    "tunix_sft": ("id", "prompts", "final_answer", "metadata"),
+    "training_example": ("id", "prompt", "response", "metadata"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenColumns:
+    """Columns that a tokenizer adds: `input_ids`, `loss_mask`, and `offsets` where asked for.
+
+    `max_length`: longer rows are cut at their end; one that has nothing to learn then is left out and counted.
+    """
+
+    tokenizer: JsonTokenizer
+    offsets: bool = False
+    max_length: int | None = None
+
+
+@dataclass(kw_only=True)
+class ExportCounts:
+    """What became of the traces of a dataset."""
+
+    exported: int = 0
+    skipped_deleted: int = 0
+    boundary_tokens: int = 0
+    control_strings: int = 0
+    cut: int = 0
+    dropped: int = 0
+
+    def as_dict(self, *, tokens: bool) -> dict[str, int]:
+        """As JSON has it; without a tokenizer, traces alone."""
+        counts = {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
+        if tokens:
+            counts |= {
+                "boundary_tokens": self.boundary_tokens,
+                "control_strings_in_content": self.control_strings,
+                "cut": self.cut,
+                "dropped_without_labels": self.dropped,
+            }
+        return counts
+
+
+def records(
+    snapshot: Snapshot,
+    ids: Sequence[str],
+    form: ExportFormat,
+    options: ExportOptions,
+    tokens: TokenColumns | None,
+    counts: ExportCounts,
+) -> Iterator[dict[str, Any]]:
+    """The records of an export, in order; `counts` is kept while they are taken.
+
+    Raises OptionError for tokens of the format `trace`, ControlStringsError where control strings are refused.
+    """
+    if options.control_tokens == "reject":
+        check_controls(snapshot, ids)
+    traces = snapshot.traces(ids)
+    counts.skipped_deleted = len(ids)
+    if tokens is None:
+        for trace in traces:
+            counts.exported += 1
+            counts.skipped_deleted -= 1
+            yield record(trace, form, options)
+        return
+    if form == "trace":
+        raise OptionError("the format trace has no mask", remedy="--format tunix_sft or training_example")
+    while batch := list(islice(traces, BATCH)):
+        texts = [texts_of(trace, options) for trace in batch]
+        counts.skipped_deleted -= len(batch)
+        for trace, document in zip(batch, tokenized(texts, form, tokens.tokenizer, options.system), strict=True):
+            if tokens.max_length is not None and document.ids.size > tokens.max_length:
+                document = document.cut(tokens.max_length)
+                counts.cut += 1
+            if not document.loss_mask.any():
+                counts.dropped += 1
+                continue
+            counts.boundary_tokens += document.boundary_tokens
+            counts.control_strings += document.control_strings
+            counts.exported += 1
+            yield {**record(trace, form, options), **document.columns(offsets=tokens.offsets)}
+
+
+def write_lines(
+    stream: BinaryIO, values: Iterator[dict[str, Any]], total: int, on_progress: OnProgress | None = None
+) -> None:
+    """Writes records as JSON Lines."""
+    for number, value in enumerate(values, start=1):
+        stream.write(line_of(value))
+        if on_progress and number % 1000 == 0:
+            on_progress(number, total)
+    if on_progress:
+        on_progress(total, total)
+
+
+def write_file(
+    path: Path,
+    values: Iterator[dict[str, Any]],
+    form: ExportFormat,
+    total: int,
+    tokens: TokenColumns | None = None,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Writes a file, Parquet where its name ends so, else JSON Lines. Nothing stands at `path` before it is whole."""
+    with written_atomically(path) as stream:
+        if path.suffix != PARQUET:
+            write_lines(stream, values, total, on_progress)
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        schema = parquet_schema(form, tokens)
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            done = 0
+            while batch := list(islice(values, 1000)):
+                rows = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in batch]
+                writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+                done += len(batch)
+                if on_progress:
+                    on_progress(done, total)
+
+
+def parquet_schema(form: ExportFormat, tokens: TokenColumns | None) -> "pa.Schema":
+    """The columns of an export as Parquet; `metadata` is JSON there, since its keys differ from row to row."""
+    import pyarrow as pa
+
+    fields = [pa.field(name, pa.string(), nullable=False) for name in _TEXTS[form]]
+    if form == "trace":
+        fields.insert(2, pa.field("trace_steps", pa.list_(pa.string()), nullable=False))
+    if tokens is not None:
+        fields.append(pa.field("input_ids", pa.list_(pa.int32()), nullable=False))
+        fields.append(pa.field("loss_mask", pa.list_(pa.uint8()), nullable=False))
+        if tokens.offsets:
+            fields.append(pa.field("offsets", pa.list_(pa.list_(pa.int32())), nullable=False))
+    return pa.schema(fields)

@@ -1,0 +1,165 @@
+"""Traces → JSON Lines for trainers, in one of three formats, row by row.
+
+In: ids in their order, a snapshot of the store. Out: one line of JSON each, in ASCII; deleted traces have none.
+
+    trace             id, prompts, trace_steps, final_answer, metadata     the trace as it is
+    tunix_sft         id, prompts, final_answer, metadata                  `prompts`: the whole turn in Gemma's template
+    training_example  id, prompt, response, metadata                       for any model; an id of its own
+
+`metadata` begins with what the exporter knows of a trace; the trace's `meta` follows.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+from uuid import UUID, uuid5
+
+from spanloom.families.traces import render
+from spanloom.families.traces.defaults import CONTROL_TOKENS, PROTECT_METADATA
+from spanloom.families.traces.errors import OptionError, TraceError
+from spanloom.families.traces.render import CONTROL_STRINGS, ControlTokens, TraceTexts
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import Snapshot, StoredTrace
+from spanloom.provenance import canonical_json
+
+ExportFormat = Literal["trace", "tunix_sft", "training_example"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+CONTENT_TYPE = "application/x-ndjson"
+
+_REFUSED_SHOWN = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What changes the bytes of an export beside its format.
+
+    protect_metadata  the exporter's own keys win, and clashing ones of `meta` move to `metadata.meta`
+    control_tokens    what is done with control strings in content
+    sort_steps        steps by their index, in place of the list's order
+    system            a text put before every prompt (not of the format `trace`)
+
+    Raises OptionError for a system text with control strings, unless those are to be copied.
+    """
+
+    protect_metadata: bool = PROTECT_METADATA
+    control_tokens: ControlTokens = CONTROL_TOKENS
+    sort_steps: bool = False
+    system: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.control_tokens != "verbatim" and render.count_controls(self.system or ""):
+            raise OptionError(
+                "the system text holds control strings of the template",
+                remedy="change it, or copy all control strings: --control-tokens verbatim",
+            )
+
+
+class ControlStringsError(TraceError):
+    """Traces hold control strings, and those were to be refused."""
+
+
+def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> dict[str, Any]:
+    """One line of an export as JSON."""
+    texts = texts_of(trace, options)
+    created_at = timestamps.exported(trace.created_at)
+    version = trace.payload["trace_version"]
+    meta = trace.payload["meta"]
+    if form == "trace":
+        own = {"created_at": created_at, "trace_version": version}
+        return {
+            "id": trace.id,
+            "prompts": texts.prompt,
+            "trace_steps": texts.steps,
+            "final_answer": texts.final_answer,
+            "metadata": metadata(own, meta, protect=options.protect_metadata),
+        }
+    if form == "tunix_sft":
+        own = {"created_at": created_at, "trace_version": version, "format": "tunix_sft"}
+        return {
+            "id": trace.id,
+            "prompts": render.chat_text(texts, options.system),
+            "final_answer": texts.final_answer,
+            "metadata": metadata(own, meta, protect=options.protect_metadata),
+        }
+    own = {"source_trace_id": trace.id, "created_at": created_at, "trace_version": version}
+    return {
+        "id": example_id(trace.id),
+        "prompt": render.instructed(texts, options.system),
+        "response": render.response(texts),
+        "metadata": metadata(own, meta, protect=options.protect_metadata),
+    }
+
+
+def texts_of(trace: StoredTrace, options: ExportOptions) -> TraceTexts:
+    """The texts of a trace as an export has them."""
+    texts = render.texts_of(trace.payload, sort_steps=options.sort_steps)
+    return render.escaped(texts) if options.control_tokens == "escape" else texts
+
+
+def example_id(trace_id: str) -> str:
+    """The id of the training example of a trace."""
+    return str(uuid5(UUID(trace_id), "training_example"))
+
+
+def metadata(own: dict[str, Any], meta: Mapping[str, Any] | None, *, protect: bool) -> dict[str, Any]:
+    """The exporter's keys, then those of `meta`, which win unless `protect`.
+
+        own {"format": "tunix_sft"}, meta {"format": "mine", "k": 1}
+        protect       {"format": "tunix_sft", "k": 1, "meta": {"format": "mine"}}
+        otherwise     {"format": "mine", "k": 1}
+
+    A `meta` inside of `meta` moves along when something else does, so that both are there.
+    """
+    if not meta:
+        return own
+    if not protect or own.keys().isdisjoint(meta):
+        return {**own, **meta}
+    moved = own.keys() | {"meta"}
+    kept = {key: value for key, value in meta.items() if key not in moved}
+    return {**own, **kept, "meta": {key: value for key, value in meta.items() if key in moved}}
+
+
+def export_lines(snapshot: Snapshot, ids: Sequence[str], form: ExportFormat, options: ExportOptions) -> Iterator[bytes]:
+    """The lines, each with its line break; memory follows a page of the store. `check_controls` comes before."""
+    for trace in snapshot.traces(ids):
+        yield line_of(record(trace, form, options))
+
+
+def line_of(value: Mapping[str, Any]) -> bytes:
+    """A line: ASCII, `, ` and `: ` between."""
+    return json.dumps(value).encode() + b"\n"
+
+
+def check_controls(
+    snapshot: Snapshot,
+    ids: Sequence[str],
+    strings: Collection[str] = CONTROL_STRINGS,
+    *,
+    whose: str = "the template",
+    remedy: str = "change them, or give --control-tokens escape or verbatim",
+) -> None:
+    """Raises ControlStringsError with the ids of all traces whose content holds one of the strings."""
+    refused = [
+        trace.id
+        for trace in snapshot.traces(list(dict.fromkeys(ids)))
+        if render.holds(render.texts_of(trace.payload), strings)
+    ]
+    if refused:
+        more = f" and {len(refused) - _REFUSED_SHOWN:,} more" if len(refused) > _REFUSED_SHOWN else ""
+        raise ControlStringsError(
+            f"{len(refused):,} trace{' holds' if len(refused) == 1 else 's hold'} control strings of {whose}: "
+            + ", ".join(refused[:_REFUSED_SHOWN])
+            + more,
+            remedy=remedy,
+        )
+
+
+def etag(build_id: UUID, form: ExportFormat, options: ExportOptions, present: Sequence[tuple[str, str]]) -> str:
+    """Names the bytes of an export: build, format, options, and which of its traces are there.
+
+    `present`: id and created_at. A trace that was deleted and stored again has the same id, and another time.
+    """
+    parts = [str(build_id), form, list(map(list, present)), *([] if options == ExportOptions() else [asdict(options)])]
+    return hashlib.sha256(canonical_json(parts)).hexdigest()

@@ -1,0 +1,532 @@
+"""The traces family over HTTP: traces, datasets, exports, and pages to read them.
+
+In: a store, the root of the datasets, the folder that files are ingested from. Out: a router for
+`spanloom.service.application`. Paths, bodies and answers are those of tunix-rt where it has them.
+
+Routes are plain functions, which run in threads: the store is read and written without blocking other requests.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WrapValidator, field_validator
+from pydantic_core import PydanticCustomError
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from spanloom.errors import SourceError
+from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, build_dataset
+from spanloom.families.traces.defaults import CONTROL_TOKENS, FORMAT, PROTECT_METADATA
+from spanloom.families.traces.errors import (
+    InvalidManifestError,
+    OptionError,
+    StoreBusyError,
+    StoreError,
+    TraceError,
+    UnknownDatasetError,
+)
+from spanloom.families.traces.export.lines import (
+    CONTENT_TYPE,
+    ControlStringsError,
+    ExportFormat,
+    ExportOptions,
+    check_controls,
+    etag,
+    export_lines,
+)
+from spanloom.families.traces.export.training_manifest import TrainingRequest, training_manifest
+from spanloom.families.traces.render import ControlTokens
+from spanloom.families.traces.service import pages
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.catalogue import dataset_list
+from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, detail, list_item
+from spanloom.families.traces.store.ingest import AddedTrace, Ids, add_traces, ingest_file
+from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
+from spanloom.families.traces.trace import Trace, check_json
+from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
+from spanloom.service.application import PAGE_METHODS, Statuses, html
+from spanloom.service.bodies import WeighedRoute, check_memory, inlined, is_json, json_value, shape
+from spanloom.service.limits import BodyLimit
+from spanloom.service.streaming import SEND_SECONDS, HeldStream
+
+MAX_BATCH = 1000
+MAX_PAGE = 100
+STREAMS = CONNECTIONS // 2
+"""Long exports that are sent at once: each holds a connection to the store as long as its client takes."""
+
+WHOLE_BYTES = 1 << 20
+"""Exports up to this size are read to their end before they are sent, and hold no connection while they are."""
+
+_FAR = 2**62
+"""No store has so many rows, and no database takes a larger offset."""
+
+STATUSES: Statuses = {
+    StoreBusyError: 503,
+    StoreError: 503,
+    UnknownDatasetError: 404,
+    InvalidManifestError: 409,
+    EmptyDatasetError: 422,
+    ControlStringsError: 422,
+    OptionError: 422,
+    TraceError: 400,
+    SourceError: 400,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceService:
+    """What the routes work on.
+
+    root          of the datasets
+    ingest_dir    files are ingested from below it alone
+    send_seconds  how long an export waits for a client that takes nothing
+    """
+
+    store: Store
+    root: Path
+    ingest_dir: Path
+    send_seconds: float = SEND_SECONDS
+    streams: BoundedSemaphore = field(default_factory=lambda: BoundedSemaphore(STREAMS))
+
+
+def body_limits(trace_bytes: int, batch_bytes: int) -> tuple[BodyLimit, ...]:
+    """How much the routes take."""
+    return (
+        BodyLimit(path=r"/api/traces/batch/?", max_bytes=batch_bytes),
+        BodyLimit(path=r"/api/traces/?", max_bytes=trace_bytes),
+    )
+
+
+class IngestRequest(BaseModel):
+    """A file below the service's ingest directory."""
+
+    path: str
+    source_name: str
+    ids: Ids = "content"
+    strict: bool = False
+    created_at: str | None = None
+
+    @field_validator("path", "source_name")
+    @classmethod
+    def _text(cls, value: str) -> str:
+        check_json(value)
+        return value
+
+
+class ServiceBuildRequest(BuildRequest):
+    """A build; with `reproducible` its id and times follow from what is built."""
+
+    reproducible: bool = False
+
+
+def _texts(values: Any, handler: Callable[[Any], Any]) -> Any:
+    """A list of texts. Of more than a few others the number and the first are told: an error each would be too much."""
+    wrong = [number for number, value in enumerate(values) if type(value) is not str] if type(values) is list else []
+    if len(wrong) > ERRORS_TOLD:
+        raise PydanticCustomError(
+            "string_type",
+            "{count} of the ids are no text, the first of them number {first}",
+            {"count": len(wrong), "first": wrong[0]},
+        )
+    return handler(values)
+
+
+class SftExportRequest(BaseModel):
+    """A dataset, or ids in the order that is wanted. `limit` is taken and has no effect."""
+
+    dataset_key: Annotated[str | None, Field(min_length=1, max_length=256)] = None
+    trace_ids: Annotated[list[str] | None, WrapValidator(_texts)] = None
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 100
+    protect_metadata: bool = PROTECT_METADATA
+    control_tokens: ControlTokens = CONTROL_TOKENS
+    sort_steps: bool = False
+    system: str | None = None
+
+    @field_validator("system")
+    @classmethod
+    def _text(cls, value: str | None) -> str | None:
+        check_json(value)
+        return value
+
+
+def traces_router(service: TraceService) -> APIRouter:
+    """The routes."""
+    router = APIRouter(route_class=WeighedRoute)
+    _add_traces(router, service)
+    _add_datasets(router, service)
+    _add_exports(router, service)
+    _add_pages(router, service)
+    return router
+
+
+# --- Traces -----------------------------------------------------------------------------------------------------------
+
+
+def _add_traces(router: APIRouter, service: TraceService) -> None:
+    tags: list[Any] = ["traces"]
+
+    @router.get("/api/health", tags=["service"])
+    def health() -> dict[str, str]:
+        """Whether the process runs."""
+        return {"status": "healthy"}
+
+    @router.post(
+        "/api/traces",
+        status_code=201,
+        tags=tags,
+        responses={413: {"description": "Too large."}, 422: {"description": "No trace."}},
+        openapi_extra=_body_of(TypeAdapter(Trace)),
+    )
+    async def create_trace(request: Request) -> Response:
+        """Store a trace under a new id."""
+        (added,) = await run_in_threadpool(_stored, service.store, [await request.body()], request.headers)
+        return answer(_created(added), 201)
+
+    @router.post(
+        "/api/traces/batch",
+        status_code=201,
+        tags=tags,
+        responses={
+            400: {"description": "No traces, or too many."},
+            413: {"description": "Too large."},
+            422: {"description": "One that is no trace."},
+        },
+        openapi_extra=_body_of(TypeAdapter(list[Trace])),
+    )
+    async def create_traces(request: Request) -> Response:
+        """Store up to 1000 traces, all or none."""
+        body = [await request.body()]
+        created = list(map(_created, await run_in_threadpool(_stored_batch, service.store, body, request.headers)))
+        return answer({"created_count": len(created), "traces": created}, 201)
+
+    @router.get("/api/traces", tags=tags)
+    def list_traces(limit: int = 20, offset: int = 0) -> Response:
+        """A page of all traces, newest first."""
+        if not 1 <= limit <= MAX_PAGE:
+            return problem(422, f"limit must be between 1 and {MAX_PAGE}")
+        if offset < 0:
+            return problem(422, "offset must be non-negative")
+        with service.store.snapshot() as snapshot:
+            heads = snapshot.heads(limit=limit + 1, offset=min(offset, _FAR))
+        more = len(heads) > limit
+        pagination = {"limit": limit, "offset": offset, "next_offset": offset + limit if more else None}
+        return answer({"data": [list_item(head) for head in heads[:limit]], "pagination": pagination})
+
+    @router.get("/api/traces/{trace_id}", tags=tags, responses={404: {"description": "Unknown."}})
+    def get_trace(trace_id: UUID) -> Response:
+        """A trace with its payload."""
+        with service.store.snapshot() as snapshot:
+            found = snapshot.get(str(trace_id))
+        return problem(404, f"Trace {trace_id} not found") if found is None else answer(detail(found))
+
+    @router.delete("/api/traces/{trace_id}", status_code=204, tags=tags, responses={404: {"description": "Unknown."}})
+    def delete_trace(trace_id: UUID) -> Response:
+        """Delete a trace. Manifests keep its id; exports have no line for it any more."""
+        with service.store.writing() as writer:
+            gone = writer.delete([str(trace_id)])
+        return Response(status_code=204) if gone else problem(404, f"Trace {trace_id} not found")
+
+
+def _body_of(kind: TypeAdapter[Any]) -> dict[str, Any]:
+    """What OpenAPI says of a body that a route parses itself."""
+    schema = inlined(kind.json_schema())
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
+
+
+def _stored(store: Store, body: list[bytes], headers: Headers) -> list[AddedTrace]:
+    """The trace of a body. The list with the body in it is emptied, so that it is held no longer than needed."""
+    check_memory(body[0])
+    return add_traces(store, _checked([_value(body, headers)], [("body",)]))
+
+
+def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[AddedTrace]:
+    """The traces of a body, which are counted before they are parsed."""
+    measured = shape(body[0])
+    if measured.items > MAX_BATCH:
+        raise HTTPException(400, f"Batch size ({measured.items}) exceeds maximum ({MAX_BATCH})")
+    check_memory(body[0], measured)
+    values = _value(body, headers)
+    if type(values) is not list:
+        raise RequestValidationError([{"type": "list_type", "loc": ("body",), "msg": "Input should be a valid list"}])
+    if not values:
+        raise HTTPException(400, "Batch must contain at least one trace")
+    return add_traces(store, _checked(values, [("body", number) for number in range(len(values))]))
+
+
+_TRACE = TypeAdapter(Trace)
+
+
+def _value(body: list[bytes], headers: Headers) -> Any:
+    """The value of a body; where the header does not call it JSON, its bytes, which are no trace."""
+    data = body.pop()
+    if not data:
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
+    return json_value(data) if is_json(headers.get("content-type")) else data
+
+
+def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]]) -> Iterator[Trace]:
+    """The traces of values, each of which is let go before the next.
+
+    Raises RequestValidationError once all were seen: the first errors are kept, all are counted.
+    """
+    errors: list[dict[str, Any]] = []
+    count = 0
+    for number, place in enumerate(places):
+        value, values[number] = values[number], None
+        try:
+            trace = _TRACE.validate_python(value, from_attributes=True)
+        except ValidationError as fault:
+            count += fault.error_count()
+            if len(errors) < ERRORS_TOLD:
+                told = fault.errors(include_url=False, include_context=False, include_input=False)
+                errors += [{**one, "loc": (*place, *one["loc"])} for one in told[: ERRORS_TOLD - len(errors)]]
+            continue
+        del value
+        if not errors:
+            yield trace
+        del trace
+    if errors:
+        raise RequestValidationError([*errors, more_errors(count - len(errors))])
+
+
+def _created(added: AddedTrace) -> dict[str, str]:
+    return {
+        "id": added.id,
+        "created_at": timestamps.shown(added.created_at),
+        "trace_version": added.trace_version,
+    }
+
+
+# --- Datasets ---------------------------------------------------------------------------------------------------------
+
+
+def _add_datasets(router: APIRouter, service: TraceService) -> None:
+    tags: list[Any] = ["datasets"]
+
+    @router.post("/api/datasets/build", status_code=201, tags=tags)
+    def build(request: ServiceBuildRequest) -> Response:
+        """Freeze a selection of the store in a manifest, in place of one of the same key."""
+        manifest, path = build_dataset(service.store, service.root, request, reproducible=request.reproducible)
+        said = {
+            "dataset_key": manifest.dataset_key,
+            "build_id": str(manifest.build_id),
+            "trace_count": manifest.trace_count,
+            "manifest_path": str(path),
+        }
+        return answer(said, 201)
+
+    @router.post(
+        "/api/datasets/ingest",
+        status_code=201,
+        tags=tags,
+        responses={400: {"description": "No such file below the ingest directory, or no valid trace in it."}},
+    )
+    def ingest(request: IngestRequest) -> Response:
+        """Store the traces of a JSON Lines file that lies below the service's ingest directory."""
+        path = _ingestible(service.ingest_dir, request.path)
+        began = None if request.created_at is None else timestamps.given(request.created_at)
+        done = ingest_file(
+            service.store,
+            path,
+            source_name=request.source_name,
+            ids=request.ids,
+            strict=request.strict,
+            created_at=began,
+            called=request.path,
+        )
+        return answer(done.as_dict(), 201)
+
+    @router.get("/api/datasets", tags=tags)
+    def list_datasets() -> Response:
+        """The keys of all datasets, with their counts."""
+        return answer({"data": dataset_list(service.root)})
+
+    @router.get(
+        "/api/datasets/{dataset_key}/manifest",
+        tags=tags,
+        responses={404: {"description": "Unknown."}, 409: {"description": "The manifest breaks its schema."}},
+    )
+    def get_manifest(dataset_key: str) -> Response:
+        """The manifest of a dataset."""
+        return answer(_manifest(service, dataset_key).as_dict())
+
+
+def _ingestible(directory: Path, given: str) -> Path:
+    """The file that a client named. Raises HTTPException 400 for one that is missing or lies outside."""
+    missing = HTTPException(400, f"JSONL file not found: {given}")
+    try:
+        path = (directory / given).resolve()  # links are followed: what they lead to counts
+        if not path.is_relative_to(directory.resolve()) or not path.exists():
+            raise missing
+        if not path.is_file():
+            raise HTTPException(400, f"Path is not a file: {given}")
+    except (OSError, ValueError, RuntimeError):  # U+0000, a name too long, links in a circle
+        raise missing from None
+    return path
+
+
+def _manifest(service: TraceService, key: str) -> TraceManifest:
+    try:
+        return read_manifest(service.root, key)
+    except InvalidManifestError:
+        raise InvalidManifestError(f"Manifest invalid: {key}") from None
+
+
+# --- Exports ----------------------------------------------------------------------------------------------------------
+
+
+def _add_exports(router: APIRouter, service: TraceService) -> None:
+    stream: dict[int | str, dict[str, Any]] = {
+        200: {"description": "JSON Lines.", "content": {CONTENT_TYPE: {}}},
+        304: {"description": "The client has it."},
+        404: {"description": "Unknown."},
+        409: {"description": "The manifest breaks its schema."},
+    }
+
+    @router.head("/api/datasets/{dataset_key}/export.jsonl", include_in_schema=False)
+    @router.get("/api/datasets/{dataset_key}/export.jsonl", tags=["exports"], responses=stream)
+    def export(
+        dataset_key: str,
+        format: ExportFormat = FORMAT,
+        protect_metadata: bool = PROTECT_METADATA,
+        control_tokens: ControlTokens = CONTROL_TOKENS,
+        sort_steps: bool = False,
+        system: Annotated[str | None, Query(max_length=50_000)] = None,
+        if_none_match: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        """A dataset as JSON Lines, streamed; traces deleted since have no line."""
+        manifest = _manifest(service, dataset_key)
+        check_json(system)
+        options = ExportOptions(
+            protect_metadata=protect_metadata,
+            control_tokens=control_tokens,
+            sort_steps=sort_steps,
+            system=system or None,
+        )
+        return _stream(service, manifest.ids, format, options, manifest.build_id, if_none_match)
+
+    @router.post(
+        "/api/tunix/sft/export",
+        tags=["exports"],
+        responses={**stream, 400: {"description": "Neither a key nor ids, or an id that is none."}},
+    )
+    def sft_export(request: SftExportRequest) -> Response:
+        """Traces in Gemma's template, of a dataset or by id, in the order of the request."""
+        said = request.model_dump(include={field.name for field in fields(ExportOptions)})
+        options = ExportOptions(**{**said, "system": request.system or None})
+        if request.dataset_key:
+            try:
+                manifest = _manifest(service, request.dataset_key)
+            except UnknownDatasetError:
+                return problem(404, f"Manifest not found for dataset: {request.dataset_key}")
+            return _stream(service, manifest.ids, "tunix_sft", options, manifest.build_id)
+        if not request.trace_ids:
+            return problem(400, "Either dataset_key or trace_ids must be provided")
+        try:
+            ids = [str(UUID(one.strip())) for one in request.trace_ids]
+        except ValueError as fault:
+            return problem(400, str(fault))
+        return _stream(service, ids, "tunix_sft", options)
+
+    @router.post("/api/tunix/sft/manifest", status_code=201, tags=["exports"])
+    def sft_manifest(request: TrainingRequest) -> Response:
+        """The YAML that Tunix takes for a run on a dataset."""
+        _manifest(service, request.dataset_key)
+        return answer(training_manifest(request), 201)
+
+
+def _stream(
+    service: TraceService,
+    ids: Sequence[str],
+    form: ExportFormat,
+    options: ExportOptions,
+    build_id: UUID | None = None,
+    known: str | None = None,
+) -> Response:
+    """The lines of these traces, all of one moment of the store, which is held until they are sent.
+
+    Raises StoreBusyError where `STREAMS` long ones are being sent: the connections that are left are for all else.
+    """
+    with ExitStack() as stack:
+        snapshot = stack.enter_context(service.store.snapshot())
+        if options.control_tokens == "reject":
+            check_controls(snapshot, ids)
+        there = snapshot.present(ids)
+        present = [one for one in ids if one in there]
+        headers = {"x-skipped-deleted": str(len(ids) - len(present))}
+        if build_id is not None:
+            headers["etag"] = f'"{etag(build_id, form, options, [(one, there[one]) for one in present])}"'
+            if known is not None and not {headers["etag"], "*"}.isdisjoint(
+                one.strip().removeprefix("W/") for one in known.split(",")
+            ):
+                return Response(status_code=304, headers=headers)
+        lines = _lines(snapshot, present, form, options)
+        begin = bytearray()
+        for line in lines:
+            begin += line
+            if len(begin) > WHOLE_BYTES:
+                break
+        else:
+            return Response(bytes(begin), headers={**headers, "content-type": CONTENT_TYPE})
+        if not service.streams.acquire(blocking=False):
+            raise StoreBusyError("too many exports are being sent", remedy="try again, or with fewer clients at once")
+        stack.callback(service.streams.release)
+        return HeldStream(
+            chain([bytes(begin)], lines),
+            stack.pop_all(),
+            headers=headers,
+            media_type=CONTENT_TYPE,
+            send_seconds=service.send_seconds,
+        )
+
+
+def _lines(snapshot: Snapshot, ids: Sequence[str], form: ExportFormat, options: ExportOptions) -> Iterator[bytes]:
+    """The lines of an export, of which none may be missing: what was promised in the header is what comes."""
+    count = 0
+    for line in export_lines(snapshot, ids, form, options):
+        count += 1
+        yield line
+    if count != len(ids):
+        raise StoreError("the store changed while an export was read from it")
+
+
+# --- Pages ------------------------------------------------------------------------------------------------------------
+
+
+def _add_pages(router: APIRouter, service: TraceService) -> None:
+    @router.api_route("/", methods=PAGE_METHODS, include_in_schema=False)
+    def datasets_page(offset: Annotated[int, Query(ge=0)] = 0) -> Response:
+        with service.store.snapshot() as snapshot:
+            total = snapshot.count()
+            first = min(offset, total)
+            shown = snapshot.previews(limit=pages.SHOWN, offset=first)
+        return html(pages.datasets_page(dataset_list(service.root), shown, total, first))
+
+    @router.api_route("/datasets/{dataset_key}", methods=PAGE_METHODS, include_in_schema=False)
+    def dataset_page(dataset_key: str, offset: int = 0) -> Response:
+        try:
+            manifest = _manifest(service, dataset_key)
+        except (UnknownDatasetError, InvalidManifestError) as fault:
+            return html(pages.missing_page(fault.what), STATUSES[type(fault)])
+        first = max(0, min(offset, len(manifest.trace_ids)))
+        shown = manifest.ids[first : first + pages.SHOWN]
+        with service.store.snapshot() as snapshot:
+            counts = snapshot.counts(shown)
+        return html(pages.dataset_page(manifest, shown, counts, first))
+
+    @router.api_route("/traces/{trace_id}", methods=PAGE_METHODS, include_in_schema=False)
+    def trace_page(trace_id: UUID) -> Response:
+        with service.store.snapshot() as snapshot:
+            found = snapshot.get(str(trace_id))
+        if found is None:
+            return html(pages.missing_page(f"Trace {trace_id} not found"), 404)
+        return html(pages.trace_page(found))

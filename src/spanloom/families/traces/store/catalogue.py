@@ -1,0 +1,48 @@
+"""What there is, for people: datasets with their counts, a trace line by line.
+
+In: the datasets root, a stored trace. Out: JSON values, lines of text.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from spanloom.families.traces.errors import InvalidManifestError, UnknownDatasetError
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.database import StoredTrace
+from spanloom.families.traces.store.manifest import dataset_keys, read_manifest
+from spanloom.provenance import canonical_json
+from spanloom.text import visible
+
+
+def dataset_list(root: Path) -> list[dict[str, Any]]:
+    """The datasets below a root: key, count, when built; `valid` is false where a manifest breaks its schema."""
+    datasets = []
+    for key in dataset_keys(root):
+        entry: dict[str, Any] = {"dataset_key": key, "trace_count": None, "created_at": None, "valid": False}
+        try:
+            manifest = read_manifest(root, key)
+        except UnknownDatasetError:
+            continue
+        except InvalidManifestError:
+            pass
+        else:
+            entry |= {
+                "trace_count": len(manifest.trace_ids),
+                "created_at": manifest.as_dict()["created_at"],
+                "valid": True,
+            }
+        datasets.append(entry)
+    return datasets
+
+
+def trace_lines(trace: StoredTrace) -> Iterator[str]:
+    """A trace for a terminal; what would steer it is made visible."""
+    payload = trace.payload
+    yield f"{trace.id}  {timestamps.shown(trace.created_at)}  version {visible(payload['trace_version'])}"
+    yield f"prompt  {visible(payload['prompt'])}"
+    for number, step in enumerate(payload["steps"], start=1):
+        yield f"{number:6}  {visible(step['content'])}  [{visible(step['type'])} {step['i']}]"
+    yield f"answer  {visible(payload['final_answer'])}"
+    if payload["meta"] is not None:
+        yield f"meta    {visible(canonical_json(payload['meta']).decode())}"

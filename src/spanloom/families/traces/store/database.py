@@ -1,0 +1,549 @@
+"""The store of traces: one table, in SQLite or PostgreSQL, read and written through SQLAlchemy Core.
+
+In: a URL (`sqlite:///PATH`, `postgresql://…`), rows. Out: rows, newest first or by id; the same on both databases.
+
+    id           UUID, lower case                         created_at   UTC, `timestamps.stored`, indexed with the id
+    version      trace_version, as in a JSON string       steps, chars counts of the payload
+    meta         its meta as JSON, null for none          payload      the whole trace as JSON
+
+JSON text holds no U+0000, which PostgreSQL cannot store. Filters read `meta` and statistics the counts, so that a
+build over the whole store reads no payload. Every value is text or a number, and compares as bytes do.
+
+A write is one transaction. A snapshot is one too: all that is read through it is of one moment.
+"""
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    NullPool,
+    Row,
+    Select,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from spanloom.families.traces.errors import OptionError, StoreBusyError, StoreError
+from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.trace import Payload, Trace, json_text, parse_text
+from spanloom.presentable import presentable, secrets_of
+from spanloom.provenance import canonical_json
+
+SCHEMA_VERSION = 1
+STORE_NAME = "traces.sqlite"
+PAGE_ROWS = 1000
+"""Rows written at once, and ids whose rows are read at once."""
+
+PAGE_CHARS = 4_000_000
+"""Code points of payloads that are read at once, about; one trace alone may have more."""
+
+CONNECTIONS = 32
+"""What a store has open at once, beside the one that `Store.check` opens for itself."""
+
+PROMPT_SHOWN = 80
+SOURCE_SHOWN = 40
+"""Characters of a prompt's first line and of `meta.source` in a list."""
+
+_WAIT_SECONDS = 60
+_LOCK = 0x5350414E4C4F4F4D
+"""Of PostgreSQL's advisory locks the one that writers of content ids take."""
+
+_PLAIN = String().with_variant(String(collation="C"), "postgresql")
+_metadata = MetaData()
+_traces = Table(
+    "traces",
+    _metadata,
+    Column("id", _PLAIN, primary_key=True),
+    Column("created_at", _PLAIN, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("chars", Integer, nullable=False),
+    Column("meta", Text, nullable=True),
+    Column("payload", Text, nullable=False),
+)
+Index("ix_traces_created_at_id", _traces.c.created_at.desc(), _traces.c.id)
+_schema = Table("spanloom_traces_schema", _metadata, Column("version", Integer, primary_key=True))
+_NEWEST_FIRST = (_traces.c.created_at.desc(), _traces.c.id)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewTrace:
+    """A trace to be stored. `created_at`: the store's text."""
+
+    id: str
+    created_at: str
+    trace: Trace
+
+    def row(self) -> dict[str, Any]:
+        """Its columns."""
+        trace = self.trace
+        payload = trace.payload
+        return {
+            "id": self.id,
+            "created_at": self.created_at,
+            "version": json.dumps(trace.trace_version, ensure_ascii=False)[1:-1],
+            "steps": len(trace.steps),
+            "chars": trace.char_count,
+            "meta": None if trace.meta is None else json_text(trace.meta),
+            "payload": json_text(payload),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceHead:
+    """What a list shows of a trace."""
+
+    id: str
+    created_at: str
+    trace_version: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TracePreview:
+    """What a list for people shows of a trace: `prompt` and `source` are on one line each, and cut."""
+
+    id: str
+    created_at: str
+    trace_version: str
+    prompt: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredTrace:
+    """A trace as it stands in the store."""
+
+    id: str
+    created_at: str
+    payload: Payload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceCounts:
+    """What statistics need of a trace."""
+
+    id: str
+    created_at: str
+    steps: int
+    chars: int
+
+
+class Store:
+    """Opened by `open_store`; to be closed by `close`."""
+
+    def __init__(self, engine: Engine, probe: Engine, called: str, secrets: frozenset[str] = frozenset()) -> None:
+        self.called = called
+        self._engine, self._probe, self._secrets = engine, probe, secrets
+
+    def close(self) -> None:
+        """Gives all connections back."""
+        self._engine.dispose()
+
+    def check(self) -> None:
+        """Raises StoreError where the store does not answer. Waits for no connection that others use."""
+        with self._named(), self._probe.connect() as connection:
+            connection.execute(select(_schema.c.version).limit(1)).all()
+
+    @contextmanager
+    def writing(self, *, shared: bool = False) -> Iterator["Writer"]:
+        """One transaction, all or nothing. `shared`: no other writer with `shared=False` is waited for."""
+        options = {"spanloom_begin": "BEGIN IMMEDIATE"}
+        with self._named(), self._engine.connect().execution_options(**options) as connection, connection.begin():
+            if connection.dialect.name == "postgresql" and not shared:
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            yield Writer(connection)
+
+    @contextmanager
+    def snapshot(self) -> Iterator["Snapshot"]:
+        """All reads in the block see the store of one moment."""
+        with self._named(), self._engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield Snapshot(connection)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        with named_faults(self.called, self._secrets):
+            yield
+
+
+@contextmanager
+def named_faults(called: str, secrets: frozenset[str] = frozenset()) -> Iterator[None]:
+    """What the database says of a fault, as a StoreError with the store's name. `secrets`: what it may not say."""
+    try:
+        yield
+    except PoolTimeout:
+        raise StoreBusyError(
+            "all connections to the store are in use", where=called, remedy="try again, or with fewer clients at once"
+        ) from None
+    except SQLAlchemyError as fault:
+        what = str(fault.orig if isinstance(fault, DBAPIError) else fault)
+        what = presentable(" ".join(what.split()), secrets)
+        if "database is locked" in what:
+            raise StoreBusyError(
+                f"another writer held the store for more than {_WAIT_SECONDS} s", where=called, remedy="try again"
+            ) from None
+        # SQLite has no word of its own for an index of the log that finds no space.
+        index = getattr(getattr(fault, "orig", None), "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
+        full = index or "disk is full" in what or "No space left" in what
+        raise StoreError(
+            "the store did not do what it was asked to",  # what the database says is not for every client to read
+            where=f"{called}: {what}",
+            remedy="free some space and run the same command again: nothing was stored"
+            if full
+            else "check that the database runs, is reachable and is whole",
+        ) from None
+
+
+class Writer:
+    """A transaction that writes."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, rows: Sequence[NewTrace]) -> None:
+        """Stores traces whose ids are not there. Raises StoreError for one that is."""
+        for first in range(0, len(rows), PAGE_ROWS):
+            self.add_columns([row.row() for row in rows[first : first + PAGE_ROWS]])
+
+    def add_columns(self, rows: Sequence[dict[str, Any]]) -> None:
+        """The same of rows as `NewTrace.row` makes them, at most PAGE_ROWS."""
+        self._connection.execute(insert(_traces), rows)
+
+    def existing(self, ids: Sequence[str]) -> set[str]:
+        """Which of at most PAGE_ROWS ids are there."""
+        return set(self._connection.execute(select(_traces.c.id).where(_traces.c.id.in_(ids))).scalars())
+
+    def delete(self, ids: Sequence[str]) -> set[str]:
+        """Deletes traces; returns the ids of those that were there."""
+        gone: set[str] = set()
+        for page in _pages(list(dict.fromkeys(ids))):
+            found = self.existing(page)
+            self._connection.execute(delete(_traces).where(_traces.c.id.in_(found)))
+            gone |= found
+        return gone
+
+
+class Snapshot:
+    """The store at one moment."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def count(self) -> int:
+        """How many traces there are."""
+        return int(self._connection.execute(select(func.count()).select_from(_traces)).scalar_one())
+
+    def heads(self, *, limit: int, offset: int) -> list[TraceHead]:
+        """A page of all traces, newest first."""
+        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.version)
+        found = self._connection.execute(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))
+        return [
+            TraceHead(id=row.id, created_at=row.created_at, trace_version=json.loads(f'"{row.version}"'))
+            for row in found
+        ]
+
+    def previews(self, *, limit: int, offset: int) -> list[TracePreview]:
+        """A page of all traces for people, newest first. Of a payload its beginning alone is read."""
+        payload = func.substr(_traces.c.payload, 1, _PREVIEW_CHARS)
+        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.version, _traces.c.meta, payload)
+        with closing(self._stream(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))) as rows:
+            return [
+                TracePreview(
+                    id=row[0],
+                    created_at=row[1],
+                    trace_version=json.loads(f'"{row[2]}"'),
+                    prompt=_first_line(_prompt_begin(row[4]), PROMPT_SHOWN),
+                    source=_source_of(row[3]),
+                )
+                for row in rows
+            ]
+
+    def metas(self) -> Generator[tuple[str, str | None]]:
+        """Id and `meta` as JSON of all traces, newest first."""
+        for row in self._stream(select(_traces.c.id, _traces.c.meta).order_by(*_NEWEST_FIRST)):
+            yield row[0], row[1]
+
+    def ids(self) -> Generator[str]:
+        """The ids of all traces, newest first."""
+        for row in self._stream(select(_traces.c.id).order_by(*_NEWEST_FIRST)):
+            yield row[0]
+
+    def _stream(self, statement: Select[*tuple[Any, ...]]) -> Generator[Row[*tuple[Any, ...]]]:
+        with self._connection.execute(statement.execution_options(yield_per=PAGE_ROWS)) as result:
+            for page in result.partitions():
+                yield from page
+
+    def get(self, trace_id: str) -> StoredTrace | None:
+        """The trace of an id."""
+        return next(self.traces([trace_id]), None)
+
+    def counts(self, ids: Sequence[str]) -> dict[str, TraceCounts]:
+        """What statistics need of the traces with these ids that are there."""
+        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.steps, _traces.c.chars)
+        return {
+            row.id: TraceCounts(id=row.id, created_at=row.created_at, steps=row.steps, chars=row.chars)
+            for page in _pages(ids)
+            for row in self._connection.execute(columns.where(_traces.c.id.in_(page)))
+        }
+
+    def present(self, ids: Iterable[str]) -> dict[str, str]:
+        """Which of these ids are there, and the `created_at` of each."""
+        columns = select(_traces.c.id, _traces.c.created_at)
+        return {
+            row[0]: row[1]
+            for page in _pages(list(dict.fromkeys(ids)))
+            for row in self._connection.execute(columns.where(_traces.c.id.in_(page)))
+        }
+
+    def rows(self, ids: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+        """Id, created_at and payload text of these traces, in this order, a page at a time; those not there not."""
+        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.payload)
+        for page in _pages(ids):
+            sizes = self._connection.execute(select(_traces.c.id, _traces.c.chars).where(_traces.c.id.in_(page)))
+            for part in _parts(page, {row[0]: row[1] for row in sizes}):
+                rows = self._connection.execute(columns.where(_traces.c.id.in_(part))).all()
+                found = {row[0]: row for row in rows}
+                for trace_id in part:
+                    if (row := found.get(trace_id)) is not None:
+                        yield row
+
+    def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
+        """The traces of these ids, in this order; those not there are left out."""
+        for trace_id, created_at, payload in self.rows(ids):
+            yield StoredTrace(id=trace_id, created_at=created_at, payload=parse_text(payload))
+
+
+_PREVIEW_CHARS = 2000
+"""A version of 64 characters and a prompt's first line fit, with every character escaped."""
+
+_TEXT = r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*'
+_PAYLOAD_BEGIN = re.compile(rf'\s*{{"trace_version":"{_TEXT}","prompt":"({_TEXT})')
+
+
+def _prompt_begin(payload: str) -> str:
+    """The prompt in the beginning of a payload, which may end within it."""
+    found = _PAYLOAD_BEGIN.match(payload)
+    return "" if found is None else str(json.loads(f'"{found[1]}"'))
+
+
+def _first_line(text: str, longest: int) -> str:
+    """The first line that is not blank."""
+    first = text.strip().partition("\n")[0].rstrip()
+    return first if len(first) <= longest else first[:longest] + "…"
+
+
+def _source_of(meta: str | None) -> str:
+    """`meta.source`; what is no text as JSON."""
+    source = None if meta is None else parse_text(meta).get("source")
+    if source is None:
+        return ""
+    return _first_line(source if isinstance(source, str) else canonical_json(source).decode(), SOURCE_SHOWN)
+
+
+def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(ids), PAGE_ROWS):
+        yield ids[first : first + PAGE_ROWS]
+
+
+def _parts(ids: Sequence[str], chars: dict[str, int]) -> Iterator[Sequence[str]]:
+    """A page cut where its payloads would be too much to be read at once."""
+    part: list[str] = []
+    size = 0
+    for trace_id in ids:
+        if trace_id not in chars:
+            continue
+        if part and size + chars[trace_id] > PAGE_CHARS:
+            yield part
+            part, size = [], 0
+        part.append(trace_id)
+        size += chars[trace_id]
+    if part:
+        yield part
+
+
+# --- Opening ----------------------------------------------------------------------------------------------------------
+
+
+def default_url(root: Path) -> str:
+    """The store below a root where no URL was given."""
+    return file_url(root / STORE_NAME)
+
+
+def file_url(path: Path) -> str:
+    """The URL of the SQLite store in a file."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def open_store(url: str, *, create: bool = False) -> Store:
+    """The store at a URL. `create`: made where it is missing; else that is an error, and no file comes to be.
+
+    Raises OptionError for a URL of another kind, StoreError where the store cannot be opened or is of a newer version.
+    """
+    place = _place(url)
+    called = presentable(place.render_as_string(hide_password=False))
+    secrets = secrets_of(url) | {password for password in [os.environ.get("PGPASSWORD")] if password}
+    pool: dict[str, Any] = {"pool_size": 8, "max_overflow": CONNECTIONS - 8}
+    if place.get_backend_name() == "sqlite":
+        place = _sqlite_place(place, called, create)
+        engine, probe = _sqlite(place, **pool), _sqlite(place, poolclass=NullPool)
+    else:
+        place = place.set(drivername="postgresql+psycopg")
+        engine = create_engine(place, connect_args={"connect_timeout": 10}, pool_pre_ping=True, **pool)
+        probe = create_engine(place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
+    store = Store(engine, probe, called, secrets)
+    try:
+        with named_faults(called, secrets):
+            _check_schema(engine, called, create)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _place(url: str) -> URL:
+    try:
+        place = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
+        backend = place.get_backend_name()
+    except (ArgumentError, ValueError):
+        backend = ""
+    if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and place.database in (None, "", ":memory:")):
+        raise OptionError(
+            "this is no URL of a store",
+            where=presentable(url),
+            remedy="give sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+        )
+    return place
+
+
+def _sqlite_place(place: URL, called: str, create: bool) -> URL:
+    """What SQLite is to open: where nothing can be written beside a store, it is read as it is."""
+    path = Path(place.database or "")
+    if not path.is_file():
+        if not create:
+            raise StoreError("there is no store", where=called, remedy="ingest traces first, or give another --store")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as refusal:
+            raise StoreError(f"the store cannot be made: {refusal.strerror}", where=called) from None
+    if create or os.access(path.parent, os.W_OK):
+        return place
+    name = f"file:{quote(str(path.resolve()))}"
+    log = Path(f"{path.resolve()}-wal")
+    if not log.exists():
+        # Nobody has it open. Without `immutable` SQLite would want to write an index of a log beside it.
+        return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
+    # A writer has it open, or was killed: what it committed stands in the log, which `immutable` passes over.
+    try:
+        with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=_WAIT_SECONDS)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError as fault:
+        if not log.stat().st_size:
+            return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
+        raise StoreError(
+            f"the store has changes that are not merged, and its folder cannot be written: {fault}",
+            where=called,
+            remedy="open it once where it can be written, with `spanloom traces list`",
+        ) from None
+    except sqlite3.DatabaseError:
+        pass  # no database: told when it is opened
+    return place.set(database=name, query={"mode": "ro", "uri": "true"})
+
+
+def _sqlite(place: URL, **pool: Any) -> Engine:
+    fixed = place.query.get("mode") == "ro"
+    engine = create_engine(
+        place.set(drivername="sqlite+pysqlite"),
+        connect_args={"timeout": _WAIT_SECONDS, "check_same_thread": False},
+        **pool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver begins no transaction of its own: `begin` below does
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        # The mode of the journal is the file's: that of another program's stays as it is.
+        ours = not fixed and not _is_foreign(names)
+        for pragma in ("foreign_keys=ON", *(("journal_mode=WAL", "synchronous=FULL") if ours else ())):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("spanloom_begin", "BEGIN"))
+
+    return engine
+
+
+def _is_foreign(tables: Collection[str]) -> bool:
+    """Whether the table of traces is one that another program made."""
+    return _traces.name in tables and _schema.name not in tables
+
+
+def _check_schema(engine: Engine, called: str, create: bool) -> None:
+    with engine.connect() as connection:
+        names = inspect(connection).get_table_names()
+    if _schema.name not in names:
+        if _is_foreign(names):
+            raise StoreError(
+                "this database holds a table traces of another program",
+                where=called,
+                remedy="give --store a database of its own; traces come from the other one as JSON Lines, by `ingest`",
+            )
+        if not create:
+            raise StoreError("there is no store in this database", where=called, remedy="ingest traces first")
+        with engine.connect().execution_options(spanloom_begin="BEGIN IMMEDIATE") as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            _metadata.create_all(connection)
+            if connection.execute(select(_schema.c.version)).first() is None:
+                connection.execute(insert(_schema).values(version=SCHEMA_VERSION))
+    with engine.connect() as connection:
+        version = connection.execute(select(func.max(_schema.c.version))).scalar_one()
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"the store is of version {version}, this Spanloom knows version {SCHEMA_VERSION}",
+            where=called,
+            remedy="use the version of Spanloom that made it, or a newer one",
+        )
+
+
+def list_item(head: TraceHead | TracePreview) -> dict[str, str]:
+    """A row of a list as JSON."""
+    return {"id": head.id, "created_at": timestamps.shown(head.created_at), "trace_version": head.trace_version}
+
+
+def detail(trace: StoredTrace) -> dict[str, Any]:
+    """A trace as JSON, with its payload."""
+    return {
+        "id": trace.id,
+        "created_at": timestamps.shown(trace.created_at),
+        "trace_version": trace.payload["trace_version"],
+        "payload": trace.payload,
+    }

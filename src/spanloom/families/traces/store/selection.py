@@ -1,0 +1,63 @@
+"""Which traces a dataset has: a filter over the whole store, then the newest ones or a random sample.
+
+In: ids and `meta` of all traces, newest first. Out: ids, in the order of the dataset.
+
+The sample is that of CPython's `random.Random(seed).sample` over the pool, and the generator is one of its own.
+"""
+
+import random
+from collections.abc import Generator, Iterable, Mapping
+from itertools import islice
+from typing import Any
+from uuid import UUID
+
+from spanloom.families.traces.store.database import Snapshot
+from spanloom.families.traces.trace import parse_text
+
+
+def same_json(left: Any, right: Any) -> bool:
+    """Whether two JSON values are equal: numbers by value, but true and false are no numbers."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same_json(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same_json, left, right))
+    return (type(left) is type(right) and left == right) or (_numbers(left, right) and left == right)
+
+
+def _numbers(left: Any, right: Any) -> bool:
+    return isinstance(left, int | float) and isinstance(right, int | float)
+
+
+def matches(meta: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
+    """Whether every filter is a key of `meta` with an equal value; null stands for an absent key too."""
+    return all(same_json(meta.get(key), wanted) for key, wanted in filters.items())
+
+
+def matching(traces: Iterable[tuple[str, str | None]], filters: Mapping[str, Any]) -> Generator[str]:
+    """The ids of those that pass. `traces`: id, and `meta` as JSON or None, which counts as {}."""
+    for trace_id, meta in traces:
+        if matches({} if meta is None else parse_text(meta), filters):
+            yield trace_id
+
+
+def pool(snapshot: Snapshot, filters: Mapping[str, Any]) -> Generator[str]:
+    """The ids that a dataset may be chosen from, newest first. To be closed within the snapshot."""
+    return matching(snapshot.metas(), filters) if filters else snapshot.ids()
+
+
+def newest(ids: Iterable[str], limit: int) -> list[str]:
+    """The first `limit` ids."""
+    return list(islice(ids, limit))
+
+
+def sampled(ids: Iterable[str], limit: int, seed: int) -> list[str]:
+    """A sample of `limit` ids, or all of them in another order. Holds 16 bytes for each id of the pool."""
+    held = bytearray()
+    for trace_id in ids:
+        held += UUID(trace_id).bytes
+    count = len(held) // 16
+    # A sample of positions is the sample of what stands there: the generator sees the length alone.
+    places = random.Random(seed).sample(range(count), min(limit, count))
+    return [str(UUID(bytes=bytes(held[16 * place : 16 * place + 16]))) for place in places]

@@ -1,0 +1,91 @@
+"""What the manifest of a token dataset of traces says of options, split, tokenizer and input.
+
+In: a manifest's `content`. Out: findings: values that are constants of the family, follow from others, or contradict
+the counts. The rules are worked out here again; nothing of what writes a manifest is used but its constants.
+"""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.families.traces.tokens import ARRAY_DTYPES, INPUT_SCHEMA
+from spanloom.findings import Finding
+from spanloom.split import VALID
+from spanloom.supervision import ALIGNMENT
+
+OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
+"""How the text of a trace came to be: held against the export where it is given."""
+
+NOT_CHECKABLE = {
+    "content.config.control_tokens": "content without control strings is the same whatever was to be done with them",
+    "content.config.sort_steps": "text in sorted order can have been in that order before",
+    "content.config.protect_metadata": "decides metadata of the export alone, no token",
+    "content.input.dataset": "an export does not say which dataset it is of; the name of its file is held against it",
+    "content.input.manifest_sha256": "an export does not say which dataset it is of",
+}
+"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+
+_SPLIT_RULE = "blake2b-64(trace_id) < int(Decimal(valid_fraction) * 2**64)"
+
+
+def check_content(content: Content) -> Iterator[Finding]:
+    """All sections but the counts."""
+    split, config = content.split, content.config
+    assert split is not None, "the schema demands it of this family"
+    eod = config["eod"]
+    wanted = {
+        **{name: config[name] for name in OPTIONS},
+        "eod": {"text": eod["text"], "id": content.tokenizer.eod},
+        "valid_fraction": split.valid_fraction,
+    }
+    yield from check_said(config, wanted, "config")
+    if content.tokenizer.eod >= content.tokenizer.vocab_size:
+        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
+    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
+    rule = {
+        "rule": _SPLIT_RULE,
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
+        "realised_valid_fraction": valid / documents if documents else 0.0,
+    }
+    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
+    sections: dict[str, Any] = {"alignment": content.alignment, "arrays": content.arrays}
+    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    if content.renderer is not None:
+        yield wrong("a renderer is said, and traces are rendered by their format alone")
+    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
+        yield wrong("packing is said, which documents of one trace have none of")
+    listed = [file.model_dump() for file in content.files]
+    carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
+    yield from check_said(listed, carried[:1], "files")
+    if not listed:
+        yield wrong(f"files does not list {TOKENIZER_NAME}")
+    yield from _check_input(content)
+
+
+def _check_input(content: Content) -> Iterator[Finding]:
+    """One export: each of its lines is one document."""
+    export = content.input
+    if export.schema_version != INPUT_SCHEMA:
+        yield wrong(f"input.schema_version is {export.schema_version!r}, not {INPUT_SCHEMA!r}")
+    if export.license is not None:
+        yield wrong("input.license is there, and a dataset of traces has none")
+    name = f"{export.dataset}.{content.config['format']}.jsonl"
+    yield from check_said([shard.path for shard in export.shards], [name], "input.shards")
+    if (rows := sum(shard.rows for shard in export.shards)) != content.totals.sequences:
+        yield wrong(f"the export has {rows} rows, and {content.totals.sequences} documents were made of it")
+
+
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
+    """Each trace of the dataset is one document, or was deleted."""
+    in_shard = partial(wrong, shard=shard.shard)
+    written, gone = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
+    if written + gone != shard.rows_read:
+        yield in_shard(f"{shard.rows_read} traces in the dataset, but {written} written and {gone} deleted")
+    if set(shard.rejected) - {"deleted"} or 0 in shard.rejected.values():
+        yield in_shard(f"rejected is {shard.rejected}, and traces are missing only where they were deleted")
+    if shard.rejects_file is not None:
+        yield in_shard("there is a rejects file, and of traces that were deleted there is nothing to write down")

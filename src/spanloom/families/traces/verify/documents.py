@@ -1,0 +1,182 @@
+"""What must hold in every document of a token dataset of traces, checked from the disk's arrays.
+
+In: a run of documents as they stand on disk, the rows that describe them; lines of the export that they were made of.
+Out: findings with sequence and offset. What is here was written apart from what renders, masks and shifts.
+
+    token-aligned spans of a document    0 … 0   1 … 1   2 … 2   0       context, reasoning, answer, EOD
+    on disk, shifted to the labels       0 … 1   1 … 2   2 … 0   0
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.families.traces.render import count_controls
+from spanloom.findings import Finding
+from spanloom.records.json_lines import json_value
+
+CONTEXT, REASONING, ANSWER = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a manifest says of all documents. `eod_inside`: control strings were copied, an EOD may be among them."""
+
+    vocab_size: int
+    eod: int
+    eod_inside: bool
+    valid_fraction: float
+
+
+def check_documents(documents: SpanDocuments, rules: Rules) -> Iterator[Finding]:
+    """EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
+    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
+    last = np.cumsum(lengths, dtype=np.int64) - 1
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != rules.eod])
+    if not rules.eod_inside:
+        inside = np.setdiff1d(np.flatnonzero(tokens == rules.eod), last, assume_unique=True)
+        yield from documents.at("eod", "EOD inside a document", inside)
+    outside = np.flatnonzero((tokens < 0) | (tokens >= rules.vocab_size))
+    yield from documents.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)
+    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
+    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
+    closing = (lossmask[last] != 0) | (span[last] != 0)
+    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
+    # The last label is the EOD's, which is not learned; the one before it is of the last token of the answer.
+    before = last[lengths > 1] - 1
+    yield from documents.at("eod", "the EOD is learned", before[span[before] != 0])
+    # Context may lie between: tokens without characters are never learned.
+    learned_at = np.flatnonzero(span)
+    document = np.searchsorted(last, learned_at)
+    falls = (np.diff(span[learned_at].astype(np.int8)) < 0) & (np.diff(document) == 0)
+    yield from documents.at("span", "reasoning comes after the answer", learned_at[1:][falls])
+    learned = np.add.reduceat(lossmask.astype(np.int64), last - lengths + 1)
+    for at in np.flatnonzero(learned == 0).tolist():
+        yield documents.finding("span", "the document has nothing that is learned", at)
+
+
+def check_rows(
+    documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], rules: Rules
+) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
+    count = documents.lengths.size
+    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
+    expected: dict[str, npt.NDArray[Any]] = {
+        "sequence": np.arange(documents.first, documents.first + count),
+        "tokens": documents.lengths,
+        **{
+            f"{name}_tokens": np.add.reduceat((documents.span == value).astype(np.int64), begins)
+            for value, name in enumerate(("context", "reasoning", "answer"))
+        },
+    }
+    yield from documents.check_rows(rows, expected)
+    for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
+        yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
+    yield from documents.check_split(rows.column("trace_id"), digests, rules.valid_fraction)
+
+
+# --- Against the export ----------------------------------------------------------------------------------------------
+
+
+_TEXTS = {"tunix_sft": ("id", "prompts", "final_answer"), "training_example": ("id", "prompt", "response")}
+
+
+def exported_line(raw: bytes, form: str) -> dict[str, Any] | str:
+    """The value of a line of an export; or what is wrong with it, so that it is none."""
+    try:
+        line = json_value(raw)
+    except (ValueError, RecursionError) as fault:
+        return f"the line is no JSON: {fault}"
+    if not isinstance(line, dict) or not isinstance(line.get("metadata"), dict):
+        return "the line is no record of an export: an object with metadata"
+    if missing := [name for name in _TEXTS[form] if not isinstance(line.get(name), str)]:
+        return f"the line is no record of the format {form}: {', '.join(missing)} is no text"
+    return line
+
+
+def wrong_line(line: Mapping[str, Any], config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
+    """What a line of an export says of its trace, held against `trace_id` and `source` of the document's row."""
+    trace_id, source = row["trace_id"], row["source"]
+    wanted = trace_id if config["format"] == "tunix_sft" else _example_id(trace_id)
+    if line["id"] != wanted:
+        yield f"the line is {line['id']}, the document is of trace {trace_id}, which is {wanted} there"
+    stated = line["metadata"].get("source")
+    if source != (stated if isinstance(stated, str) else None):
+        yield f"source is {source!r}, the line says {stated!r}"
+    text = line["prompts"].removeprefix(_USER) if config["format"] == "tunix_sft" else line["prompt"]
+    if not text.startswith(config["system"] or ""):
+        yield "the line does not begin with the system text of the manifest"
+
+
+def _example_id(trace_id: str) -> str:
+    try:
+        return str(uuid5(UUID(trace_id), "training_example"))
+    except ValueError:
+        return "nothing, since its id is no UUID,"
+
+
+def controls_of(line: Mapping[str, Any], config: Mapping[str, Any]) -> int:
+    """Control strings in the content of a line: those in its text but for the template's four and the system text's."""
+    if config["format"] == "tunix_sft":
+        return count_controls(line["prompts"]) - 4 - count_controls(config["system"] or "")
+    return count_controls(line["prompt"]) + count_controls(line["response"]) - count_controls(config["system"] or "")
+
+
+_USER, _SEAM, _END = "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>model\n", "<end_of_turn>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """One document, token by token. `spans`: token-aligned, all that may be; `straddling`: tokens across the seam."""
+
+    tokens: list[int]
+    spans: list[list[int]]
+    straddling: int
+
+
+def expected_document(line: Mapping[str, Any], form: str, response_start: int, encode: Any, eod: int) -> Expected | str:
+    """The document of one line of an export; or what is wrong with the line.
+
+    `encode`: text and whether special tokens are added → ids and offsets.
+    """
+    if form == "tunix_sft":
+        text, answer = line["prompts"], f"Answer: {line['final_answer']}{_END}"
+        if not (text.startswith(_USER) and text[:response_start].endswith(_SEAM) and text.endswith(answer)):
+            return "the line is not of the template's shape, or the row has another response_start"
+        ids, offsets = encode(text, True)
+        spans = [*_spans(offsets, response_start, len(text) - len(answer)), CONTEXT]
+        straddling = sum(begin < response_start < end for begin, end in offsets)
+        return Expected(tokens=[*ids, eod], spans=[spans], straddling=straddling)
+    prompt, response = line["prompt"], line["response"]
+    if len(prompt) != response_start:
+        return "the row has another response_start than the prompt's length"
+    # Content may hold a line that begins like the answer: then the response alone does not tell which of them is it.
+    answers = [match.start() for match in re.finditer(r"^Answer: ", response, re.MULTILINE)]
+    if not answers:
+        return "the response has no answer"
+    ids, offsets = encode(prompt, True)
+    more, places = encode(response, False)
+    context = [CONTEXT] * len(ids)
+    return Expected(
+        tokens=[*ids, *more, eod],
+        spans=[[*context, *_spans(places, 0, answer), CONTEXT] for answer in answers],
+        straddling=0,
+    )
+
+
+def _spans(offsets: Sequence[tuple[int, int]], response: int, answer: int) -> list[int]:
+    spans = []
+    for begin, end in offsets:
+        if begin == end or begin < response:
+            spans.append(CONTEXT)
+        else:
+            spans.append(REASONING if begin < answer else ANSWER)
+    return spans

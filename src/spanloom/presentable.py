@@ -1,0 +1,113 @@
+"""URLs and connection strings made fit to be shown: errors, logs, manifests and reports get them through here.
+
+In: any text. Out: the same text with `***` for what gives access.
+
+    postgresql://me:PW@db/traces?sslpassword=PW  →  postgresql://me:***@db/traces?sslpassword=***
+    s3://KEY:SECRET@bucket/key                   →  s3://***@bucket/key
+    host=db user=me password='P W'               →  host=db user=me password=***
+
+Too much is hidden rather than too little: of a password that holds `@` or `/` unescaped, all up to the last `@`.
+Names of files with passwords (`passfile`, `sslkey`, `service`) are shown: what is in them is read by libpq alone.
+"""
+
+import re
+
+HIDDEN = "***"
+
+# Repetitions have an end where they may begin anywhere: texts may have megabytes of what only looks like a URL.
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,40})://(?P<rest>\S*)")
+_URL_ALONE = re.compile(r"\s*(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,40})://(?P<rest>(?:(?!:\s)[^\r\n])*)", re.DOTALL)
+"""A text that is a URL and nothing else: SQLAlchemy takes a password with blanks."""
+
+_USER_AND_PASSWORD = re.compile(r"(?P<user>[^:/?#@]*):(?P<password>.*)@", re.DOTALL)
+_AUTHORITY = re.compile(r"(?P<user>[^/?#]*)@")
+_QUERY = re.compile(r"(?P<mark>[?&;#])(?P<name>[^=&;#\s?]+)=(?P<value>[^&\s]*)")
+
+_ACCESS = (
+    r"(?:password|passwd|passphrase|pwd|secret|secret[_-]?key|secret[_-]?access[_-]?key|session[_-]?token|"
+    r"security[_-]?token|access[_-]?token|auth[_-]?token|account[_-]?key|sas[_-]?token|scram[_-](?:client|server)[_-]key)"
+)
+_NAMED = re.compile(
+    rf"""(?P<name>['"]?[\w.-]{{0,40}}{_ACCESS}['"]?)(?P<is>\s*=\s*|(?<=['"])\s*:\s*)"""
+    r"""(?P<value>(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\\.|\S)+)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_IN_QUERY = re.compile(
+    rf"[\w.-]*{_ACCESS}|pass|key|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|aws[_-]?access[_-]?key[_-]?id|"
+    r"sig|x-(?:amz|goog)-(?:signature|credential|security-token)|signature|credentials?|connection[_-]?string",
+    re.IGNORECASE,
+)
+_SHOWS_USER = ("postgres", "mysql", "mariadb", "sqlite", "ssh", "sftp", "oracle", "mssql", "jdbc")
+"""Schemes whose user is a name. Of others, stores among them, it may be a key or a token."""
+
+_MAYBE = re.compile(rf"://|=|{_ACCESS}", re.IGNORECASE)
+_SHORTEST = 3
+
+
+def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
+    """The text without passwords, keys and tokens. `secrets`: values that are hidden wherever they stand."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    if _MAYBE.search(text) is None:
+        return text
+    if (alone := _URL_ALONE.fullmatch(text)) is not None:
+        return _shown_url(alone)
+    pieces, at = [], 0
+    for url in _URL.finditer(text):
+        pieces += [_named_hidden(text[at : url.start()]), _shown_url(url)]
+        at = url.end()
+    return "".join([*pieces, _named_hidden(text[at:])])
+
+
+def secrets_of(url: str) -> frozenset[str]:
+    """The passwords in a URL or connection string, as they are written and as they are meant, for `presentable`.
+
+    A driver may quote what it took for a host: the parts of a password that holds `@` or `/` are among them.
+    """
+    written: list[str] = []
+    rest = url.partition("://")[2]
+    if (user := _USER_AND_PASSWORD.match(rest)) is not None:
+        password = user["password"]
+        written += [password, *re.split("[@/?#]", password)]
+    written += [query["value"] for query in _QUERY.finditer(rest) if _gives_access(query)]
+    if not rest:
+        written += [named["value"].strip("'\"") for named in _NAMED.finditer(url)]
+    forms = {form for secret in written for form in (secret, _decoded(secret), _decoded(secret.replace("+", " ")))}
+    return frozenset(form for form in forms if len(form) >= _SHORTEST)
+
+
+def _shown_url(url: re.Match[str]) -> str:
+    text, scheme, rest = url.group(), url["scheme"].lower(), url["rest"]
+    before = text[: len(text) - len(rest)]
+    by_name = scheme.startswith(_SHOWS_USER)
+    # Of http a `/` ends the part with the password, for every client; others take it for a part of the password.
+    user = None if scheme in ("http", "https") else _USER_AND_PASSWORD.match(rest)
+    if user is not None:
+        rest = (f"{user['user']}:{HIDDEN}@" if by_name else f"{HIDDEN}@") + rest[user.end() :]
+    elif not by_name and (authority := _AUTHORITY.match(rest)) is not None:
+        rest = f"{HIDDEN}@{rest[authority.end() :]}"
+    return before + _QUERY.sub(_shown_query, rest)
+
+
+def _shown_query(query: re.Match[str]) -> str:
+    return f"{query['mark']}{query['name']}={HIDDEN if _gives_access(query) else query['value']}"
+
+
+def _gives_access(query: re.Match[str]) -> bool:
+    """Whether a parameter is a secret, or holds one: `odbc_connect=…%3BPWD%3D…`."""
+    value = _decoded(query["value"])
+    return _IN_QUERY.fullmatch(_decoded(query["name"])) is not None or (
+        value != query["value"] and presentable(value) != value
+    )
+
+
+def _named_hidden(text: str) -> str:
+    return _NAMED.sub(lambda named: f"{named['name']}{named['is']}{HIDDEN}", text)
+
+
+def _decoded(text: str) -> str:
+    """Percent-encoding taken back. `urllib` is not imported here: errors are of the pure modules."""
+    return _ENCODED.sub(lambda run: bytes.fromhex(run.group().replace("%", "")).decode("utf-8", "replace"), text)
+
+
+_ENCODED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")

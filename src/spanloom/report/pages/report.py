@@ -1,0 +1,72 @@
+"""The report as one page: the verdict first, then what the dataset is made of, in tables and plots.
+
+In: facts. Out: HTML that stands alone and runs nothing. Every number of a plot stands in a table too.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from spanloom.dataset.facts import plural
+from spanloom.dataset.family import Description
+from spanloom.dataset.statistics import SEQUENCE_LENGTHS
+from spanloom.report.pages.html import page
+from spanloom.report.pages.plots import can_plot, fraction_plot, lengths_plot, ratios_plot
+
+FINDINGS_SHOWN = 200
+ROWS_SHOWN = 40
+"""Groups beyond these are added up in one line: the page stays small whatever the source holds."""
+
+
+def report_page(facts: dict[str, Any], description: Description, groups: Sequence[str]) -> str:
+    """The page of `dataset_facts`. `description`: what the family adds; `groups`: columns that it is counted by."""
+    statistics = facts["statistics"]
+    filled = statistics is not None and statistics["total"] is not None
+    plots = {}
+    if filled and can_plot():
+        if not description.one_length:
+            plots["lengths"] = lengths_plot(statistics)
+        if statistics["ratios"] and sum(statistics["ratios"]["documents"]):
+            plots["ratios"] = ratios_plot(statistics["ratios"])
+        if facts["valid_fraction"] and facts["valid_fraction"]["documents"]:
+            plots["fraction"] = fraction_plot(facts["valid_fraction"])
+    return page(
+        "report.html.j2",
+        style="report.css",
+        inline_styles=True,
+        facts=facts,
+        dataset=facts["dataset"],
+        environment=facts["environment"],
+        statistics=statistics if filled else None,
+        description=description,
+        spans=facts["dataset"]["span_names"],
+        findings=facts["findings"][:FINDINGS_SHOWN],
+        found=sum(facts["found"].values()),
+        groups={
+            plural(name): {"name": name, "lines": _slices(statistics[plural(name)], name)}
+            for name in (groups if filled else ())
+        },
+        sequence_lengths=SEQUENCE_LENGTHS,
+        throughput=_throughput(facts),
+        plots=plots,
+        plots_missing=filled and not can_plot(),
+    )
+
+
+def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """The largest slices, the rest added up; nothing where no document has a value."""
+    if all(line[name] is None for line in lines):
+        return []
+    shown = [{**line, "name": "(none)" if line[name] is None else line[name]} for line in lines[:ROWS_SHOWN]]
+    if rest := lines[ROWS_SHOWN:]:
+        added = {key: sum(line[key] for line in rest) for key in ("sequences", "tokens")}
+        added |= {key: sum(line[key] for line in rest) for key in rest[0] if key.endswith("_tokens")}
+        shown.append({**added, "name": f"{len(rest):,} more"})
+    return shown
+
+
+def _throughput(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    tokens = sum(counts["tokens"] for counts in facts["dataset"]["totals"]["splits"].values())
+    return [
+        {"stage": stage, "seconds": seconds, "rate": tokens / seconds if seconds > 0 else None}
+        for stage, seconds in facts["environment"]["timings"].items()
+    ]

@@ -1,0 +1,369 @@
+"""`gs://`: one bucket of Google Cloud Storage, over its JSON API, through google-cloud-storage's session.
+
+In: a bucket's name; credentials as Google's libraries find them, none when STORAGE_EMULATOR_HOST is set.
+Out: a `Store`. Objects are created with `ifGenerationMatch=0` and the file's crc32c, large ones in resumable pieces.
+
+The requests are our own: the client's downloads do not compare the range that was answered with the one asked for, and
+its resumable uploads end in a ValueError when the store keeps less of a piece than was sent, which it may.
+"""
+
+import base64
+import json
+import re
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from spanloom.errors import SpanloomError, StorageError
+from spanloom.storage.stores.objects import (
+    AlreadyThereError,
+    DamagedTransferError,
+    LostUploadError,
+    StoredObject,
+    bytes_to_leave_out,
+    replaced_meanwhile,
+    without_first,
+)
+from spanloom.storage.stores.retry import counted, keep_sending, keep_trying
+from spanloom.storage.uri import Uri
+
+WHOLE = 8 << 20
+"""The largest file that is sent in one request."""
+CHUNK = 16 << 20
+"""What a dropped connection costs at most; held in memory by each upload. A multiple of 256 KiB."""
+BLOCK = 64 << 10
+TIMEOUT = (10, 60)
+"""Seconds to connect, and between bytes."""
+TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
+RESUME = 308
+"""Of an upload: go on. (A redirect elsewhere, but then with a Location.)"""
+
+
+class GcsStore:
+    """A bucket. The session is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    def __init__(self, bucket: str, connections: int) -> None:
+        try:
+            from google.auth.exceptions import DefaultCredentialsError
+            from google.cloud import storage
+            from requests.adapters import HTTPAdapter
+        except ImportError as missing:
+            raise StorageError(
+                f"gs:// needs google-cloud-storage ({missing})", remedy="pip install 'spanloom[gcs]'"
+            ) from None
+        try:
+            client = storage.Client(project=None)
+        except DefaultCredentialsError as fault:
+            raise StorageError("no Google credentials were found", where=f"gs://{bucket}", remedy=_LOG_IN) from fault
+
+        class CountingAdapter(HTTPAdapter):  # type: ignore[misc]  # requests has no types
+            def send(self, request: Any, *args: Any, **options: Any) -> Any:
+                request = request.copy()
+                request.body = counted(request.body)
+                return super().send(request, *args, **options)
+
+        adapter = CountingAdapter(pool_connections=connections, pool_maxsize=connections)
+        self._session: Any = client._http
+        for prefix in ("http://", "https://"):
+            self._session.mount(prefix, adapter)  # else more threads than 10 would open and drop connections
+        self._api, self._objects = client.api_endpoint, f"/storage/v1/b/{quote(bucket, safe='')}/o"
+
+    def find(self, uri: Uri) -> StoredObject | None:
+        from google.api_core.exceptions import NotFound
+
+        try:
+            answer = self._ask("GET", self._address(uri), params={"projection": "noAcl"})
+        except NotFound as fault:
+            if "bucket" in fault.message.lower() and "exist" in fault.message:
+                raise
+            return None
+        return _described(_json(answer), uri)
+
+    def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
+        start = f"{prefix.key}/" if prefix.key else ""
+        asked = {"prefix": start, "projection": "noAcl"} | ({} if token is None else {"pageToken": token})
+        said = _json(self._ask("GET", f"{self._api}{self._objects}", params=asked))
+        entries = said.get("items", [])
+        if said.get("kind") != "storage#objects" or not isinstance(entries, list):
+            raise DamagedTransferError("the answer is no listing of a bucket")
+        found = []
+        for entry in entries:
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not isinstance(name, str) or not name.startswith(start):
+                raise DamagedTransferError(f"the listing below {start!r} has {name!r} in it")
+            found.append(_described(entry, Uri(prefix.scheme, prefix.bucket, name)))
+        return found, said.get("nextPageToken") or None
+
+    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
+        from google.api_core.exceptions import NotFound, PreconditionFailed
+
+        # As stored, not unpacked on the way; the checksum of the whole is compared by `staging`.
+        headers = {"Range": f"bytes={first}-", "Accept-Encoding": "gzip"}
+        asked = {"alt": "media", "generation": found.version}
+        try:
+            answer = self._ask("GET", self._address(found.uri, "/download"), params=asked, headers=headers, stream=True)
+        except (NotFound, PreconditionFailed) as fault:
+            raise replaced_meanwhile(found) from fault
+        with answer:
+            told = answer.headers
+            if (version := told.get("X-Goog-Generation", found.version)) != found.version:
+                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+            leave_out = bytes_to_leave_out(
+                answer.status_code,
+                told.get("Content-Range"),
+                told.get("Content-Length"),
+                first=first,
+                total=found.bytes,
+            )
+            sink = without_first(leave_out, sink)
+            for block in answer.raw.stream(BLOCK, decode_content=False):
+                sink(block)
+
+    def create(
+        self,
+        path: Path,
+        uri: Uri,
+        *,
+        metadata: Mapping[str, str],
+        replace: bool,
+        moved: Callable[[int], None],
+        stop: threading.Event | None = None,
+    ) -> bool:
+        size, crc32c = path.stat().st_size, crc32c_file(path)
+        resource = {
+            "name": uri.key,
+            "contentType": "application/octet-stream",
+            "metadata": dict(metadata),
+            "crc32c": base64.b64encode(bytes.fromhex(crc32c)).decode(),  # the store refuses other bytes
+        }
+        condition = {} if replace else {"ifGenerationMatch": "0"}
+        if size <= WHOLE:
+            created = self._send_whole(path.read_bytes(), uri, resource, condition, stop)
+            moved(size)
+        else:
+            created = self._send_in_pieces(path, size, uri, resource, condition, moved, stop)
+        return created.bytes == size and created.crc32c == crc32c
+
+    def _send_whole(
+        self,
+        data: bytes,
+        uri: Uri,
+        resource: Mapping[str, Any],
+        condition: Mapping[str, str],
+        stop: threading.Event | None,
+    ) -> StoredObject:
+        """`multipart/related`: the resource as JSON, then the bytes."""
+        edge = uuid.uuid4().hex
+        first = f"--{edge}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
+        second = f"--{edge}\r\nContent-Type: {resource['contentType']}\r\n\r\n"
+        body = b"".join((first.encode(), second.encode(), data, f"\r\n--{edge}--".encode()))
+
+        def attempt() -> StoredObject:
+            answer = self._send(
+                "POST",
+                f"{self._api}/upload{self._objects}",
+                params={"uploadType": "multipart", **condition},
+                headers={"Content-Type": f"multipart/related; boundary={edge}"},
+                data=body,
+            )
+            return _described(_json(answer), uri)
+
+        return keep_sending(attempt, store=self, uri=uri, stop=stop)
+
+    def _send_in_pieces(
+        self,
+        path: Path,
+        size: int,
+        uri: Uri,
+        resource: Mapping[str, Any],
+        condition: Mapping[str, str],
+        moved: Callable[[int], None],
+        stop: threading.Event | None,
+    ) -> StoredObject:
+        """A resumable upload: after any fault the store is asked how far it is, and that is where it goes on."""
+
+        def begin() -> str:
+            answer = self._send(
+                "POST",
+                f"{self._api}/upload{self._objects}",
+                params={"uploadType": "resumable", **condition},
+                headers={"X-Upload-Content-Length": str(size)},
+                json=resource,
+            )
+            if not (session := answer.headers.get("Location")):
+                raise DamagedTransferError("the store began an upload and did not say where")
+            return str(session)
+
+        session = keep_trying(begin, store=self, uri=uri, stop=stop)
+        taken, unsure = 0, False
+
+        def attempt() -> StoredObject:
+            nonlocal taken, unsure
+            with path.open("rb") as stream:
+                while True:
+                    data = b""
+                    if not unsure:
+                        stream.seek(taken)
+                        data = stream.read(CHUNK)
+                    span = f"{taken}-{taken + len(data) - 1}" if data else "*"
+                    asked, unsure = unsure, True  # until it has answered, the store alone knows how far it is
+                    headers = {"Content-Range": f"bytes {span}/{size}"}
+                    answer = self._send("PUT", session, headers=headers, data=data)
+                    if answer.status_code != RESUME:
+                        return _described(_json(answer), uri)
+                    before, taken = taken, _taken(answer, size)
+                    if not asked and taken <= before:
+                        raise DamagedTransferError(f"the store took none of the bytes from {before} on")
+                    unsure = False
+                    moved(max(0, taken - before))
+
+        return keep_sending(attempt, store=self, uri=uri, stop=stop, before=lambda: taken)
+
+    def _send(self, method: str, address: str, **request: Any) -> Any:
+        """A request of an upload. Raises AlreadyThereError and LostUploadError beside what `_ask` raises."""
+        from google.api_core.exceptions import GoogleAPICallError
+
+        try:
+            return self._ask(method, address, **request)
+        except GoogleAPICallError as fault:
+            if fault.code == 412:
+                raise AlreadyThereError from fault
+            if fault.code == 400 and "crc32c" in _message(fault).lower():
+                raise LostUploadError(f"the store refused the bytes: {_message(fault)}") from fault
+            if fault.code in (404, 410) and method == "PUT":  # of a POST, 404 speaks of the bucket
+                raise LostUploadError(f"the store no longer knows of this upload: {_message(fault)}") from fault
+            raise
+
+    def delete(self, found: StoredObject) -> None:
+        self._ask("DELETE", self._address(found.uri), params={"ifGenerationMatch": found.version})
+
+    def holds(self, found: StoredObject, path: Path) -> bool | None:
+        if found.bytes != path.stat().st_size:
+            return False
+        return None if found.crc32c is None else crc32c_file(path) == found.crc32c
+
+    def _address(self, uri: Uri, before: str = "") -> str:
+        return f"{self._api}{before}{self._objects}/{quote(uri.key, safe='')}"
+
+    def _ask(self, method: str, address: str, **request: Any) -> Any:
+        """One request. Raises google.api_core's exception for any status that is no success and no `RESUME`."""
+        from google.api_core.exceptions import from_http_response
+
+        answer = self._session.request(method, address, timeout=TIMEOUT, **request)
+        if not (200 <= answer.status_code < 300 or answer.status_code == RESUME):
+            raise from_http_response(answer)
+        return answer
+
+    def is_transient(self, fault: Exception) -> bool:
+        import requests
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import TransportError
+        from urllib3.exceptions import HTTPError
+
+        if isinstance(fault, GoogleAPICallError):
+            return fault.code in TRANSIENT_CODES
+        dropped = (ConnectionError, TimeoutError, requests.ConnectionError, requests.Timeout, HTTPError, TransportError)
+        broken = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
+        return isinstance(fault, (*dropped, *broken, DamagedTransferError))
+
+    def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
+        import requests
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import DefaultCredentialsError, RefreshError
+
+        where = str(uri)
+        if isinstance(fault, DefaultCredentialsError | RefreshError):
+            return StorageError(f"the Google credentials cannot be used: {fault}", where=where, remedy=_LOG_IN)
+        if isinstance(fault, requests.TooManyRedirects):
+            return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
+        if isinstance(fault, requests.RequestException):
+            return StorageError(f"the request cannot be made: {fault}", where=where, remedy=_ADDRESS)
+        if not isinstance(fault, GoogleAPICallError):
+            return None
+        code, said = fault.code, _message(fault)
+        if code == 401:
+            return StorageError(f"the store does not know who is asking: {said}", where=where, remedy=_LOG_IN)
+        if code == 403:
+            remedy = (
+                f"let this account read (roles/storage.objectViewer) and, where the command writes, create "
+                f"(roles/storage.objectUser) objects in gs://{uri.bucket}"
+            )
+            return StorageError(f"no permission: {said}", where=where, remedy=remedy)
+        if code == 404 and "No such object" in said:
+            return StorageError("the object is not there", where=where, remedy="fix the URI")
+        if code == 404:
+            remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
+            return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
+        return StorageError(f"the store refused with HTTP {code}: {said}", where=where)
+
+
+_LOG_IN = (
+    "run `gcloud auth application-default login`, name a key in GOOGLE_APPLICATION_CREDENTIALS, "
+    "or give the pod a service account (workload identity)"
+)
+_ADDRESS = "look at the address (STORAGE_EMULATOR_HOST) and at the proxy between here and the store"
+
+
+def _message(fault: Any) -> str:
+    """What the store itself said, without the address that the client puts before it."""
+    try:
+        said = fault.response.json()["error"]["message"]
+    except (AttributeError, ValueError, KeyError, TypeError):
+        said = getattr(fault, "message", str(fault))
+    return " ".join(str(said).split())[:300]
+
+
+def crc32c_file(path: Path) -> str:
+    """Hex crc32c of a file's bytes."""
+    import google_crc32c
+
+    digest = google_crc32c.Checksum()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return bytes(digest.digest()).hex()
+
+
+def _json(answer: Any) -> dict[str, Any]:
+    """The object that an answer is. Raises DamagedTransferError for anything else: a page of a proxy, half of it."""
+    try:
+        said = json.loads(answer.content)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        kind = answer.headers.get("Content-Type", "nothing of a known kind")
+        raise DamagedTransferError(f"the answer is {kind}, not the JSON object that Cloud Storage answers") from None
+    return said
+
+
+def _taken(answer: Any, size: int) -> int:
+    """How many bytes of an unfinished upload the store has, by its answer `Range: bytes=0-LAST`."""
+    if (said := answer.headers.get("Range")) is None:
+        return 0
+    match = re.fullmatch(r"bytes=0-(\d+)", said)
+    if match is None or int(match[1]) + 1 >= size:  # having them all, it would not ask for more
+        raise DamagedTransferError(f"the store has {said!r} of an upload of {size} bytes and calls it unfinished")
+    return int(match[1]) + 1
+
+
+def _described(resource: Mapping[str, Any], uri: Uri) -> StoredObject:
+    """An object resource of the JSON API. Raises DamagedTransferError for one that is none, or another object's."""
+    crc32c, md5, metadata = resource.get("crc32c"), resource.get("md5Hash"), resource.get("metadata") or {}
+    try:
+        size = int(resource["size"])
+        if resource["name"] != uri.key or size < 0 or not isinstance(metadata, dict):
+            raise ValueError
+        return StoredObject(
+            uri=uri,
+            bytes=size,
+            version=str(int(resource["generation"])),
+            crc32c=crc32c and base64.b64decode(crc32c).hex(),
+            md5=md5 and base64.b64decode(md5).hex(),
+            written_at=str(resource.get("updated", "")),
+            metadata={str(key): str(value) for key, value in metadata.items()},
+        )
+    except (KeyError, ValueError, TypeError):
+        raise DamagedTransferError(f"the answer does not describe {uri.key!r}") from None

@@ -1,0 +1,179 @@
+"""Going on after dropped connections and 503s: pauses that grow, up to a deadline without progress.
+
+In: one try, who judges its faults, how far it got. Out: its result, or a StorageError with the last fault. A try that
+hangs, or moves next to nothing, is left where it is when the deadline has passed.
+"""
+
+import io
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from spanloom.errors import StorageError
+from spanloom.storage.stores.objects import Store
+from spanloom.storage.uri import Uri
+
+T = TypeVar("T")
+
+DEADLINE_VARIABLE = "SPANLOOM_STORAGE_DEADLINE"
+DEADLINE_SECONDS = 300.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+TOLD_AT_PAUSE = 1.0
+"""The third fault in a row is told: a dropped connection is nothing to speak of, a silent wait is."""
+SLOWEST = 1024
+"""Bytes a second. A transfer that moves fewer, on average over the deadline, makes no progress."""
+LOOK_SECONDS = 0.25
+"""How often a try that is under way is looked at."""
+
+_log = logging.getLogger(__name__)
+
+
+class StoppedError(Exception):
+    """Another transfer of the same set failed, or the user interrupted: this one ends where it is."""
+
+
+def deadline_seconds() -> float:
+    """How long a store may go without any progress: $SPANLOOM_STORAGE_DEADLINE, else 300 seconds."""
+    text = os.environ.get(DEADLINE_VARIABLE) or str(DEADLINE_SECONDS)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:  # nor NaN, which no time is later than
+        raise StorageError(f"{DEADLINE_VARIABLE}={text!r} is not a number of seconds above 0")
+    return seconds
+
+
+def keep_trying(
+    attempt: Callable[[], T],
+    *,
+    store: Store,
+    uri: Uri,
+    progress: Callable[[], int] = lambda: 0,
+    enough: float | None = None,
+    stop: threading.Event | None = None,
+) -> T:
+    """Calls `attempt` until it returns, a fault is not transient, or the deadline passes without enough `progress()`.
+
+    `progress()` is how far it has ever got, in bytes; `enough` is what must be added to it within the deadline, by
+    default SLOWEST bytes a second. The pause doubles from 0.25 s to 30 s, less up to half of it by chance, so that many
+    workers do not come back at once; enough progress sets it back. Raises what `store.explained` makes of the fault.
+
+    Each try runs in a thread of its own: a connection that hangs, or drips, cannot be interrupted otherwise. One that
+    is given up stays behind in that thread, which does not keep the process from ending.
+    """
+    patience = deadline_seconds()
+    enough = SLOWEST * patience if enough is None else enough
+    mark, since, pause = progress(), time.monotonic(), FIRST_PAUSE
+
+    def left() -> float:
+        """Seconds until the deadline."""
+        nonlocal mark, since, pause
+        if (now_at := progress()) > mark and now_at >= mark + enough:
+            mark, since, pause = now_at, time.monotonic(), FIRST_PAUSE
+        return since + patience - time.monotonic()
+
+    said = ""
+    while True:
+        tried = _begun(attempt)
+        while not tried.done():
+            if stop is not None and stop.is_set():
+                raise StoppedError
+            if (rest := left()) <= 0:
+                raise _given_up(f"too little came, or nothing{said}", patience, uri)
+            wait([tried], timeout=min(rest, LOOK_SECONDS))
+        fault = tried.exception()
+        if fault is None:
+            return tried.result()
+        if not isinstance(fault, Exception) or not store.is_transient(fault):
+            explained = store.explained(fault, uri) if isinstance(fault, Exception) else None
+            if explained is None:
+                raise fault
+            raise explained from fault
+        rest, said = left(), f"; the last was: {_one_line(fault)}"
+        if pause == TOLD_AT_PAUSE:
+            _log.warning("no answer from %s (%s); trying again for up to %g s", uri, _one_line(fault), patience)
+        if pause > rest:
+            raise _given_up(said.removeprefix("; "), patience, uri) from fault
+        if (stop or threading.Event()).wait(pause * random.uniform(0.5, 1)):
+            raise StoppedError
+        pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _begun(attempt: Callable[[], T]) -> "Future[T]":
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(attempt())
+        except BaseException as fault:
+            future.set_exception(fault)
+
+    threading.Thread(target=run, daemon=True, name="spanloom-transfer").start()
+    return future
+
+
+def _given_up(why: str, patience: float, uri: Uri) -> StorageError:
+    return StorageError(
+        f"the store gave no answer to go on with for {patience:g} s; {why}",
+        where=str(uri),
+        remedy="look at the network and the address (AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST), then run "
+        f"the same command again: what is there stays; give it longer with {DEADLINE_VARIABLE}=seconds",
+    )
+
+
+def _one_line(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:300] or type(fault).__name__
+
+
+_this_thread = threading.local()
+
+
+def keep_sending(
+    attempt: Callable[[], T],
+    *,
+    store: Store,
+    uri: Uri,
+    stop: threading.Event | None,
+    before: Callable[[], int] = lambda: 0,
+) -> T:
+    """`keep_trying`, whose progress is how many bytes of a body are on their way, after `before()` that are there."""
+    furthest = 0
+
+    def sent(count: int) -> None:
+        nonlocal furthest
+        furthest = max(furthest, before() + count)
+
+    def counting() -> T:
+        _this_thread.sent = sent
+        return attempt()
+
+    return keep_trying(counting, store=store, uri=uri, progress=lambda: furthest, stop=stop)
+
+
+def counted(body: object) -> object:
+    """The body of a request, as a stream that is counted where somebody wants to know. For the clients' hooks."""
+    sent = getattr(_this_thread, "sent", None)
+    if sent is None or not body:
+        return body
+    if isinstance(body, io.BytesIO):  # what boto3 makes of bytes
+        body = body.getvalue()
+    return _SentBytes(body, sent) if isinstance(body, bytes | bytearray) else body
+
+
+class _SentBytes(io.BytesIO):
+    """Read by the client as the connection takes it."""
+
+    def __init__(self, data: bytes | bytearray, sent: Callable[[int], None]) -> None:
+        super().__init__(data)
+        self._sent = sent
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        self._sent(self.tell())
+        return data

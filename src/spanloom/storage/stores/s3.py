@@ -1,0 +1,372 @@
+"""`s3://`: one bucket of S3 or of a store that speaks its protocol, through boto3.
+
+In: a bucket's name; credentials, region and AWS_ENDPOINT_URL as boto3 finds them. Out: a `Store`.
+Objects are created with `If-None-Match: *`, large ones in parts; the store checks each by its md5, and the whole
+is compared after.
+"""
+
+import base64
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import SpanloomError, StorageError
+from spanloom.storage.stores.objects import (
+    AlreadyThereError,
+    DamagedTransferError,
+    LostUploadError,
+    StoredObject,
+    bytes_to_leave_out,
+    replaced_meanwhile,
+    without_first,
+)
+from spanloom.storage.stores.retry import counted, keep_sending, keep_trying
+from spanloom.storage.uri import Uri
+
+PART = 32 << 20
+"""Bytes of a part, more for files of over 9,000 of them (10,000 are allowed); held in memory by each upload."""
+BLOCK = 64 << 10
+TRANSIENT_CODES = frozenset(
+    {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError", "ServiceUnavailable",
+     "ConditionalRequestConflict", "OperationAborted", "BadDigest", "RequestTimeTooSkewed"}
+)  # fmt: skip
+TRANSIENT_STATUS = frozenset({408, 429})
+"""Besides 500 and above, but 501: what a store does not implement now it will not in a minute."""
+ACCESS_CODES = frozenset(
+    {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+)
+NO_UPLOAD = frozenset({"NoSuchUpload", "InvalidPart"})
+"""The store has forgotten an upload, or a part that it had confirmed."""
+
+
+class S3Store:
+    """A bucket. The client is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    def __init__(self, bucket: str, connections: int) -> None:
+        try:
+            import boto3
+            from botocore.config import Config
+        except ImportError as missing:
+            raise StorageError(f"s3:// needs boto3 ({missing})", remedy="pip install 'spanloom[s3]'") from None
+        self._name = bucket
+        self._client: Any = boto3.session.Session().client(
+            "s3",
+            config=Config(
+                retries={"total_max_attempts": 1},
+                max_pool_connections=connections,
+                connect_timeout=10,
+                read_timeout=60,
+                # md5 is what all stores that speak S3 check; the newer trailing checksums are not.
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+            ),
+        )
+        self._client.meta.events.register("before-send.s3", _count_body)
+
+    def find(self, uri: Uri) -> StoredObject | None:
+        from botocore.exceptions import ClientError
+
+        try:
+            head = self._client.head_object(Bucket=self._name, Key=uri.key)
+        except ClientError as fault:
+            if _status(fault) == 404:
+                return None
+            raise
+        return _described(head, uri, head.get("ContentLength"))
+
+    def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
+        start = f"{prefix.key}/" if prefix.key else ""
+        asked = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
+        said = self._client.list_objects_v2(Bucket=self._name, **asked)
+        entries = said.get("Contents", [])
+        # A page of HTML may be well-formed XML: it must not pass for a bucket without objects.
+        if "Name" not in said or "IsTruncated" not in said or said.get("KeyCount", len(entries)) != len(entries):
+            raise DamagedTransferError("the answer is no listing of a bucket, or not all of it")
+        found = []
+        for entry in entries:
+            if not str(entry.get("Key", "")).startswith(start):
+                raise DamagedTransferError(f"the listing below {start!r} has {entry.get('Key')!r} in it")
+            found.append(_described(entry, Uri(prefix.scheme, prefix.bucket, entry["Key"]), entry.get("Size")))
+        if not said["IsTruncated"]:
+            return found, None
+        return found, str(_field(said, "NextContinuationToken"))
+
+    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
+        from botocore.exceptions import ClientError
+
+        try:
+            answer = self._client.get_object(
+                Bucket=self._name, Key=found.uri.key, Range=f"bytes={first}-", IfMatch=f'"{found.version}"'
+            )
+        except ClientError as fault:
+            if _status(fault) in (404, 412):
+                raise replaced_meanwhile(found) from fault
+            raise
+        with closing(answer["Body"]) as body:
+            told = answer["ResponseMetadata"]
+            if (version := answer.get("ETag", found.version).strip('"')) != found.version:
+                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+            leave_out = bytes_to_leave_out(
+                int(told["HTTPStatusCode"]),
+                answer.get("ContentRange"),
+                told.get("HTTPHeaders", {}).get("content-length"),
+                first=first,
+                total=found.bytes,
+            )
+            sink = without_first(leave_out, sink)
+            for block in body.iter_chunks(BLOCK):
+                sink(block)
+
+    def create(
+        self,
+        path: Path,
+        uri: Uri,
+        *,
+        metadata: Mapping[str, str],
+        replace: bool,
+        moved: Callable[[int], None],
+        stop: threading.Event | None = None,
+    ) -> bool:
+        condition = {} if replace else {"IfNoneMatch": "*"}
+        size = path.stat().st_size
+        if size <= PART:
+            data = path.read_bytes()
+            md5 = hashlib.md5(data, usedforsecurity=False)
+            tag = md5.hexdigest()
+            answer = self._send(
+                partial(
+                    self._client.put_object,
+                    Bucket=self._name,
+                    Key=uri.key,
+                    Body=data,
+                    ContentMD5=_base64(md5.digest()),
+                    Metadata=dict(metadata),
+                    **condition,
+                ),
+                "ETag",
+                uri,
+                stop,
+            )
+            moved(size)
+        else:
+            answer, tag = self._create_in_parts(path, uri, size, metadata, condition, moved, stop)
+        return _is_md5(answer, tag)
+
+    def _send(
+        self, request: Callable[[], dict[str, Any]], field: str, uri: Uri, stop: threading.Event | None
+    ) -> dict[str, Any]:
+        """A request of an upload whose answer must have this field, tried until it has. Raises AlreadyThereError and
+        LostUploadError."""
+        from botocore.exceptions import ClientError
+
+        def attempt() -> dict[str, Any]:
+            try:
+                answer = request()
+            except ClientError as fault:
+                if _status(fault) == 412:
+                    raise AlreadyThereError from fault
+                if _code(fault) in NO_UPLOAD:
+                    raise LostUploadError(f"the store no longer knows of this upload ({_code(fault)})") from fault
+                raise
+            _field(answer, field)
+            return answer
+
+        return keep_sending(attempt, store=self, uri=uri, stop=stop)
+
+    def _create_in_parts(
+        self,
+        path: Path,
+        uri: Uri,
+        size: int,
+        metadata: Mapping[str, str],
+        condition: Mapping[str, str],
+        moved: Callable[[int], None],
+        stop: threading.Event | None,
+    ) -> tuple[dict[str, Any], str]:
+        place = {"Bucket": self._name, "Key": uri.key}
+        begin = partial(self._client.create_multipart_upload, **place, Metadata=dict(metadata))
+        place["UploadId"] = self._send(begin, "UploadId", uri, stop)["UploadId"]
+        part_bytes = max(PART, -(-size // 9000))
+        parts: list[dict[str, Any]] = []
+        md5s = b""
+        try:
+            with path.open("rb") as stream:
+                while data := stream.read(part_bytes):
+                    md5 = hashlib.md5(data, usedforsecurity=False).digest()
+                    part = {**place, "PartNumber": len(parts) + 1, "Body": data, "ContentMD5": _base64(md5)}
+                    done = self._send(partial(self._send_part, part, md5.hex()), "ETag", uri, stop)
+                    parts.append({"PartNumber": part["PartNumber"], "ETag": done["ETag"]})
+                    md5s += md5
+                    moved(len(data))
+            finish = partial(
+                self._client.complete_multipart_upload, **place, MultipartUpload={"Parts": parts}, **condition
+            )
+            answer = self._send(finish, "ETag", uri, stop)
+        except BaseException:
+            self._abort(place, uri)
+            raise
+        return answer, _tag_of_parts(md5s, len(parts))
+
+    def _send_part(self, part: Mapping[str, Any], md5: str) -> dict[str, Any]:
+        """Sends a part. Raises DamagedTransferError when the store has got another: not every store compares."""
+        done: dict[str, Any] = self._client.upload_part(**part)
+        if not _is_md5(done, md5):
+            raise DamagedTransferError(f"the ETag of part {part['PartNumber']} is {done.get('ETag')}, not {md5}")
+        return done
+
+    def _abort(self, place: Mapping[str, str], uri: Uri) -> None:
+        """Else the parts would stay, unseen and paid for. Tried once, and waited for no longer than for anything."""
+
+        def attempt() -> None:
+            with suppress(Exception):
+                self._client.abort_multipart_upload(**place)
+
+        with suppress(SpanloomError):
+            keep_trying(attempt, store=self, uri=uri)
+
+    def delete(self, found: StoredObject) -> None:
+        # Without a condition: few stores know `If-Match` here.
+        self._client.delete_object(Bucket=self._name, Key=found.uri.key)
+
+    def holds(self, found: StoredObject, path: Path) -> bool | None:
+        if found.bytes != path.stat().st_size:
+            return False
+        if found.md5 is not None:
+            with path.open("rb") as stream:
+                return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == found.md5
+        # An ETag of parts can be made again from the file where all parts but the last have the size of the first.
+        # It can prove the file right, never wrong: parts may be of any size, and under KMS an ETag is no md5.
+        if re.fullmatch(r"[0-9a-f]{32}-[0-9]+", found.version) and (part := self._first_part(found)):
+            return True if _tag_of_file(path, part) == found.version else None
+        return None
+
+    def _first_part(self, found: StoredObject) -> int:
+        """The size of an object's first part, 0 where the store does not tell."""
+        ask = partial(self._client.head_object, Bucket=self._name, Key=found.uri.key, PartNumber=1)
+        try:
+            said = keep_trying(ask, store=self, uri=found.uri)
+        except StorageError:
+            return 0
+        return int(said.get("ContentLength") or 0)
+
+    def is_transient(self, fault: Exception) -> bool:
+        from botocore import exceptions as raised
+        from botocore.parsers import ResponseParserError
+        from urllib3.exceptions import HTTPError
+
+        if isinstance(fault, raised.ClientError):
+            status = _status(fault)
+            return (status >= 500 and status != 501) or status in TRANSIENT_STATUS or _code(fault) in TRANSIENT_CODES
+        dropped = (
+            ConnectionError,
+            TimeoutError,
+            HTTPError,
+            raised.ConnectionError,
+            raised.HTTPClientError,
+            raised.IncompleteReadError,
+            raised.ResponseStreamingError,
+        )
+        return isinstance(fault, (*dropped, ResponseParserError, DamagedTransferError))
+
+    def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
+        from botocore import exceptions as raised
+
+        where = str(uri)
+        if isinstance(fault, raised.NoCredentialsError | raised.PartialCredentialsError):
+            return StorageError("no AWS credentials were found", where=where, remedy=_LOG_IN)
+        if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is sent on, again and again
+            return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
+        if not isinstance(fault, raised.ClientError):
+            said = " ".join(str(fault).split())
+            return StorageError(said, where=where) if isinstance(fault, raised.BotoCoreError) else None
+        code, said = _code(fault), fault.response.get("Error", {}).get("Message", "")
+        if code == "NoSuchBucket":
+            remedy = f"create the bucket s3://{uri.bucket}, or fix the URI (and AWS_ENDPOINT_URL where it is set)"
+            return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
+        if code in ACCESS_CODES or _status(fault) in (401, 403):
+            remedy = (
+                f"let these credentials list s3://{uri.bucket} and get (s3:GetObject) and, where the command writes, "
+                f"put objects there (s3:PutObject); {_LOG_IN}"
+            )
+            return StorageError(f"no permission ({code}): {said}", where=where, remedy=remedy)
+        if code in ("NoSuchKey", "404"):
+            return StorageError("the object is not there", where=where, remedy="fix the URI")
+        if 300 <= _status(fault) < 400:
+            return StorageError(f"the store redirects elsewhere ({code} {said})", where=where, remedy=_ADDRESS)
+        return StorageError(f"the store refused: {code} {said}", where=where)
+
+
+_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"
+_ADDRESS = "look at the address and the region (AWS_ENDPOINT_URL, AWS_DEFAULT_REGION)"
+
+
+def _status(fault: Any) -> int:
+    return int(fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _code(fault: Any) -> str:
+    return str(fault.response.get("Error", {}).get("Code", ""))
+
+
+def _field(answer: Mapping[str, Any], name: str) -> Any:
+    """A field that every store answers. Raises DamagedTransferError without it: somebody else answered."""
+    if not answer.get(name):
+        raise DamagedTransferError(f"the answer has no {name}: it is not that of a store")
+    return answer[name]
+
+
+def _is_md5(answer: Mapping[str, Any], tag: str) -> bool:
+    """Whether an upload's answer has this ETag. Under a key of the customer's or of KMS an ETag is no md5, but there
+    the store itself compares the md5 that was sent."""
+    encrypted = answer.get("ServerSideEncryption") not in (None, "AES256") or "SSECustomerAlgorithm" in answer
+    return encrypted or str(_field(answer, "ETag")).strip('"') == tag
+
+
+def _count_body(request: Any, **_: Any) -> None:
+    request.body = counted(request.body)
+
+
+def _base64(digest: bytes) -> str:
+    return base64.b64encode(digest).decode()
+
+
+def _tag_of_parts(md5s: bytes, count: int) -> str:
+    """The ETag of an object made of `count` parts: the md5 of their md5s."""
+    return f"{hashlib.md5(md5s, usedforsecurity=False).hexdigest()}-{count}"
+
+
+def _tag_of_file(path: Path, part_bytes: int) -> str:
+    md5s, count = b"", 0
+    with path.open("rb") as stream:
+        while True:
+            md5, left = hashlib.md5(usedforsecurity=False), part_bytes
+            while left and (block := stream.read(min(left, 1 << 20))):
+                md5.update(block)
+                left -= len(block)
+            if left == part_bytes:
+                return _tag_of_parts(md5s, count)
+            md5s, count = md5s + md5.digest(), count + 1
+
+
+def _described(entry: Mapping[str, Any], uri: Uri, size: int | None) -> StoredObject:
+    """An object by an answer to HEAD or an entry of a listing. Raises DamagedTransferError where it does not say."""
+    tag = str(_field(entry, "ETag")).strip('"')
+    if size is None or size < 0:
+        raise DamagedTransferError(f"the answer has no size of {uri.key!r}")
+    encrypted = entry.get("ServerSideEncryption") not in (None, "AES256") or "SSECustomerAlgorithm" in entry
+    # Of an object made in parts the ETag is a hash of hashes. A listing says nothing of encryption, nor of metadata.
+    plain = re.fullmatch("[0-9a-f]{32}", tag) is not None and not encrypted and "Metadata" in entry
+    written_at = entry.get("LastModified")
+    return StoredObject(
+        uri=uri,
+        bytes=size,
+        version=tag,
+        md5=tag if plain else None,
+        written_at=written_at.isoformat(timespec="seconds") if written_at else "",
+        metadata=entry.get("Metadata", {}),
+    )

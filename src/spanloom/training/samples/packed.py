@@ -1,0 +1,188 @@
+"""The samples of a plan, read from the dataset's files. numpy alone; what trainers see is made of these.
+
+In: a plan, opened, and a split. Out: sample by sample, arrays of its sequence length S:
+
+    tokens        int64   [S]      documents, or windows of them, each padded with 0 to a multiple, then 0 to the end
+    labels        int64   [S]      of position p of a document its token p + 1; 0 at its last position and in padding
+    loss_mask     float32 [S]      1 = the label is trained; 0 in padding and in what a window repeats
+    span_id       int64   [S]      of the label, as `loss_mask`; only where the dataset has spans
+    position_ids  int64   [S]      from 0 in each document or window, and in the padding at the end
+    cu_seqlens    int32   [n + 1]  where each of these begins, then S
+
+Everything is memory-mapped; opening takes no time that grows with the dataset.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.dataset.plan.format import FILES, Plan, ShardPlan, open_plan, plan_file
+from spanloom.dataset.root.layout import array_prefix, array_prefixes
+from spanloom.errors import DatasetError
+from spanloom.training.shard import read_content
+
+_HEADER_BYTES, _TOKEN_BYTES = 34, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shard:
+    """One shard, mapped. `first`: number of its first sample in the split; `lengths` int32 [D], `pointers` int64 [D]:
+    of the documents, from the index of the tokens, `pointers` in bytes."""
+
+    first: int
+    documents: int
+    units: npt.NDArray[np.int32]
+    samples: npt.NDArray[np.int64]
+    windows: npt.NDArray[np.int32]
+    lengths: npt.NDArray[np.int32]
+    pointers: npt.NDArray[np.int64]
+    arrays: dict[str, npt.NDArray[Any]]
+
+    def units_of(self, sample: int) -> list[int]:
+        """The units of a sample, counted in this shard."""
+        begin, end = self.samples[sample : sample + 2].tolist()
+        units: list[int] = self.units[begin:end].tolist()
+        return units
+
+    def pieces(self, unit: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+        """The first position of its document in the arrays, the document's length, and the runs of its positions that
+        the unit holds, of which the last is trained."""
+        if unit < self.documents:
+            size = int(self.lengths[unit])
+            return int(self.pointers[unit]) // _TOKEN_BYTES, size, ((0, size),)
+        document, head, question_begin, question_end, begin, end = self.windows[unit - self.documents].tolist()
+        pieces = ((0, head), (question_begin, question_end), (begin, end))
+        return int(self.pointers[document]) // _TOKEN_BYTES, int(self.lengths[document]), pieces
+
+
+class PackedSamples:
+    """The samples of one split, in the order of the plan's files."""
+
+    def __init__(self, plan: Plan, split: str, *, allow_harmful: bool = False) -> None:
+        """`allow_harmful`: see `spanloom.training.shard.read_content`.
+
+        Raises DatasetError where the plan has no samples of the split, or training cannot read the dataset.
+        """
+        read_content(plan.root, allow_harmful=allow_harmful)
+        self.plan, self.split_name, self._allow_harmful = plan, split, allow_harmful
+        self.sequence_length = plan.options.sequence_length
+        self._shards: list[_Shard] = []
+        first = 0
+        for shard in plan.split(split).shards:
+            if shard.samples:
+                self._shards.append(_map_shard(plan, split, shard, first))
+                first += shard.samples
+        self._samples = first
+        self._firsts = [shard.first for shard in self._shards]
+        self._multiple_of = plan.options.multiple_of
+        self._count = np.arange(self.sequence_length, dtype=np.int64)
+
+    def __reduce__(self) -> Any:
+        # A worker process maps the files itself. The dataset may lie elsewhere than the plan says.
+        return partial(open_samples, root=self.plan.root, allow_harmful=self._allow_harmful), (
+            self.plan.folder,
+            self.split_name,
+        )
+
+    def __len__(self) -> int:
+        return self._samples
+
+    @property
+    def spans(self) -> bool:
+        """Whether the dataset has spans."""
+        return "span" in self.plan.dataset.arrays
+
+    def sample(self, index: int, *, wire: bool = False) -> dict[str, npt.NDArray[Any]]:
+        """Sample `index`. `wire`: `loss_mask` holds the span of each trained label, and there is no `span_id`."""
+        shard = self._shards[bisect_right(self._firsts, index) - 1]
+        stream, lossmask, span = shard.arrays["tokens"], shard.arrays["lossmask"], shard.arrays.get("span")
+        length = self.sequence_length
+        sample: dict[str, npt.NDArray[Any]] = {
+            "tokens": np.zeros(length, dtype=np.int64),
+            "labels": np.zeros(length, dtype=np.int64),
+            "loss_mask": np.zeros(length, dtype=np.float32),
+            "position_ids": np.empty(length, dtype=np.int64),
+        }
+        tokens, labels, mask, positions = sample.values()
+        if span is not None and not wire:
+            sample["span_id"] = np.zeros(length, dtype=np.int64)
+        bounds, at = [0], 0
+        for unit in shard.units_of(index - shard.first):
+            base, size, pieces = shard.pieces(unit)
+            filled = at
+            for first, last in pieces:
+                count, labelled = last - first, min(last, size - 1) - first  # a document's last position has no label
+                tokens[filled : filled + count] = stream[base + first : base + last]
+                labels[filled : filled + labelled] = stream[base + first + 1 : base + first + 1 + labelled]
+                filled += count
+            trained, source = (
+                slice(filled - count, filled - count + labelled),
+                slice(base + first, base + first + labelled),
+            )
+            if wire:
+                assert span is not None, "the wire is asked for where there are spans"
+                np.multiply(lossmask[source], span[source], out=mask[trained], casting="unsafe")
+            else:
+                mask[trained] = lossmask[source]
+                if span is not None:
+                    sample["span_id"][trained] = span[source]
+            filled += (at - filled) % self._multiple_of
+            positions[at:filled] = self._count[: filled - at]
+            bounds.append(at := filled)
+        if at < length:
+            positions[at:] = self._count[: length - at]
+            bounds.append(length)
+        sample["cu_seqlens"] = np.array(bounds, dtype=np.int32)
+        return sample
+
+
+def open_samples(
+    folder: Path | str,
+    split: str,
+    root: Path | str | None = None,
+    *,
+    verify: bool = False,
+    allow_harmful: bool = False,
+) -> PackedSamples:
+    """The samples of a split of the plan at `folder`; see `spanloom.dataset.plan.format.open_plan`."""
+    return PackedSamples(open_plan(folder, root, verify=verify), split, allow_harmful=allow_harmful)
+
+
+def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
+    mapped: dict[str, npt.NDArray[Any]] = {}
+    for name, (dtype, width) in FILES.items():
+        if name == "windows" and not shard.windows:
+            mapped[name] = np.empty((0, width), dtype=dtype)
+            continue
+        values = _map(plan_file(plan.folder, split, shard.shard, name), dtype)
+        mapped[name] = values.reshape(-1, width) if width > 1 else values
+    prefix = array_prefix(plan.root, split, shard.shard, "tokens")
+    index = _map(prefix.with_name(prefix.name + ".idx"), np.dtype(np.uint8))
+    sequences = int.from_bytes(index[18:26].tobytes(), "little")
+    if sequences != shard.documents:
+        raise DatasetError(
+            f"the index speaks of {sequences:,} documents, the plan of {shard.documents:,}",
+            where=f"{prefix}.idx",
+            remedy="make the plan again: spanloom plan ROOT --sequence-length …",
+        )
+    return _Shard(
+        first=first,
+        documents=shard.documents,
+        **mapped,
+        lengths=np.frombuffer(index, "<i4", sequences, _HEADER_BYTES),
+        pointers=np.frombuffer(index, "<i8", sequences, _HEADER_BYTES + 4 * sequences),
+        arrays={
+            name: _map(path.with_name(f"{path.name}.bin"), kind)
+            for name, (path, kind) in array_prefixes(plan.root, split, shard.shard, plan.dataset.arrays).items()
+        },
+    )
+
+
+def _map(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A file, mapped. As a plain array: slices of numpy's `memmap` take four times as long."""
+    return np.asarray(np.memmap(path, dtype=dtype, mode="r"))

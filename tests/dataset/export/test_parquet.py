@@ -1,0 +1,256 @@
+"""The export, loaded by the libraries it is made for and compared with the files it was made from."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from conftest import Cli
+from spanloom.dataset import manifest
+from spanloom.dataset.export.form import export_form
+from spanloom.dataset.export.parquet import export_dataset
+from spanloom.errors import ArtifactError, ConflictError
+from spanloom.families.harmony import dataset as harmony
+from spanloom.report.export_views import export_views
+
+COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
+
+
+def export_parquet(root: Path, content: manifest.Content, out: Path, **options: Any) -> dict[str, Any]:
+    form = export_form("parquet", content, harmony.export_columns(content))
+    beside = export_views(root, content, harmony, croissant=False)
+    return export_dataset(root, content, form, out, beside=beside, **options)
+
+
+def on_disk(root: Path, split: str) -> Iterator[dict[str, object]]:
+    """The documents of a split, token-aligned by a plain loop, in the order of shards and sequences."""
+    for tokens_file in sorted((root / split).glob("shard_*_tokens.bin")):
+        name = tokens_file.name.removesuffix("_tokens.bin")
+        index = tokens_file.with_suffix(".idx").read_bytes()
+        lengths = np.frombuffer(index, dtype="<i4", count=int.from_bytes(index[18:26], "little"), offset=34)
+        tokens = np.fromfile(tokens_file, dtype="<i4").tolist()
+        mask = np.fromfile(tokens_file.with_name(f"{name}_lossmask.bin"), dtype=np.uint8).tolist()
+        span = np.fromfile(tokens_file.with_name(f"{name}_span.bin"), dtype=np.uint8).tolist()
+        ids = pq.read_table(tokens_file.with_name(f"{name}_rows.parquet"))["synth_id"].to_pylist()
+        begin = 0
+        for length, synth_id in zip(lengths.tolist(), ids, strict=True):
+            document = tokens[begin : begin + length]
+            learned = [0, *mask[begin : begin + length - 1]]
+            yield {
+                "input_ids": document,
+                "labels": [token if on else -100 for token, on in zip(document, learned, strict=True)],
+                "loss_mask": learned,
+                "assistant_masks": learned,
+                "span_id": [0, *span[begin : begin + length - 1]],
+                "synth_id": synth_id,
+            }
+            begin += length
+
+
+@pytest.fixture(scope="module")
+def exported(demo: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
+    out = tmp_path_factory.mktemp("export") / "out"
+    done = cli("export", demo, "--to", "parquet", "--out", out, "--tokens-per-file", 3000, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads((out / "export.json").read_bytes())
+    return out
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_datasets_loads_what_lies_on_disk(demo: Path, exported: Path, tmp_path: Path, streaming: bool) -> None:
+    loaded = datasets.load_dataset(str(exported), streaming=streaming, cache_dir=str(tmp_path))
+    assert set(loaded) == {"train", "validation"}
+    for ours, theirs in (("train", "train"), ("valid", "validation")):
+        assert loaded[theirs].column_names == COLUMNS
+        assert list(loaded[theirs]) == list(on_disk(demo, ours))
+
+
+def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, exported: Path, tmp_path: Path) -> None:
+    said = json.loads((exported / "export.json").read_bytes())
+    splits = manifest.read(demo).content.totals.splits
+    assert said["splits"] == {
+        name: {key: getattr(one, key) for key in ("sequences", "tokens")} for name, one in splits.items()
+    }
+    assert [file["path"] for file in said["files"]] == sorted(
+        path.relative_to(exported).as_posix() for path in exported.rglob("*.parquet")
+    )
+    sizes = [file["tokens"] for file in said["files"] if file["path"].startswith("train/shard_01-")]
+    assert len(sizes) > 1
+    assert all(3000 <= size < 3000 + 3000 + 393 for size in sizes[:-1]), "one batch more than asked, at most"
+    for file in said["files"]:
+        table = pq.read_table(exported / file["path"])
+        assert (table.num_rows, len(table["input_ids"].combine_chunks().values)) == (file["documents"], file["tokens"])
+        assert (exported / file["path"]).stat().st_size == file["bytes"]
+    again = export_parquet(demo, manifest.read(demo).content, tmp_path / "again", tokens_per_file=3000)
+    assert again == said, "the same bytes"
+
+
+@pytest.fixture(scope="module")
+def for_trl(demo: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
+    out = tmp_path_factory.mktemp("export") / "trl"
+    done = cli("export", demo, "--to", "trl", "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_the_form_of_trl_has_what_it_trains_on_and_nothing_else(demo: Path, for_trl: Path, tmp_path: Path) -> None:
+    loaded = datasets.load_dataset(str(for_trl), cache_dir=str(tmp_path))
+    for ours, theirs in (("train", "train"), ("valid", "validation")):
+        wanted = [
+            {"input_ids": one["input_ids"], "labels": one["labels"], "completion_mask": one["loss_mask"]}
+            for one in on_disk(demo, ours)
+        ]
+        assert list(loaded[theirs]) == wanted
+    assert json.loads((for_trl / "export.json").read_bytes())["export"] == "spanloom_trl_v1"
+
+
+@pytest.mark.parametrize("form", ["exported", "for_trl"])
+def test_trl_trains_on_it_as_it_is(
+    form: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tiny model of random weights learns from the labels; what its batches hold are our labels, not all tokens."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    import torch
+    from tokenizers.models import WordLevel
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import SFTConfig, SFTTrainer
+
+    from tokenizers import Tokenizer
+
+    exported = request.getfixturevalue(form)
+    dataset = datasets.load_dataset(str(exported), split="validation", cache_dir=str(tmp_path / "cache"))
+    dataset = dataset.filter(lambda row: len(row["input_ids"]) < 512)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=201_088, hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=1024,
+        )
+    )  # fmt: skip
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1}, unk_token="<pad>")),
+        pad_token="<pad>",
+        eos_token="<eos>",
+    )
+    trainer = SFTTrainer(
+        model=model,
+        args=SFTConfig(
+            output_dir=str(tmp_path / "out"), max_steps=2, per_device_train_batch_size=2, max_length=None,
+            report_to=[], use_cpu=True, save_strategy="no", logging_steps=1, bf16=False, disable_tqdm=True,
+        ),
+        train_dataset=dataset,
+        processing_class=tokenizer,
+    )  # fmt: skip
+    batch = next(iter(trainer.get_train_dataloader()))
+    wanted = {tuple(row["input_ids"]): row["labels"] for row in dataset}
+    for ids, labels in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
+        match = next(key for key in wanted if tuple(ids[: len(key)]) == key)
+        assert labels[: len(match)] == wanted[match]
+        assert set(labels[len(match) :]) <= {-100}
+    before = model.model.embed_tokens.weight.detach().clone()
+    result = trainer.train()
+    assert result.global_step == 2
+    assert np.isfinite(result.training_loss)
+    assert not torch.equal(before, model.model.embed_tokens.weight)
+
+
+def test_the_card_says_what_the_dataset_is_and_the_hub_reads_it(exported: Path, for_trl: Path) -> None:
+    from huggingface_hub import DatasetCard
+
+    for folder, columns in ((exported, COLUMNS), (for_trl, ["input_ids", "labels", "completion_mask"])):
+        card = DatasetCard.load(folder / "README.md")
+        assert card.data.license == "cc0-1.0"
+        assert {"de", "en", "zh"} <= set(card.data.language)
+        assert {"spanloom", "harmony"} <= set(card.data.tags)
+        files = [
+            {"split": name, "path": f"{ours}/*.parquet"} for name, ours in (("train", "train"), ("validation", "valid"))
+        ]
+        assert card.data.configs == [{"config_name": "default", "data_files": files}]
+        assert [line.split("`")[1] for line in card.text.splitlines() if line.startswith("| `")][
+            : len(columns)
+        ] == columns
+        assert "config sha256" in card.text
+
+
+def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_path: Path) -> None:
+    content = manifest.read(demo).content
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(ConflictError, match="something stands where the export goes"):
+        export_parquet(demo, content, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+    with pytest.raises(ConflictError, match="the export would lie in the dataset"):
+        export_parquet(demo, content, demo / "parquet")
+
+
+def test_an_export_that_fails_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(demo, tmp_path / "root"))
+    (root / "valid/shard_02_span.bin").write_bytes(b"")
+    out = tmp_path / "new" / "out"
+    with pytest.raises(ArtifactError, match="the file ends before sequence"):
+        export_parquet(root, manifest.read(root).content, out, tokens_per_file=3000)
+    assert not out.exists()
+
+
+KILLED_HALF_WAY = """
+import os, signal, sys
+from pathlib import Path
+from spanloom.dataset import manifest
+from spanloom.dataset.export.parquet import export_dataset
+from spanloom.dataset.export.form import export_form
+from spanloom.families.harmony import dataset as harmony
+from spanloom.report.export_views import export_views
+
+def kill(done, total):
+    if 2 * done > total:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+root, out = map(Path, sys.argv[1:])
+content = manifest.read(root).content
+form = export_form("parquet", content, harmony.export_columns(content))
+beside = export_views(root, content, harmony, croissant=False)
+export_dataset(root, content, form, out, beside=beside, tokens_per_file=3000, on_progress=kill)
+"""
+
+
+def test_a_killed_export_is_cleared_and_begun_anew_by_the_same_command(demo: Path, tmp_path: Path) -> None:
+    out, content = tmp_path / "out", manifest.read(demo).content
+    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, demo, out], check=False)
+    assert done.returncode == -signal.SIGKILL
+    parts = [path for path in out.rglob("*.parquet") if not path.name.startswith(".")]
+    assert len(parts) > 1
+    assert not (out / "export.json").exists()
+    (out / "train/shard_99-00000.parquet").write_bytes(b"mine")
+    with pytest.raises(ConflictError, match="something stands where the export goes"):
+        export_parquet(demo, content, out, tokens_per_file=3000)
+    assert files_of(out) == {"train/shard_99-00000.parquet": b"mine"}
+    shutil.rmtree(out)
+
+    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, demo, out], check=False)
+    assert done.returncode == -signal.SIGKILL
+    export_parquet(demo, content, out, tokens_per_file=5000)
+    export_parquet(demo, content, tmp_path / "undisturbed", tokens_per_file=5000)
+    assert files_of(out) == files_of(tmp_path / "undisturbed")
+
+
+def test_an_export_is_finished_when_all_but_its_record_says_so(demo: Path, tmp_path: Path) -> None:
+    content = manifest.read(demo).content
+    exported = export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000)
+    before = files_of(tmp_path / "out")
+    names = [*(file["path"] for file in exported["files"]), "README.md", "export.json"]
+    identity = {"content_sha256": content.sha256, "tokens_per_file": 3000, "beside": ["README.md"]}
+    record = tmp_path / "out/.spanloom-export-unfinished"
+    record.write_text(json.dumps({"identity": identity, "files": names}))
+    assert export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000) == exported
+    assert files_of(tmp_path / "out") == before
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,130 @@
+"""Conversations are taken from files of many manners, in order, each with its place; what is none is named."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spanloom.errors import ChatError, RecordError, SourceError
+from spanloom.families.chat.transcripts.source import Message, conversation_of, read_conversations
+
+
+def test_common_names_of_keys_and_roles_are_taken() -> None:
+    wanted = (Message(role="user", text="a"), Message(role="assistant", text="b"))
+    for record in (
+        [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}],
+        {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]},
+        {"conversation": [{"role": "prompter", "text": "a"}, {"role": "assistant", "text": "b"}]},
+        {"turns": [{"speaker": "User", "text": "a"}, {"speaker": "bot", "text": "b"}]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"from": "model", "value": "b"}]},
+        {"messages": '[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]'},
+        [{"role": "user", "content": [{"type": None, "text": "a"}]}, {"role": "assistant", "content": "b"}],
+    ):
+        assert conversation_of(record).messages == wanted
+    assert conversation_of({"messages": [{"content": "a"}, {"role": "tool"}]}).messages == (
+        Message(role=None, text="a"),
+        Message(role="tool", text=None),
+    )
+    assert conversation_of({"messages": None}).messages == ()
+    assert conversation_of({"id": 7, "messages": []}).id == "7"
+
+
+def test_keys_that_hold_something_and_are_not_read_are_named() -> None:
+    user = {"role": "user", "content": "a"}
+    for message, unused in (
+        (
+            user | {"name": "Ann", "weight": 0, "tool_calls": [], "refusal": None, "audio": {"id": None}},
+            ("name", "weight"),
+        ),
+        (user | {"from": "user", "text": "a"}, ()),
+        (user | {"from": "human", "text": "b"}, ("from", "text")),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": {"type": "x"}}]},
+            ("cache_control",),
+        ),
+        ({"role": "user", "content": None, "value": "a"}, ()),
+    ):
+        (found,) = conversation_of([message]).messages
+        assert (found.text, found.unused) == ("a", unused)
+    found = conversation_of(
+        {"id": "x", "uuid": 5, "messages": [user], "conversations": [user], "tools": [1], "n": None}
+    )
+    assert (found.id, found.unused) == ("x", ("conversations", "tools"))
+    assert conversation_of({"messages": None, "turns": [user]}).messages[0].text == "a"
+
+
+def test_columns_and_repeated_keys_are_not_passed_over(tmp_path: Path) -> None:
+    messages = [[{"role": "user", "content": "a", "name": None}], [{"role": "user", "content": "b", "name": "Ann"}]]
+    pq.write_table(pa.table({"messages": messages, "source": [None, "web"]}), tmp_path / "a.parquet")
+    assert [(one.unused, one.messages[0].unused) for one in read_conversations(tmp_path)] == [
+        ((), ()),
+        (("source",), ("name",)),
+    ]
+    (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "a", "content": "b"}]}\n')
+    with pytest.raises(RecordError, match="'content' twice"):
+        list(read_conversations(tmp_path / "a.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"prompt": "a"}, "none of messages, conversations"),
+        ("text", "no list of messages but text"),
+        ({"messages": {"role": "user"}}, "no list of messages but an object"),
+        ({"messages": ["hello"]}, "message is no object but text"),
+        ({"messages": [{"role": "user", "content": 3}]}, "text of the message is a number"),
+        ({"messages": [{"role": 3, "content": "a"}]}, "role is no text but a number"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "url": "x"}]}]}, "something else than text"),
+        ({"messages": [{"role": "user", "content": [{"type": ["image"], "text": "x"}]}]}, "something else than text"),
+        ({"messages": "not json"}, "text that is not JSON"),
+        ({"messages": '[{"role": "user", "content": "a", "content": "b"}]'}, "the key 'content' twice"),
+        ({"messages": '[{"role": "user", "content": "\\ud800"}]'}, "text that is not JSON"),
+    ],
+)
+def test_what_is_no_conversation_is_said_with_its_place(record: Any, message: str) -> None:
+    with pytest.raises(ChatError, match=f"{message}(?s:.*)here"):
+        conversation_of(record, "here")
+
+
+def test_lines_are_read_from_files_and_folders_in_order(tmp_path: Path) -> None:
+    def line(text: str) -> str:
+        return json.dumps({"id": text, "messages": [{"role": "user", "content": text}]}) + "\n"
+
+    (tmp_path / "b.jsonl").write_text("\ufeff" + line("b1") + "\n" + line("b2"), encoding="utf-8")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "c.jsonl.gz").write_bytes(gzip.compress(line("c").encode()))
+    with pa.CompressedOutputStream(str(tmp_path / "sub" / "d.jsonl.zst"), "zstd") as packed:
+        packed.write(line("d").encode())
+    (tmp_path / "notes.md").write_text("not read")
+    messages = [[{"from": "human", "value": "a1"}], [{"from": "human", "value": "a2"}], None]
+    pq.write_table(pa.table({"conversations": messages, "id": ["a1", None, "a3"]}), tmp_path / "a.parquet")
+    found = list(read_conversations(tmp_path))
+    texts = [[message.text for message in one.messages] for one in found]
+    assert texts == [["a1"], ["a2"], [], ["b1"], ["b2"], ["c"], ["d"]]
+    assert [one.id for one in found] == ["a1", None, "a3", "b1", "b2", "c", "d"]
+    assert found[1].where == f"{tmp_path / 'a.parquet'}, row 2"
+    assert found[4].where == f"{tmp_path / 'b.jsonl'}, line 3"
+
+
+def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="not there"):
+        list(read_conversations(tmp_path / "missing.jsonl"))
+    with pytest.raises(SourceError, match="holds none of"):
+        list(read_conversations(tmp_path))
+    (tmp_path / "x.csv").write_text("a,b")
+    with pytest.raises(SourceError, match="of no kind that is read"):
+        list(read_conversations(tmp_path / "x.csv"))
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(SourceError, match="not a readable Parquet file"):
+        list(read_conversations(tmp_path / "x.parquet"))
+    pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "x.parquet")
+    with pytest.raises(SourceError, match="no column is named messages"):
+        list(read_conversations(tmp_path / "x.parquet"))
+    (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b"[]\n" * 9999)[:40])
+    with pytest.raises(SourceError, match="cannot be unpacked"):
+        list(read_conversations(tmp_path / "x.jsonl.gz"))
