@@ -133,5 +133,6 @@ def test_a_bad_row_fails_the_run_and_the_steps_own_message_is_there(images: dict
     assert "shard 02" in said
     assert "broken" in said
     assert "--max-rejects" in said
-    assert "Inner task failed: " in said
+    # The second: `kfp.local` takes a container that is gone when it asks for a success, and misses its outputs later.
+    assert "Inner task failed: " in said or "Tried to get output" in said
     assert not (tmp_path / "work/dataset/manifest.json").exists()

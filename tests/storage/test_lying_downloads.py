@@ -341,7 +341,7 @@ def test_a_slow_store_is_not_given_up_while_bytes_come(
     publish_file(path, gs_place.uri / "file")
     with_proxy = Proxy(gs_place.address, when("read", Fault.SLOW_ANSWER))
     enter(gs_place.through(with_proxy.address))
-    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.6")
+    monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "1")
     assert stage_file(gs_place.uri / "file", tmp_path / "back").read_bytes() == b"x" * 100
     with_proxy.close()
 

@@ -1,6 +1,8 @@
 """The chat template as transformers renders it, and every way that a template may run away."""
 
+import ctypes
 import json
+import sys
 import tracemalloc
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, Limits, load_chat_template
+from spanloom.tokenizers.template_sandbox import _width
 
 MESSAGES = [
     {"role": "system", "content": "Be <brief> & kind."},
@@ -169,6 +172,19 @@ def test_wide_characters_count_by_their_bytes() -> None:
         ChatTemplate(text + "{% set b = a[:] %}" * (most - 1), limits=limits).render(MESSAGES)
         with pytest.raises(ChatTemplateError, match="more than 10,000,000 bytes of text"):
             ChatTemplate(text + "{% set b = a[:] %}" * (most + 1), limits=limits).render(MESSAGES)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000])
+@pytest.mark.parametrize(("character", "width"), [("x", 1), ("é", 1), ("é中", 2), ("語", 2), ("語x", 2), ("😀", 4)])
+def test_the_width_of_a_text_does_not_depend_on_who_asked_for_its_utf8(character: str, width: int, count: int) -> None:
+    text = "".join([character] * count)
+    assert _width(text) == width
+    as_utf8 = ctypes.pythonapi.PyUnicode_AsUTF8
+    as_utf8.argtypes, as_utf8.restype = [ctypes.py_object], ctypes.c_char_p
+    assert as_utf8(text) == text.encode()
+    assert text.isascii() or sys.getsizeof(text) > len(text) * (width + 1)
+    # One length of UTF-8 makes a text of width 2 look like one of width 4 without: then the larger counts.
+    assert _width(text) == (4 if width == 2 and len(text.encode()) == 2 * len(text) + 1 else width)
 
 
 @pytest.mark.parametrize(

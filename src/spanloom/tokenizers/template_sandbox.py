@@ -423,7 +423,12 @@ def _width(value: Any) -> int:
         return 1 if isinstance(value, int | float | bytes | None) else 4
     if value.isascii():
         return 1
-    return min(4, -(-(sys.getsizeof(value) - _TEXT_HEAD) // (len(value) + 1)))
+    each = (sys.getsizeof(value) - _TEXT_HEAD) / (len(value) + 1)
+    if each in (1, 2, 4):
+        return int(each)
+    # A C library asked for the text as UTF-8, which CPython keeps beside it: more than 1 byte of each character, and up
+    # to 2, 3 or 4 for widths 1, 2 and 4.
+    return 1 if each < 3 else 2 if each < 5 else 4
 
 
 _TEXT_HEAD = sys.getsizeof(chr(0x4E00) * 2) - 3 * 2
