@@ -27,6 +27,7 @@ from spanloom.families.traces.export.lines import FORMATS, ExportOptions, export
 from spanloom.families.traces.sample import sample_traces
 from spanloom.families.traces.store.database import Store, default_url, open_store
 from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.trace import json_text
 from support.cases import beside
 
 EXPORT_BAR = 3.0
@@ -122,7 +123,7 @@ def speed(work: Path, count: int, repeats: int, real: Path | None) -> dict[str, 
     store = filled(work / "speed", count, real)
     with store.snapshot() as snapshot:
         ids = list(snapshot.ids())
-        payloads = [payload for _, _, payload in snapshot.rows(ids)]
+        payloads = [json_text(trace.payload) for trace in snapshot.traces(ids)]
     fresh = iter(range(1000))
 
     def ingest() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import NewTrace, Store
+from spanloom.families.traces.store.database import Store, new_row
 from spanloom.families.traces.trace import Trace
 from support.cases import cases_of
 
@@ -68,11 +68,7 @@ def store_rows(store: Store, rows: list[dict[str, Any]]) -> None:
     with store.writing() as writer:
         writer.add(
             [
-                NewTrace(
-                    id=row["id"],
-                    created_at=timestamps.given(row["created_at"]),
-                    trace=Trace.model_validate(row["payload"]),
-                )
+                new_row(row["id"], timestamps.given(row["created_at"]), Trace.model_validate(row["payload"]))
                 for row in rows
             ]
         )

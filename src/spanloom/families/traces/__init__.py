@@ -7,7 +7,7 @@ trace        what a trace may be, its canonical JSON, the id that follows from i
 
 store/       traces in SQLite or PostgreSQL, and the datasets of them
 build        a request over a snapshot → a manifest
-places       stores, manifests and records at URIs
+places       stores and manifests at URIs
 render       a trace as text, in Gemma's template
 export/      ids → JSON Lines in three formats, and files of them
 

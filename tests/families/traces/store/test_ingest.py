@@ -116,8 +116,8 @@ def test_lines_are_told_with_number_and_reason(store: Store, tmp_path: Path) -> 
     path.write_bytes(b"\n".join([good, b"", b'{"a": NaN}', b"\xff", b"[]", deep, good]))
     done = ingest_file(store, path, source_name="s")
     assert done.ingested_count == 2
-    assert [line.line for line in done.skipped] == [3, 4, 5, 6]
-    assert done.skipped[2].reason == "not a JSON object"
+    assert [line["line"] for line in done.skipped] == [3, 4, 5, 6]
+    assert done.skipped[2]["reason"] == "not a JSON object"
     assert done.as_dict()["skipped_count"] == 4
 
 

@@ -48,8 +48,8 @@ from spanloom.families.traces.render import ControlTokens
 from spanloom.families.traces.service import pages
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import dataset_list
-from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, detail, list_item
-from spanloom.families.traces.store.ingest import AddedTrace, Ids, add_traces, ingest_file
+from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, TraceHead, detail, list_item
+from spanloom.families.traces.store.ingest import Ids, add_traces, ingest_file
 from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
 from spanloom.families.traces.trace import Trace, check_json
 from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
@@ -189,7 +189,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     async def create_trace(request: Request) -> Response:
         """Store a trace under a new id."""
         (added,) = await run_in_threadpool(_stored, service.store, [await request.body()], request.headers)
-        return answer(_created(added), 201)
+        return answer(list_item(added), 201)
 
     @router.post(
         "/api/traces/batch",
@@ -205,7 +205,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     async def create_traces(request: Request) -> Response:
         """Store up to 1000 traces, all or none."""
         body = [await request.body()]
-        created = list(map(_created, await run_in_threadpool(_stored_batch, service.store, body, request.headers)))
+        created = list(map(list_item, await run_in_threadpool(_stored_batch, service.store, body, request.headers)))
         return answer({"created_count": len(created), "traces": created}, 201)
 
     @router.get("/api/traces", tags=tags)
@@ -242,13 +242,13 @@ def _body_of(kind: TypeAdapter[Any]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
 
-def _stored(store: Store, body: list[bytes], headers: Headers) -> list[AddedTrace]:
+def _stored(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
     """The trace of a body. The list with the body in it is emptied, so that it is held no longer than needed."""
     check_memory(body[0])
     return add_traces(store, _checked([_value(body, headers)], [("body",)]))
 
 
-def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[AddedTrace]:
+def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
     """The traces of a body, which are counted before they are parsed."""
     measured = shape(body[0])
     if measured.items > MAX_BATCH:
@@ -296,14 +296,6 @@ def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]]) -> Iter
         del trace
     if errors:
         raise RequestValidationError([*errors, more_errors(count - len(errors))])
-
-
-def _created(added: AddedTrace) -> dict[str, str]:
-    return {
-        "id": added.id,
-        "created_at": timestamps.shown(added.created_at),
-        "trace_version": added.trace_version,
-    }
 
 
 # --- Datasets ---------------------------------------------------------------------------------------------------------

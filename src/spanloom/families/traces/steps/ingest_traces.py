@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ConflictError
-from spanloom.families.traces.places import staged_lines
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import file_url, open_store
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
 from spanloom.families.traces.trace import SUFFIXES
 from spanloom.records.files import find_files, name_below
+from spanloom.records.staging import staged_records
 from spanloom.storage import publish, sha256_file, temporary_beside
 from spanloom.storage.scratch import scratch_for
 
@@ -65,7 +65,7 @@ def run(
         if target in staging.stands_for:
             target.unlink(missing_ok=True)  # of a run that was killed
         done = ingest_traces(
-            source=staged_lines(staging, source),
+            source=staged_records(staging, source, SUFFIXES),
             store=target,
             source_name=source_name,
             ids=ids,
@@ -73,7 +73,7 @@ def run(
             created_at=created_at,
         )
         staging.publish_file(store)
-    skipped = [{"file": name, **line.as_dict()} for name, ingested in done for line in ingested.skipped]
+    skipped = [{"file": name, **line} for name, ingested in done for line in ingested.skipped]
     return {
         "files": {name: ingested.ingested_count for name, ingested in done},
         "ingested_count": sum(ingested.ingested_count for _, ingested in done),

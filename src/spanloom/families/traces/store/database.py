@@ -20,7 +20,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import (
@@ -74,6 +74,7 @@ _WAIT_SECONDS = 60
 _LOCK = 0x5350414E4C4F4F4D
 """Of PostgreSQL's advisory locks the one that writers of content ids take."""
 
+_Item = TypeVar("_Item")
 _PLAIN = String().with_variant(String(collation="C"), "postgresql")
 _metadata = MetaData()
 _traces = Table(
@@ -92,27 +93,17 @@ _schema = Table("spanloom_traces_schema", _metadata, Column("version", Integer, 
 _NEWEST_FIRST = (_traces.c.created_at.desc(), _traces.c.id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewTrace:
-    """A trace to be stored. `created_at`: the store's text."""
-
-    id: str
-    created_at: str
-    trace: Trace
-
-    def row(self) -> dict[str, Any]:
-        """Its columns."""
-        trace = self.trace
-        payload = trace.payload
-        return {
-            "id": self.id,
-            "created_at": self.created_at,
-            "version": json.dumps(trace.trace_version, ensure_ascii=False)[1:-1],
-            "steps": len(trace.steps),
-            "chars": trace.char_count,
-            "meta": None if trace.meta is None else json_text(trace.meta),
-            "payload": json_text(payload),
-        }
+def new_row(trace_id: str, created_at: str, trace: Trace) -> dict[str, Any]:
+    """The columns of a trace that is to be stored. `created_at`: the store's text."""
+    return {
+        "id": trace_id,
+        "created_at": created_at,
+        "version": json.dumps(trace.trace_version, ensure_ascii=False)[1:-1],
+        "steps": len(trace.steps),
+        "chars": trace.char_count,
+        "meta": None if trace.meta is None else json_text(trace.meta),
+        "payload": json_text(trace.payload),
+    }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,35 +158,37 @@ class Store:
 
     def check(self) -> None:
         """Raises StoreError where the store does not answer. Waits for no connection that others use."""
-        with self._named(), self._probe.connect() as connection:
+        with named_faults(self.called, self._secrets), self._probe.connect() as connection:
             connection.execute(select(_schema.c.version).limit(1)).all()
 
     @contextmanager
     def writing(self, *, shared: bool = False) -> Iterator["Writer"]:
         """One transaction, all or nothing. `shared`: no other writer with `shared=False` is waited for."""
-        options = {"spanloom_begin": "BEGIN IMMEDIATE"}
-        with self._named(), self._engine.connect().execution_options(**options) as connection, connection.begin():
-            if connection.dialect.name == "postgresql" and not shared:
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        with named_faults(self.called, self._secrets), _written(self._engine, shared=shared) as connection:
             yield Writer(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator["Snapshot"]:
         """All reads in the block see the store of one moment."""
-        with self._named(), self._engine.connect() as connection:
+        with named_faults(self.called, self._secrets), self._engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             with connection.begin():
                 yield Snapshot(connection)
 
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        with named_faults(self.called, self._secrets):
-            yield
+
+@contextmanager
+def _written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
+    """A transaction that writes; see `Store.writing`."""
+    options = {"spanloom_begin": "BEGIN IMMEDIATE"}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        if connection.dialect.name == "postgresql" and not shared:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        yield connection
 
 
 @contextmanager
-def named_faults(called: str, secrets: frozenset[str] = frozenset()) -> Iterator[None]:
+def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
     """What the database says of a fault, as a StoreError with the store's name. `secrets`: what it may not say."""
     try:
         yield
@@ -228,14 +221,10 @@ class Writer:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def add(self, rows: Sequence[NewTrace]) -> None:
-        """Stores traces whose ids are not there. Raises StoreError for one that is."""
-        for first in range(0, len(rows), PAGE_ROWS):
-            self.add_columns([row.row() for row in rows[first : first + PAGE_ROWS]])
-
-    def add_columns(self, rows: Sequence[dict[str, Any]]) -> None:
-        """The same of rows as `NewTrace.row` makes them, at most PAGE_ROWS."""
-        self._connection.execute(insert(_traces), rows)
+    def add(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Stores rows of `new_row` whose ids are not there. Raises StoreError for one that is."""
+        for page in _pages(rows):
+            self._connection.execute(insert(_traces), page)
 
     def existing(self, ids: Sequence[str]) -> set[str]:
         """Which of at most PAGE_ROWS ids are there."""
@@ -323,8 +312,8 @@ class Snapshot:
             for row in self._connection.execute(columns.where(_traces.c.id.in_(page)))
         }
 
-    def rows(self, ids: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-        """Id, created_at and payload text of these traces, in this order, a page at a time; those not there not."""
+    def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
+        """The traces of these ids, in this order, a page at a time; those not there are left out."""
         columns = select(_traces.c.id, _traces.c.created_at, _traces.c.payload)
         for page in _pages(ids):
             sizes = self._connection.execute(select(_traces.c.id, _traces.c.chars).where(_traces.c.id.in_(page)))
@@ -333,12 +322,7 @@ class Snapshot:
                 found = {row[0]: row for row in rows}
                 for trace_id in part:
                     if (row := found.get(trace_id)) is not None:
-                        yield row
-
-    def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
-        """The traces of these ids, in this order; those not there are left out."""
-        for trace_id, created_at, payload in self.rows(ids):
-            yield StoredTrace(id=trace_id, created_at=created_at, payload=parse_text(payload))
+                        yield StoredTrace(id=trace_id, created_at=row[1], payload=parse_text(row[2]))
 
 
 _PREVIEW_CHARS = 2000
@@ -368,9 +352,9 @@ def _source_of(meta: str | None) -> str:
     return _first_line(source if isinstance(source, str) else canonical_json(source).decode(), SOURCE_SHOWN)
 
 
-def _pages(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(ids), PAGE_ROWS):
-        yield ids[first : first + PAGE_ROWS]
+def _pages(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+    for first in range(0, len(items), PAGE_ROWS):
+        yield items[first : first + PAGE_ROWS]
 
 
 def _parts(ids: Sequence[str], chars: dict[str, int]) -> Iterator[Sequence[str]]:
@@ -518,9 +502,7 @@ def _check_schema(engine: Engine, called: str, create: bool) -> None:
             )
         if not create:
             raise StoreError("there is no store in this database", where=called, remedy="ingest traces first")
-        with engine.connect().execution_options(spanloom_begin="BEGIN IMMEDIATE") as connection, connection.begin():
-            if connection.dialect.name == "postgresql":
-                connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        with _written(engine) as connection:
             _metadata.create_all(connection)
             if connection.execute(select(_schema.c.version)).first() is None:
                 connection.execute(insert(_schema).values(version=SCHEMA_VERSION))

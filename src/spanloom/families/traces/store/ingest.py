@@ -16,7 +16,7 @@ from uuid import uuid4
 from spanloom.errors import SourceError
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import PAGE_ROWS, NewTrace, Store, Writer
+from spanloom.families.traces.store.database import PAGE_ROWS, Store, TraceHead, Writer, new_row
 from spanloom.families.traces.trace import Trace, canonical_payload, check_trace, content_id
 from spanloom.records.json_lines import json_value, lines
 from spanloom.workers import OnProgress
@@ -27,24 +27,12 @@ SKIPPED_KEPT = 100
 """Lines that were not taken and are told one by one; all are counted."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SkippedLine:
-    """A line that is no trace."""
-
-    line: int
-    reason: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"line": self.line, "reason": self.reason}
-
-
 @dataclass(kw_only=True)
 class Ingested:
-    """What became of a file. `trace_ids`: those stored now, in the order of the lines."""
+    """What became of a file. `trace_ids`: those stored now, in the order of the lines; `skipped`: line and reason."""
 
     trace_ids: list[str] = field(default_factory=list)
-    skipped: list[SkippedLine] = field(default_factory=list)
+    skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_count: int = 0
     skipped_existing: int = 0
 
@@ -57,17 +45,11 @@ class Ingested:
         """Counts a line that was not taken."""
         self.skipped_count += 1
         if len(self.skipped) < SKIPPED_KEPT:
-            self.skipped.append(SkippedLine(line=line, reason=reason))
+            self.skipped.append({"line": line, "reason": reason})
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {
-            "ingested_count": self.ingested_count,
-            "trace_ids": self.trace_ids,
-            "skipped": [line.as_dict() for line in self.skipped],
-            "skipped_count": self.skipped_count,
-            "skipped_existing": self.skipped_existing,
-        }
+        return {"ingested_count": self.ingested_count, **vars(self)}
 
 
 def ingest_file(
@@ -92,7 +74,7 @@ def ingest_file(
     times = timestamps.series(created_at or timestamps.now())
     size = path.stat().st_size if path.exists() else 0
     repeats: Counter[bytes] = Counter()
-    held: list[NewTrace] = []
+    held: list[dict[str, Any]] = []
     valid = read = 0
     with store.writing() as writer:
         for number, line in enumerate(_lines(path, called), start=1):
@@ -110,13 +92,8 @@ def ingest_file(
                     ) from None
                 done.skip(number, str(fault))
                 continue
-            held.append(
-                NewTrace(
-                    id=_content_id(trace, repeats) if ids == "content" else str(uuid4()),
-                    created_at=next(times),
-                    trace=trace,
-                )
-            )
+            trace_id = _content_id(trace, repeats) if ids == "content" else str(uuid4())
+            held.append(new_row(trace_id, next(times), trace))
             valid += 1
             if len(held) == PAGE_ROWS:
                 _store(writer, held, done)
@@ -126,7 +103,7 @@ def ingest_file(
         if not valid:
             raise TraceError(
                 f"No valid traces found in {called}",
-                where=_first_reason(done),
+                where="line {line}: {reason}".format(**done.skipped[0]) if done.skipped else None,
                 remedy="give JSON Lines with a trace in each line: `spanloom traces sample --out FILE` writes some",
             )
         _store(writer, held, done)
@@ -170,45 +147,29 @@ def _content_id(trace: Trace, repeats: Counter[bytes]) -> str:
     return str(first if not repeat else content_id(canonical, repeat))
 
 
-def _store(writer: Writer, rows: list[NewTrace], done: Ingested) -> None:
+def _store(writer: Writer, rows: list[dict[str, Any]], done: Ingested) -> None:
     if not rows:
         return
-    existing = writer.existing([row.id for row in rows])
-    new = [row for row in rows if row.id not in existing]
+    existing = writer.existing([row["id"] for row in rows])
+    new = [row for row in rows if row["id"] not in existing]
     writer.add(new)
-    done.trace_ids.extend(row.id for row in new)
+    done.trace_ids.extend(row["id"] for row in new)
     done.skipped_existing += len(rows) - len(new)
 
 
-def _first_reason(done: Ingested) -> str | None:
-    if not done.skipped:
-        return None
-    return f"line {done.skipped[0].line}: {done.skipped[0].reason}"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AddedTrace:
-    """What is told of a trace that was stored."""
-
-    id: str
-    created_at: str
-    trace_version: str
-
-
-def add_traces(store: Store, traces: Iterable[Trace]) -> list[AddedTrace]:
+def add_traces(store: Store, traces: Iterable[Trace]) -> list[TraceHead]:
     """Stores traces with random ids, all or none. The k-th is k microseconds younger than the first.
 
     Of each trace nothing but the text that is stored is kept, so that an iterator of traces may make them one by one.
     """
     times = timestamps.series(timestamps.now())
-    added: list[AddedTrace] = []
+    added: list[TraceHead] = []
     rows: list[dict[str, Any]] = []
     for trace in traces:
-        new = NewTrace(id=str(uuid4()), created_at=next(times), trace=trace)
-        added.append(AddedTrace(id=new.id, created_at=new.created_at, trace_version=trace.trace_version))
-        rows.append(new.row())
-        del new, trace
+        new = TraceHead(id=str(uuid4()), created_at=next(times), trace_version=trace.trace_version)
+        added.append(new)
+        rows.append(new_row(new.id, new.created_at, trace))
+        del trace
     with store.writing(shared=True) as writer:
-        for first in range(0, len(rows), PAGE_ROWS):
-            writer.add_columns(rows[first : first + PAGE_ROWS])
+        writer.add(rows)
     return added
