@@ -146,9 +146,9 @@ def test_the_end_of_document(trace_cases: Path, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_bytes((trace_cases / "fixtures/masks" / TOKENIZERS[0]).read_bytes())
     tokenizer = load_tokenizer(path)
-    assert find_eod(tokenizer).as_dict() == {"text": "<eos>", "id": 1}
-    assert find_eod(tokenizer, "<pad>").id == 0
+    assert find_eod(tokenizer) == {"text": "<eos>", "id": 1}
+    assert find_eod(tokenizer, "<pad>")["id"] == 0
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<end_of_turn>"}}')
-    assert find_eod(tokenizer).text == "<end_of_turn>"
+    assert find_eod(tokenizer)["text"] == "<end_of_turn>"
     with pytest.raises(OptionError, match="no token"):
         find_eod(tokenizer, "<nothing>")

@@ -104,31 +104,23 @@ def build_dataset(
 def _manifest(
     request: BuildRequest, key: str, ids: Sequence[str], counts: Sequence[TraceCounts], created_at: str
 ) -> TraceManifest:
-    time = timestamps.as_datetime(created_at)
+    provenance = {
+        "schema_version": SCHEMA_VERSION,
+        "source": SOURCE,
+        "build_timestamp": timestamps.exported(created_at),
+        "trace_count": len(ids),
+        "selection_strategy": request.selection_strategy,
+        **({} if request.seed is None else {"seed": request.seed}),
+        **request.provenance,
+    }
     return TraceManifest(
+        **{**dict(request), "provenance": provenance},  # of its fields a manifest has all but the limit, by their names
         dataset_key=key,
         build_id=uuid4(),
-        dataset_name=request.dataset_name,
-        dataset_version=request.dataset_version,
-        created_at=time,
-        filters=request.filters,
-        selection_strategy=request.selection_strategy,
-        seed=request.seed,
+        created_at=timestamps.as_datetime(created_at),
         trace_ids=[UUID(trace_id) for trace_id in ids],
         trace_count=len(ids),
         stats=stats(counts),
-        session_id=request.session_id,
-        parent_dataset_id=request.parent_dataset_id,
-        training_run_id=request.training_run_id,
-        provenance={
-            "schema_version": SCHEMA_VERSION,
-            "source": SOURCE,
-            "build_timestamp": timestamps.exported(created_at),
-            "trace_count": len(ids),
-            "selection_strategy": request.selection_strategy,
-            **({} if request.seed is None else {"seed": request.seed}),
-            **request.provenance,
-        },
     )
 
 

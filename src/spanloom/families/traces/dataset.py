@@ -66,7 +66,6 @@ RATIO = ("reasoning", "answer")
 
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
-    rules = _rules(opened.content)
     return check_documents_with_ids(
         report,
         opened,
@@ -75,8 +74,8 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         kind=SpanDocuments,
         id_column=ID_COLUMN,
         noun="trace",
-        check_documents=partial(verify.check_documents, rules=rules),
-        check_rows=partial(verify.check_rows, rules=rules),
+        check_documents=partial(verify.check_documents, content=opened.content),
+        check_rows=partial(verify.check_rows, content=opened.content),
     )
 
 
@@ -95,16 +94,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     if (repeated := int(digests.size - np.unique(digests).size)) != content.split.repeated_rows:
         stated = content.split.repeated_rows
         report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} documents have an id that stood before")
-
-
-def _rules(content: Content) -> verify.Rules:
-    assert content.split is not None, "the schema demands it of this family"
-    return verify.Rules(
-        vocab_size=content.tokenizer.vocab_size,
-        eod=content.tokenizer.eod,
-        eod_inside=content.config["control_tokens"] == "verbatim",
-        valid_fraction=content.split.valid_fraction,
-    )
 
 
 def check_source(report: Report, check: SourceCheck) -> None:

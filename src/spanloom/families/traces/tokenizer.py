@@ -4,7 +4,6 @@ In: a local file. Out: the tokenizer; the id of the EOD.
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,15 @@ CONFIG_NAME = "tokenizer_config.json"
 _USUAL_EODS = ("<eos>", "<|endoftext|>", "</s>")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Eod:
-    """The token that ends a document."""
-
-    text: str
-    id: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """As a manifest has it."""
-        return {"text": self.text, "id": self.id}
-
-
 def load_tokenizer(path: Path) -> JsonTokenizer:
     """Raises TokenizerError for a file that is missing or no `tokenizer.json`."""
     return JsonTokenizer(path, extra="traces")
 
 
-def find_eod(tokenizer: JsonTokenizer, named: str | None = None) -> Eod:
-    """The token that was named; else `eos_token` of the `tokenizer_config.json` beside the file; else the usual one.
+def find_eod(tokenizer: JsonTokenizer, named: str | None = None) -> dict[str, Any]:
+    """The token that ends a document, `text` and `id` as a manifest has them.
 
+    It is the one that was named; else `eos_token` of the `tokenizer_config.json` beside the file; else the usual one.
     Raises OptionError where the tokenizer has no such token, or where there is none or more than one to choose.
     """
     text = named if named is not None else _configured(tokenizer.path)
@@ -53,7 +41,7 @@ def find_eod(tokenizer: JsonTokenizer, named: str | None = None) -> Eod:
         text = usual[0]
     if (token := tokenizer.id_of(text)) is None:
         raise OptionError(f"the tokenizer has no token {text!r}", where=str(tokenizer.path), remedy="--eod TOKEN")
-    return Eod(text=text, id=token)
+    return {"text": text, "id": token}
 
 
 def _configured(path: Path) -> str | None:

@@ -48,21 +48,13 @@ class ExportCounts:
     exported: int = 0
     skipped_deleted: int = 0
     boundary_tokens: int = 0
-    control_strings: int = 0
+    control_strings_in_content: int = 0
     cut: int = 0
-    dropped: int = 0
+    dropped_without_labels: int = 0
 
     def as_dict(self, *, tokens: bool) -> dict[str, int]:
         """As JSON has it; without a tokenizer, traces alone."""
-        counts = {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
-        if tokens:
-            counts |= {
-                "boundary_tokens": self.boundary_tokens,
-                "control_strings_in_content": self.control_strings,
-                "cut": self.cut,
-                "dropped_without_labels": self.dropped,
-            }
-        return counts
+        return vars(self) if tokens else {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
 
 
 def records(
@@ -97,10 +89,10 @@ def records(
                 document = document.cut(tokens.max_length)
                 counts.cut += 1
             if not document.loss_mask.any():
-                counts.dropped += 1
+                counts.dropped_without_labels += 1
                 continue
             counts.boundary_tokens += document.boundary_tokens
-            counts.control_strings += document.control_strings
+            counts.control_strings_in_content += document.control_strings
             counts.exported += 1
             yield {**record(trace, form, options), **document.columns(offsets=tokens.offsets)}
 

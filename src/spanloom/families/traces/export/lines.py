@@ -63,44 +63,31 @@ class ControlStringsError(TraceError):
 def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> dict[str, Any]:
     """One line of an export as JSON."""
     texts = texts_of(trace, options)
-    created_at = timestamps.exported(trace.created_at)
-    version = trace.payload["trace_version"]
-    meta = trace.payload["meta"]
+    own = {"created_at": timestamps.exported(trace.created_at), "trace_version": trace.payload["trace_version"]}
+    row: dict[str, Any]
     if form == "trace":
-        own = {"created_at": created_at, "trace_version": version}
-        return {
-            "id": trace.id,
-            "prompts": texts.prompt,
-            "trace_steps": texts.steps,
-            "final_answer": texts.final_answer,
-            "metadata": metadata(own, meta, protect=options.protect_metadata),
-        }
-    if form == "tunix_sft":
-        own = {"created_at": created_at, "trace_version": version, "format": "tunix_sft"}
-        return {
+        row = {"id": trace.id, "prompts": texts.prompt, "trace_steps": texts.steps, "final_answer": texts.final_answer}
+    elif form == "tunix_sft":
+        row = {
             "id": trace.id,
             "prompts": render.chat_text(texts, options.system),
             "final_answer": texts.final_answer,
-            "metadata": metadata(own, meta, protect=options.protect_metadata),
         }
-    own = {"source_trace_id": trace.id, "created_at": created_at, "trace_version": version}
-    return {
-        "id": example_id(trace.id),
-        "prompt": render.instructed(texts, options.system),
-        "response": render.response(texts),
-        "metadata": metadata(own, meta, protect=options.protect_metadata),
-    }
+        own = {**own, "format": "tunix_sft"}
+    else:
+        row = {
+            "id": str(uuid5(UUID(trace.id), "training_example")),
+            "prompt": render.instructed(texts, options.system),
+            "response": render.response(texts),
+        }
+        own = {"source_trace_id": trace.id, **own}
+    return {**row, "metadata": metadata(own, trace.payload["meta"], protect=options.protect_metadata)}
 
 
 def texts_of(trace: StoredTrace, options: ExportOptions) -> TraceTexts:
     """The texts of a trace as an export has them."""
     texts = render.texts_of(trace.payload, sort_steps=options.sort_steps)
     return render.escaped(texts) if options.control_tokens == "escape" else texts
-
-
-def example_id(trace_id: str) -> str:
-    """The id of the training example of a trace."""
-    return str(uuid5(UUID(trace_id), "training_example"))
 
 
 def metadata(own: dict[str, Any], meta: Mapping[str, Any] | None, *, protect: bool) -> dict[str, Any]:

@@ -41,14 +41,7 @@ def training_manifest(request: TrainingRequest) -> dict[str, Any]:
         "mode": "sft",
         "model": {"model_id": request.model_id},
         "dataset": {"format": "tunix_sft", "path": f"./datasets/{request.dataset_key}.jsonl"},
-        "training": {
-            "learning_rate": request.learning_rate,
-            "weight_decay": request.weight_decay,
-            "num_epochs": request.num_epochs,
-            "batch_size": request.batch_size,
-            "max_seq_length": request.max_seq_length,
-            "device": request.device,
-        },
+        "training": request.model_dump(exclude={"dataset_key", "model_id", "output_dir"}),
         "output": {"output_dir": request.output_dir},
     }
     return {

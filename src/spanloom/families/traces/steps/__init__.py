@@ -6,5 +6,5 @@
     validate_traces  exports held against their rules
     tokenize_traces  a dataset → a token dataset
 
-Each module has the step over local paths, `run` over places, and `artifact_metadata`.
+Each module has `run`, the step over places, and `artifact_metadata`.
 """

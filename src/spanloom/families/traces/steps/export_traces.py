@@ -9,21 +9,8 @@ from typing import Any
 from spanloom.families.traces.export.file import ExportCounts, records, write_file
 from spanloom.families.traces.export.lines import ExportFormat, ExportOptions
 from spanloom.families.traces.places import opened_store, staged_manifest
-from spanloom.families.traces.store.database import Store
-from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
-
-
-def export_traces(
-    *, store: Store, dataset: TraceManifest, out: Path, form: ExportFormat, options: ExportOptions
-) -> ExportCounts:
-    """Writes the export; nothing stands at `out` before it is whole."""
-    counts = ExportCounts()
-    with store.snapshot() as snapshot:
-        rows = records(snapshot, dataset.ids, form, options, None, counts)
-        write_file(out, rows, form, len(dataset.ids))
-    return counts
 
 
 def run(
@@ -38,11 +25,10 @@ def run(
     """The step over places."""
     with scratch_for("export-traces", [store, manifest, out], scratch) as staging:
         dataset, _ = staged_manifest(staging, manifest)
-        path = staging.path(out)
-        with opened_store(staging, store) as opened:
-            counts = export_traces(
-                store=opened, dataset=dataset, out=path, form=form, options=options or ExportOptions()
-            )
+        path, counts = staging.path(out), ExportCounts()
+        with opened_store(staging, store) as opened, opened.snapshot() as snapshot:
+            rows = records(snapshot, dataset.ids, form, options or ExportOptions(), None, counts)
+            write_file(path, rows, form, len(dataset.ids))
         result = {
             "dataset_key": dataset.dataset_key,
             "format": form,

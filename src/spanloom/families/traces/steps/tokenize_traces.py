@@ -9,7 +9,7 @@ dataset can be held against the very file that others train on.
 
 import hashlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -83,7 +83,7 @@ def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
     return {
         "format": rules.form,
         **asdict(rules.options),
-        "eod": find_eod(tokenizer, rules.eod).as_dict(),
+        "eod": find_eod(tokenizer, rules.eod),
         "valid_fraction": rules.valid_fraction,
     }
 
@@ -117,7 +117,8 @@ def tokenize_traces(
         _warn_of_template(rules, tokenizer)
         _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
         counts = _Counts()
-        for traces in _batches(snapshot, dataset.ids):
+        waiting = snapshot.traces(dataset.ids)
+        while traces := list(islice(waiting, _BATCH)):
             _write(traces, rules, tokenizer, int(config["eod"]["id"]), writers, counts)
             if on_progress:
                 on_progress(counts.rows, len(dataset.ids))
@@ -204,12 +205,6 @@ class _Counts:
     size: int = 0
     ids: set[int] = field(default_factory=set)
     sha256: Any = field(default_factory=hashlib.sha256)
-
-
-def _batches(snapshot: Snapshot, ids: Sequence[str]) -> Iterator[list[StoredTrace]]:
-    traces = snapshot.traces(ids)
-    while batch := list(islice(traces, _BATCH)):
-        yield batch
 
 
 def _write(

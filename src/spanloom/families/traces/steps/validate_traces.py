@@ -3,23 +3,16 @@
 In: exports with their formats, a manifest. Out: a report of the findings of all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
 from spanloom.families.traces.export.lines import ExportFormat
 from spanloom.families.traces.store.manifest import load_ids
-from spanloom.families.traces.verify.export import CheckedExport, check_export
+from spanloom.families.traces.verify.export import check_export
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
-
-
-def validate_traces(
-    *, exports: Mapping[ExportFormat, Path], ids: Sequence[str] | None = None
-) -> dict[ExportFormat, CheckedExport]:
-    """The findings of each export. `ids`: those of the manifest."""
-    return {form: check_export(path, form, ids) for form, path in exports.items()}
 
 
 def run(
@@ -32,7 +25,7 @@ def run(
     """The step over places. `exports`: format → file."""
     with scratch_for("validate-traces", [*exports.values(), manifest, report], scratch) as staging:
         ids = None if manifest is None else load_ids(staging.file(manifest), manifest)
-        checked = validate_traces(exports={form: staging.file(place) for form, place in exports.items()}, ids=ids)
+        checked = {form: check_export(staging.file(place), form, ids) for form, place in exports.items()}
         errors = sum(export.report.errors for export in checked.values())
         result = {
             "clean": not errors,

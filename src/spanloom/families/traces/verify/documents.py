@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.traces.render import count_controls
 from spanloom.findings import Finding
@@ -25,26 +26,17 @@ from spanloom.records.json_lines import json_value
 CONTEXT, REASONING, ANSWER = 0, 1, 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """What a manifest says of all documents. `eod_inside`: control strings were copied, an EOD may be among them."""
-
-    vocab_size: int
-    eod: int
-    eod_inside: bool
-    valid_fraction: float
-
-
-def check_documents(documents: SpanDocuments, rules: Rules) -> Iterator[Finding]:
+def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
     """EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
     tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
+    eod, vocab_size = content.tokenizer.eod, content.tokenizer.vocab_size
     last = np.cumsum(lengths, dtype=np.int64) - 1
-    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != rules.eod])
-    if not rules.eod_inside:
-        inside = np.setdiff1d(np.flatnonzero(tokens == rules.eod), last, assume_unique=True)
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != eod])
+    if content.config["control_tokens"] != "verbatim":  # else an EOD may be among those that were copied
+        inside = np.setdiff1d(np.flatnonzero(tokens == eod), last, assume_unique=True)
         yield from documents.at("eod", "EOD inside a document", inside)
-    outside = np.flatnonzero((tokens < 0) | (tokens >= rules.vocab_size))
-    yield from documents.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)
+    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
+    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
     yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
     yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
@@ -64,7 +56,7 @@ def check_documents(documents: SpanDocuments, rules: Rules) -> Iterator[Finding]
 
 
 def check_rows(
-    documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], rules: Rules
+    documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
     count = documents.lengths.size
@@ -80,7 +72,8 @@ def check_rows(
     yield from documents.check_rows(rows, expected)
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
-    yield from documents.check_split(rows.column("trace_id"), digests, rules.valid_fraction)
+    assert content.split is not None, "the schema demands it of this family"
+    yield from documents.check_split(rows.column("trace_id"), digests, content.split.valid_fraction)
 
 
 # --- Against the export ----------------------------------------------------------------------------------------------
