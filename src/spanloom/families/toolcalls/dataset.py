@@ -58,7 +58,6 @@ RATIO = None
 
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
     """Every document: tokens, mask, its row, its split. Returns the digests of the ids."""
-    rules = _rules(opened.content)
     return check_documents_with_ids(
         report,
         opened,
@@ -67,8 +66,8 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         kind=DiskDocuments,
         id_column=ID_COLUMN,
         noun="sample",
-        check_documents=partial(verify.check_documents, rules=rules),
-        check_rows=partial(verify.check_rows, rules=rules),
+        check_documents=partial(verify.check_documents, content=opened.content),
+        check_rows=partial(verify.check_rows, content=opened.content),
     )
 
 
@@ -86,16 +85,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
         report.wrong("rows", f"the rows are not of 0 … {last}, each at most once")
     if repeated := int(digests.size - np.unique(digests).size):
         report.wrong("ids", f"{repeated} documents have an id that stood before")
-
-
-def _rules(content: Content) -> verify.Rules:
-    assert content.split is not None, "the schema demands it of this family"
-    return verify.Rules(
-        vocab_size=content.tokenizer.vocab_size,
-        eod=content.tokenizer.eod,
-        max_length=content.config["max_length"],
-        valid_fraction=content.split.valid_fraction,
-    )
 
 
 # --- Places -----------------------------------------------------------------------------------------------------------

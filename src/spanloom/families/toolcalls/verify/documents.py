@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import DiskDocuments
 from spanloom.families.toolcalls.format.tables import WEIGHTS
 from spanloom.families.toolcalls.tokens import masks
@@ -23,23 +24,14 @@ from spanloom.findings import Finding
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rules:
-    """What a manifest says of all documents."""
-
-    vocab_size: int
-    eod: int
-    max_length: int | None
-    valid_fraction: float
-
-
-def check_documents(documents: DiskDocuments, rules: Rules) -> Iterator[Finding]:
+def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Finding]:
     """EOD, ids, values, one run of learned tokens in each document, the shift."""
     tokens, lossmask, lengths = documents.tokens, documents.lossmask, documents.lengths
+    vocab_size, max_length = content.tokenizer.vocab_size, content.config["max_length"]
     last = np.cumsum(lengths, dtype=np.int64) - 1
-    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != rules.eod])
-    outside = np.flatnonzero((tokens < 0) | (tokens >= rules.vocab_size))
-    yield from documents.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != content.tokenizer.eod])
+    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
+    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
     yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
     closing = lossmask[last] != 0
     yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
@@ -54,13 +46,13 @@ def check_documents(documents: DiskDocuments, rules: Rules) -> Iterator[Finding]
     for at in np.flatnonzero(runs != 1).tolist():
         fault = "nothing that is learned" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
         yield documents.finding("mask", f"the document has {fault}", at)
-    if rules.max_length is not None:
-        for at in np.flatnonzero(lengths > rules.max_length + 1).tolist():
-            yield documents.finding("length", f"more than {rules.max_length} tokens and EOD", at)
+    if max_length is not None:
+        for at in np.flatnonzero(lengths > max_length + 1).tolist():
+            yield documents.finding("length", f"more than {max_length} tokens and EOD", at)
 
 
 def check_rows(
-    documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], rules: Rules
+    documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, weights, and the split rule for each id."""
     count = documents.lengths.size
@@ -81,7 +73,8 @@ def check_rows(
             yield documents.finding("subtype", f"the subtype {subtype!r} is none", at)
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the samples", at + 1)
-    yield from documents.check_split(rows.column("sample_id"), digests, rules.valid_fraction)
+    assert content.split is not None, "the schema demands it of this family"
+    yield from documents.check_split(rows.column("sample_id"), digests, content.split.valid_fraction)
 
 
 # --- Against the samples ---------------------------------------------------------------------------------------------
