@@ -27,7 +27,7 @@ from typing import Any
 
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.sources import convert
-from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
@@ -260,7 +260,7 @@ def main() -> None:
         )
         if options.tokenizer and options.template:
             few = write(where / "few/few.jsonl", [sample(n, rng, harmful=True) for n in range(options.masked)])
-            render, registries = rendered_by(load_template(options.template)), load_registries()
+            render, registries = load_template(options.template).render, load_registries()
             loaded = load_tokenizer(options.tokenizer)
 
             def masks() -> int:

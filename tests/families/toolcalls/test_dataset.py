@@ -26,7 +26,7 @@ from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, DatasetError, DuplicateIdError, SpanloomError
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.build import BuildOptions, build
-from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
 from spanloom.families.toolcalls.sampling import WeightedSampler
@@ -106,7 +106,7 @@ def documents(root: Path, split: str) -> list[tuple[list[int], list[int]]]:
 
 
 def test_what_is_on_the_disk(built: Path, template: Path, tokenizer: Path) -> None:
-    loaded, registries, render = load_tokenizer(tokenizer), load_registries(), rendered_by(load_template(template))
+    loaded, registries, render = load_tokenizer(tokenizer), load_registries(), load_template(template).render
     eod = loaded.id_of("<|end_of_text|>")
     for name in ("harmful", "retain"):
         root = built / name

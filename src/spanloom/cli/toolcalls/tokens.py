@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -55,12 +55,13 @@ def audit(
     Exits with 0 unless --strict is given and there are errors (4).
     """
     import json
+    from collections import Counter
     from itertools import islice
 
     from spanloom.families.toolcalls.audit import audit_samples, text_lines
     from spanloom.families.toolcalls.format.source import read_samples
     from spanloom.families.toolcalls.format.tools import load_registries
-    from spanloom.families.toolcalls.tokens.masks import Masked, count_reasons, masked_samples
+    from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
     from spanloom.storage import write_atomically
 
@@ -74,10 +75,11 @@ def audit(
     if tokenizer is not None:
         made = list(masked_samples((sample[2] for sample in looked_at), render, load_tokenizer(tokenizer), registries))
         masked = [outcome for outcome in made if isinstance(outcome, Masked)]
+        reasons = Counter(outcome.reason for outcome in made if not isinstance(outcome, Masked))
         result["tokens"] = {
             "masked": len(masked),
             "straddling": sum(outcome.straddling for outcome in masked),
-            "without_mask": count_reasons(outcome for outcome in made if not isinstance(outcome, Masked)),
+            "without_mask": dict(sorted(reasons.items())),
         }
     text = json.dumps(result, ensure_ascii=False, indent=2) + "\n"
     if report is not None:
@@ -113,7 +115,8 @@ def mask(
 
     from spanloom.families.toolcalls.format.source import one_file, read_samples
     from spanloom.families.toolcalls.format.tools import load_registries
-    from spanloom.families.toolcalls.tokens.masks import CUT, Masked, masked_samples, with_mask, without_mask
+    from spanloom.families.toolcalls.merge.merged import lines_of_samples
+    from spanloom.families.toolcalls.tokens.masks import CUT, Masked, masked_samples, with_mask
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
     from spanloom.storage import written_atomically
 
@@ -128,13 +131,13 @@ def mask(
             if isinstance(outcome, Masked):
                 counts["masked"] += 1
                 counts["straddling"] += outcome.straddling
-                sample, replaced = with_mask(outcome)
+                sample, replaced = with_mask(outcome.sample, outcome.start, outcome.end)
             else:
                 reasons[outcome.reason] += 1
-                sample, replaced = without_mask(outcome.sample)
+                sample, replaced = with_mask(outcome.sample, None, None)
             counts["replaced"] += replaced
             if isinstance(outcome, Masked) or outcome.reason != CUT:
-                stream.write(_json_line(sample))
+                stream.write(lines_of_samples([sample]))
     print_json(
         {
             **{name: counts[name] for name in ("samples", "masked", "straddling", "replaced")},
@@ -248,17 +251,11 @@ def tokenize(
 
 
 def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":
-    from spanloom.families.toolcalls.format.rendering import load_template, rendered_by, rendered_by_transformers
+    from spanloom.families.toolcalls.format.rendering import load_template, rendered_by_transformers
 
     if (template is None) == (hf_tokenizer is None):
         raise typer.BadParameter("give either --template or --hf-tokenizer")
     if hf_tokenizer is not None:
         return rendered_by_transformers(hf_tokenizer)
     assert template is not None
-    return rendered_by(load_template(template, bos_token))
-
-
-def _json_line(value: Any) -> bytes:
-    import json
-
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    return load_template(template, bos_token).render

@@ -56,10 +56,6 @@ class Audited:
     span: Span | None
     said: str = ""
 
-    @property
-    def errors(self) -> int:
-        return sum(finding["severity"] == "ERROR" for finding in self.findings)
-
 
 def audit_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Audited:
     """The findings of one sample: it must have messages that are objects, and assistant_raw."""

@@ -20,7 +20,6 @@ from spanloom.families.toolcalls.format.rendering import (
     check_version,
     load_template,
     render_sample,
-    rendered_by,
 )
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.tokens.masks import Left, Masked, masked_samples
@@ -45,8 +44,7 @@ def templates(fixtures: Path) -> dict[str, Render]:
     given_templates = values(fixtures / "templates.json")
     special = {"bos_token": given_templates["bos_token"]}
     return {
-        name: rendered_by(ChatTemplate(text, special_tokens=special))
-        for name, text in given_templates["templates"].items()
+        name: ChatTemplate(text, special_tokens=special).render for name, text in given_templates["templates"].items()
     }
 
 
@@ -132,7 +130,7 @@ def test_our_rendering_is_transformers(fixtures: Path, tokenizer: JsonTokenizer)
         theirs = PreTrainedTokenizerFast(
             tokenizer_file=str(tokenizer.path), chat_template=text, bos_token=special["bos_token"]
         )
-        render = rendered_by(ChatTemplate(text, special_tokens={"bos_token": special["bos_token"]}))
+        render = ChatTemplate(text, special_tokens={"bos_token": special["bos_token"]}).render
         for sample in samples:
             ours = audit_sample(sample, render, REGISTRIES).findings
             assert validate_template_compatibility(sample, theirs) == ours, name
@@ -141,7 +139,7 @@ def test_our_rendering_is_transformers(fixtures: Path, tokenizer: JsonTokenizer)
                 text = theirs.apply_chat_template(
                     sample["messages"], tools=tools, add_generation_prompt=True, tokenize=False
                 )
-                assert render(sample["messages"], tools, True) == text
+                assert render(sample["messages"], tools=tools, add_generation_prompt=True) == text
 
 
 def test_a_hugging_face_folder_renders_the_same(fixtures: Path, run: Run, aware: Path, tmp_path: Path) -> None:
@@ -202,7 +200,7 @@ def test_the_mask_is_the_answer_and_its_end_whatever_the_messages_hold(
         "assistant_raw": raw,
         "tools": None,
     }
-    render = rendered_by(ChatTemplate(TEMPLATES[template], special_tokens={"bos_token": "<|begin_of_text|>"}))
+    render = ChatTemplate(TEMPLATES[template], special_tokens={"bos_token": "<|begin_of_text|>"}).render
     rendered = render_sample(sample, render, REGISTRIES)
     assert rendered.full.startswith(rendered.prompt)
     own_end = raw.rstrip().endswith(END_TOKENS)
@@ -226,7 +224,7 @@ def fixtures_tokenizer(tokenizer: JsonTokenizer) -> JsonTokenizer:
 
 
 def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: JsonTokenizer) -> None:
-    render = rendered_by(ChatTemplate(FAIR, special_tokens={"bos_token": ""}))
+    render = ChatTemplate(FAIR, special_tokens={"bos_token": ""}).render
     sample = retain(
         1, assistant_raw="Yes.", messages=[{"role": "tool", "content": "Yes."}, {"role": "user", "content": "Yes."}]
     )
@@ -248,7 +246,7 @@ def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: JsonToken
     ],
 )
 def test_without_a_span_there_is_no_mask(tokenizer: JsonTokenizer, template: str, reason: str) -> None:
-    one = one_masked(harmful(1), rendered_by(ChatTemplate(template)), tokenizer)
+    one = one_masked(harmful(1), ChatTemplate(template).render, tokenizer)
     assert isinstance(one, Left)
     assert one.reason.startswith(reason)
 
@@ -317,6 +315,6 @@ def test_rows_of_batches(fixtures: Path, run: Run, aware: Path, tmp_path: Path) 
         for sample in batch[role]
     ]
     assert [(row["batch_id"], row["role"], row["id"]) for row in made[0]] == paired
-    assert flat_row(one_masked(rows[0], rendered_by(load_template(aware)), load_tokenizer(tokenizer))) in [
+    assert flat_row(one_masked(rows[0], load_template(aware).render, load_tokenizer(tokenizer))) in [
         {key: value for key, value in row.items() if key not in ("batch_id", "role")} for row in made[0]
     ]

@@ -19,8 +19,8 @@ from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.no_pandas import allow_pandas
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, load_chat_template
 
-Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]] | None, bool], str]
-"""Messages, tools, whether with the prompt for an answer → text. Raises ChatTemplateError."""
+Render = Callable[..., str]
+"""Messages, `tools`, `add_generation_prompt` → text, as `ChatTemplate.render` does. Raises ChatTemplateError."""
 
 LLAMA_TOKENS = {"bos_token": "<|begin_of_text|>", "eos_token": EOT}
 """What a template's special tokens stand for where the file does not say."""
@@ -51,21 +51,12 @@ def load_template(place: Path, bos_token: str | None = None) -> ChatTemplate:
     )
 
 
-def rendered_by(template: ChatTemplate) -> Render:
-    """Rendering by our own sandbox."""
-
-    def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, prompt: bool) -> str:
-        return template.render(messages, tools=tools, add_generation_prompt=prompt)
-
-    return render
-
-
 def render_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Rendered:
     """Both texts of a sample that has messages and assistant_raw. Raises ChatTemplateError where the template does."""
     messages, raw = list(sample["messages"]), sample["assistant_raw"]
     tools = registries.for_template(sample.get("tools"))
-    full = render([*messages, {"role": "assistant", "content": raw}], tools, False)
-    return Rendered(full=full, prompt=render(messages, tools, True))
+    full = render([*messages, {"role": "assistant", "content": raw}], tools=tools)
+    return Rendered(full=full, prompt=render(messages, tools=tools, add_generation_prompt=True))
 
 
 def answer_span(rendered: Rendered, raw: str) -> Span | None:
@@ -92,7 +83,6 @@ def rendered_by_transformers(folder: Path) -> Render:
     """
     try:
         allow_pandas()
-        allow_pandas()
         import transformers
     except ImportError:
         raise SpanloomError(
@@ -114,12 +104,17 @@ def rendered_by_transformers(folder: Path) -> Render:
 def rendered_by_tokenizer(tokenizer: Any) -> Render:
     """The same of a tokenizer that is loaded already: what has `apply_chat_template`."""
 
-    def render(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None, prompt: bool) -> str:
+    def render(
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+    ) -> str:
         try:
             text = tokenizer.apply_chat_template(
                 list(messages),
                 tools=None if tools is None else list(tools),
-                add_generation_prompt=prompt,
+                add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )
         except Exception as fault:  # whatever a template raises comes through

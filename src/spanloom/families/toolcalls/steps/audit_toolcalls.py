@@ -9,7 +9,7 @@ from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
 from spanloom.families.toolcalls.audit import audit_samples
-from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.provenance import readable_json
@@ -23,7 +23,7 @@ def run(
     with scratch_for("audit-toolcalls", [data, template, report], scratch) as staging:
         files = one_file(staging.file(data))
         samples = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
-        render = rendered_by(load_template(staging.file(template)))
+        render = load_template(staging.file(template)).render
         result = audit_samples(islice(samples, limit or None), render, load_registries()).as_dict()
         staging.replace(report, readable_json(result))
     return result

@@ -27,7 +27,7 @@ from spanloom.errors import DuplicateIdError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
-from spanloom.families.toolcalls.format.rendering import load_template, rendered_by
+from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
 from spanloom.families.toolcalls.format.tools import Registries, load_registries
@@ -128,19 +128,23 @@ def tokenize_toolcalls(
     Raises DuplicateIdError where an id comes again, ToolCallError where no sample of the split has a mask.
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
-    rules, config = ingredients.rules, ingredients.config(split)
+    config = ingredients.config(split)
     counts = _Counts()
     with split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers:
-        for batch in _batches(_masked(data, split, ingredients, counts)):
-            _write(batch, rules, int(config["eod"]["id"]), writers)
+        masked = _masked(data, split, ingredients, counts)
+        while batch := list(islice(masked, _BATCH)):
+            digests = id_digests(str(document.sample["id"]) for _, document in batch)
+            for part, chosen in by_split(digests, ingredients.rules.valid_fraction):
+                _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]))
             counts.written += len(batch)
             if on_progress:
                 on_progress(counts.rows, counts.rows)  # how many there are is known at the end
         if not counts.rows:
             return None
         if not counts.written:
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.rejected.items()))
             raise ToolCallError(
-                f"no {split} sample can be masked: {_reasons(counts)}",
+                f"no {split} sample can be masked: {reasons}",
                 where=str(data),
                 remedy="`spanloom toolcalls audit` says what is wrong with template or samples",
             )
@@ -178,10 +182,6 @@ class _Counts:
     rejected: Counter[str] = field(default_factory=Counter)
 
 
-def _reasons(counts: _Counts) -> str:
-    return ", ".join(f"{number:,} {reason}" for reason, number in sorted(counts.rejected.items()))
-
-
 def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -> Iterator[tuple[int, Masked]]:
     """Number and mask of each sample of the split that has one."""
     seen: set[str] = set()
@@ -204,7 +204,7 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
 
     made = masked_samples(
         ours(),
-        rendered_by(ingredients.template),
+        ingredients.template.render,
         ingredients.tokenizer,
         ingredients.registries,
         max_length=ingredients.rules.max_length,
@@ -217,18 +217,6 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
             counts.rejected[NO_ID] += 1
         else:
             yield number, outcome
-
-
-def _batches(masked: Iterator[tuple[int, Masked]]) -> Iterator[list[tuple[int, Masked]]]:
-    while batch := list(islice(masked, _BATCH)):
-        yield batch
-
-
-def _write(batch: list[tuple[int, Masked]], rules: TokenizeRules, eod: int, writers: dict[str, SplitWriter]) -> None:
-    for split, chosen in by_split(
-        id_digests(str(document.sample["id"]) for _, document in batch), rules.valid_fraction
-    ):
-        _append(writers[split], [batch[at] for at in chosen], eod)
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) -> None:

@@ -7,7 +7,6 @@ sample whose answer cannot be located has no mask; it is counted and left out, n
     mask    0000000000001 1111111111111111111111111110
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any
 
 from spanloom.families.toolcalls.audit import is_renderable
 from spanloom.families.toolcalls.format.rendering import Render, Span, answer_span, render_sample
+from spanloom.families.toolcalls.format.tables import mapping
 from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import tokens_of_span
@@ -109,25 +109,10 @@ def _located(sample: dict[str, Any], render: Render, registries: Registries) -> 
     return Left(sample=sample, reason=NO_SPAN) if span is None else (rendered.full, span)
 
 
-def with_mask(masked: Masked) -> tuple[dict[str, Any], bool]:
-    """The sample with both numbers in `training`, and whether it had another pair."""
-    training = masked.sample.get("training")
-    training = training if isinstance(training, dict) else {}
-    pair = {"loss_mask_start": masked.start, "loss_mask_end": masked.end}
+def with_mask(sample: Mapping[str, Any], start: int | None, end: int | None) -> tuple[dict[str, Any], bool]:
+    """The sample with both numbers in `training`, null where it has no mask, and whether it had another pair."""
+    training = mapping(sample, "training")
+    pair = {"loss_mask_start": start, "loss_mask_end": end}
     had = {name: training.get(name) for name in pair}
     replaced = had != pair and any(value is not None for value in had.values())
-    return {**masked.sample, "training": {**training, **pair}}, replaced
-
-
-def without_mask(sample: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """The sample with null for both numbers, and whether it had any."""
-    training = sample.get("training")
-    training = training if isinstance(training, dict) else {}
-    pair: dict[str, Any] = {"loss_mask_start": None, "loss_mask_end": None}
-    replaced = any(training.get(name) is not None for name in pair)
     return {**sample, "training": {**training, **pair}}, replaced
-
-
-def count_reasons(left: Iterable[Left]) -> dict[str, int]:
-    """Reason → samples."""
-    return dict(sorted(Counter(sample.reason for sample in left).items()))

@@ -3,11 +3,10 @@
 In: samples with masks. Out: JSON Lines or Parquet with the same rows, in the order of the samples.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +15,7 @@ from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import source_of, split_of, subtype_of, weight_of
+from spanloom.families.toolcalls.merge.merged import lines_of_samples
 from spanloom.families.toolcalls.tokens.batches import pair
 from spanloom.families.toolcalls.tokens.masks import Masked
 from spanloom.storage import written_atomically
@@ -71,21 +71,15 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) ->
     """
     if path.suffix not in {".parquet", ".jsonl"}:
         raise SpanloomError("the file is of no kind that is written here", where=str(path), remedy=".jsonl or .parquet")
-    written = 0
+    written, waiting = 0, iter(rows)
     with written_atomically(path) as stream:
-        for block in _blocks(rows, stream, path.suffix, schema):
-            written += block
+        if path.suffix == ".jsonl":
+            for row in waiting:
+                stream.write(lines_of_samples([row]))
+                written += 1
+            return written
+        with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+            while block := list(islice(waiting, defaults.ROW_GROUP_ROWS)):
+                writer.write_table(pa.Table.from_pylist(block, schema=schema), row_group_size=defaults.ROW_GROUP_ROWS)
+                written += len(block)
     return written
-
-
-def _blocks(rows: Iterable[dict[str, Any]], stream: BinaryIO, suffix: str, schema: pa.Schema) -> Iterator[int]:
-    waiting = iter(rows)
-    if suffix == ".jsonl":
-        for row in waiting:
-            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            yield 1
-        return
-    with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-        while block := list(islice(waiting, defaults.ROW_GROUP_ROWS)):
-            writer.write_table(pa.Table.from_pylist(block, schema=schema), row_group_size=defaults.ROW_GROUP_ROWS)
-            yield len(block)
