@@ -4,7 +4,7 @@ In: `Validation`, and what was asked for. Out: text; values that JSON can carry;
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
@@ -27,38 +27,22 @@ _NAMES = {
 _SHOWN = 500
 
 
-@dataclass(frozen=True, kw_only=True)
-class RuleCount:
-    """One rule: samples that it is for, and those that fail it."""
-
-    severity: str
-    total: int
-    failed: int
-
-    @property
-    def passed(self) -> int:
-        return self.total - self.failed
-
-
-def rule_counts(run: Validation) -> dict[str, RuleCount]:
-    """The rules of the format. R4 counts tool samples alone, the others all samples."""
+def rule_counts(run: Validation) -> dict[str, dict[str, Any]]:
+    """Rule → `severity`, the samples that it is for (`total`), those that fail and pass it. R4 is for tool samples."""
+    totals = {code: run.tool_samples if code == "R4" else run.samples for code in RULES}
     return {
-        code: RuleCount(
-            severity=SEVERITY[code],
-            total=run.tool_samples if code == "R4" else run.samples,
-            failed=run.rules[code],
-        )
-        for code in RULES
+        code: {
+            "severity": SEVERITY[code],
+            "total": total,
+            "failed": run.rules[code],
+            "passed": total - run.rules[code],
+        }
+        for code, total in totals.items()
     }
 
 
-def ratio(run: Validation) -> float | None:
-    """Retain samples for each harmful one."""
-    return round(run.splits[RETAIN] / run.splits[HARMFUL], 2) if run.splits[HARMFUL] else None
-
-
 def effective_ratio(run: Validation) -> float | None:
-    """The same of their weights."""
+    """Retain samples for each harmful one, by their weights."""
     sums = {split: sum(weight for _, weight in run.subtypes.get(split, {}).values()) for split in (HARMFUL, RETAIN)}
     return _finite(round(sums[RETAIN] / sums[HARMFUL], 2)) if sums[HARMFUL] else None
 
@@ -92,11 +76,12 @@ def text_report(run: Validation, target: str, *, strict: bool) -> str:
     lines += ["", "Format Compliance:"]
     for code, count in rule_counts(run).items():
         asked, called = _NAMES[code]
-        share = f"{100 * count.passed / count.total:.1f}%" if count.total else "n/a"
-        mark = "❌" if count.severity == "ERROR" and count.failed else "✅"
-        line = f"  {mark} {code} ({asked}): {count.passed:,}/{count.total:,} ({share})"
-        if count.failed:
-            line += f" [{count.severity}: {count.failed:,} {called}]"
+        total, failed, passed = count["total"], count["failed"], count["passed"]
+        share = f"{100 * passed / total:.1f}%" if total else "n/a"
+        mark = "❌" if count["severity"] == "ERROR" and failed else "✅"
+        line = f"  {mark} {code} ({asked}): {passed:,}/{total:,} ({share})"
+        if failed:
+            line += f" [{count['severity']}: {failed:,} {called}]"
         if code == "R4" and run.samples > run.tool_samples:
             line += f" [{run.samples - run.tool_samples:,} non-tool samples]"
         lines.append(line)
@@ -119,22 +104,16 @@ def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]
     return {
         "target": target,
         "strict": strict,
-        "files": [
-            {"path": file.path, "samples": file.samples, "errors": file.errors, "warnings": file.warnings}
-            for file in run.files
-        ],
+        "files": [asdict(file) for file in run.files],
         "total_samples": run.samples,
         "harmful": harmful,
         "retain": retain,
         "other": run.samples - harmful - retain,
         "invalid_lines": run.invalid_lines,
         "tool_samples": run.tool_samples,
-        "ratio": ratio(run),
+        "ratio": round(retain / harmful, 2) if harmful else None,
         "effective_ratio": effective_ratio(run),
-        "rules": {
-            code: {"severity": count.severity, "total": count.total, "failed": count.failed, "passed": count.passed}
-            for code, count in rule_counts(run).items()
-        },
+        "rules": rule_counts(run),
         "by_code": run.by_code,
         "subtypes": {
             split: {name: {"count": samples, "weight": _finite(weight)} for name, (samples, weight) in subtypes.items()}
@@ -152,7 +131,8 @@ def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]
 def html_report(run: Validation, target: str) -> str:
     """The report as a page; of very many findings the first."""
     rules = [
-        (f"{code} {_NAMES[code][0]}", count.passed, f"of {count.total:,}") for code, count in rule_counts(run).items()
+        (f"{code} {_NAMES[code][0]} (of {count['total']:,})", count["passed"])
+        for code, count in rule_counts(run).items()
     ]
     shown = run.findings[:_SHOWN]
     rest = len(run.findings) - len(shown)
@@ -183,7 +163,7 @@ def html_report(run: Validation, target: str) -> str:
             ("warnings", run.warnings),
         ],
         tables=[
-            ("Samples that pass each rule", [(f"{name} ({of})", passed) for name, passed, of in rules]),
+            ("Samples that pass each rule", rules),
             ("Findings by code", list(run.by_code.items())),
             *(
                 (f"{split.capitalize()} samples by subtype", [(name, count) for name, (count, _) in subtypes.items()])

@@ -10,8 +10,10 @@ A line with the lists `harmful` and `benign` is a batch: each of its members is 
 import hashlib
 import json
 from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -52,14 +54,14 @@ class Located:
         return {"file": self.file, "line": self.line, "id": self.id, **self.finding.as_dict()}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FileCount:
     """One file in the report."""
 
     path: str
-    samples: int
-    errors: int
-    warnings: int
+    samples: int = 0
+    errors: int = 0
+    warnings: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,18 +159,16 @@ def validate_stream(stream: Iterable[bytes], rules: Rules, name: str = "-") -> V
 
 class _Run:
     def __init__(self, rules: Rules, names: Sequence[str]) -> None:
-        self.rules, self.names = rules, names
+        self.rules, self.files = rules, [FileCount(path=name) for name in names]
         self.seen = _Seen()
-        # (file, line, order within the line, id, finding)
-        self.found: list[tuple[int, int, int, str | None, Finding]] = []
-        self.counts = [[0, 0] for _ in names]  # errors and warnings of each file
-        self.by_code: dict[str, int] = {}
+        # (file, line, order within the line, order of the code) → the finding
+        self.found: list[tuple[tuple[int, int, int, int], Located]] = []
+        self.by_code: Counter[str] = Counter()
         self.severities: dict[str, str] = {}
-        self.samples = [0] * len(names)
         self.tool_samples = self.invalid = 0
-        self.failed = dict.fromkeys(SEVERITY, 0)
+        self.failed: Counter[str] = Counter()
         self.splits = {HARMFUL: 0, RETAIN: 0}
-        self.weights: dict[tuple[str, str], list[float]] = {}
+        self.weights: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0, 0.0])
 
     def file(self, number: int, stream: Iterable[bytes]) -> None:
         for line_number, line in lines_of(stream):
@@ -219,8 +219,7 @@ class _Run:
             if checked.split is not None and checked.split != split:
                 found.append(finding("L6", f"{path}.labels.split"))
         if found:
-            for code in {one.code for one in found} | {code for code, _ in beyond}:
-                self.failed[code] += 1
+            self.failed.update({one.code for one in found} | {code for code, _ in beyond})
             for one in found:
                 self._find(number, line_number, order, name, one)
             for (code, severity), times in beyond.items():
@@ -228,27 +227,29 @@ class _Run:
         content = content_key(sample)
         if name or content != NO_CONTENT:  # others repeat nothing
             self.seen.add(name, content, number << 48 | line_number << 16 | order)
-        self.samples[number] += 1
+        self.files[number].samples += 1
         self.tool_samples += checked.tool_sample
         if checked.split is not None:
             self.splits[checked.split] += 1
-            sums = self.weights.get((checked.split, checked.subtype))
-            if sums is None:
-                sums = self.weights[checked.split, checked.subtype] = [0, 0.0]
+            sums = self.weights[checked.split, checked.subtype]
             sums[0] += 1
             sums[1] += checked.weight
 
     def _find(self, number: int, line_number: int, order: int, name: str | None, found: Finding) -> None:
         self._count(number, found.code, found.severity, 1)
-        if self.rules.most_findings is None:
-            self.found.append((number, line_number, order, name, found))
-        elif len(self.found) < self.rules.most_findings:
-            shown = name if name is None else name[:_ID_SHOWN]
-            self.found.append((number, line_number, order, shown, found))
+        if self.rules.most_findings is not None:
+            if len(self.found) >= self.rules.most_findings:
+                return
+            name = name and name[:_ID_SHOWN]
+        located = Located(file=self.files[number].path, line=line_number, id=name, finding=found)
+        self.found.append(((number, line_number, order, by_code(found)), located))
 
     def _count(self, number: int, code: str, severity: str, times: int) -> None:
-        self.counts[number][severity != "ERROR"] += times
-        self.by_code[code] = self.by_code.get(code, 0) + times
+        if severity == "ERROR":
+            self.files[number].errors += times
+        else:
+            self.files[number].warnings += times
+        self.by_code[code] += times
         self.severities[code] = severity
 
     def finish(self) -> Validation:
@@ -256,27 +257,21 @@ class _Run:
             number, line_number, member = _place(self.seen.places[sample])
             first_file, first_line, _ = _place(self.seen.places[first])
             name = self.seen.name(sample) or None
-            one = finding(code, path, first=f"{self.names[first_file]}:{first_line}")
+            one = finding(code, path, first=f"{self.files[first_file].path}:{first_line}")
             if member:
                 one = _below(_member_path(member), one)
             self._find(number, line_number, member, name, one)
             self.failed[code] += 1
-        self.found.sort(key=lambda entry: (*entry[:3], by_code(entry[4])))
+        self.found.sort(key=itemgetter(0))
         subtypes: dict[str, dict[str, tuple[int, float]]] = {}
         for (split, subtype), (samples, weight) in sorted(self.weights.items()):
             # Rounded, so that ten weights of 0.8 are 8, whatever the order they were added in.
             subtypes.setdefault(split, {})[subtype] = (int(samples), round(weight, 6))
         return Validation(
-            files=[
-                FileCount(path=name, samples=samples, errors=errors, warnings=warnings)
-                for name, samples, (errors, warnings) in zip(self.names, self.samples, self.counts, strict=True)
-            ],
-            findings=[
-                Located(file=self.names[number], line=line, id=name, finding=one)
-                for number, line, _, name, one in self.found
-            ],
-            more=sum(map(sum, self.counts)) - len(self.found),
-            samples=sum(self.samples),
+            files=self.files,
+            findings=[located for _, located in self.found],
+            more=self.by_code.total() - len(self.found),
+            samples=sum(file.samples for file in self.files),
             tool_samples=self.tool_samples,
             invalid_lines=self.invalid,
             rules={code: self.failed[code] for code in RULES},

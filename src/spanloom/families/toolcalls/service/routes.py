@@ -55,7 +55,11 @@ def toolcalls_router(registries: Registries | None = None) -> APIRouter:
             most_findings=ERRORS_TOLD,
         )
         body = await request.body()
-        return _answer(await run_in_threadpool(_report, body, rules, strict))
+
+        def report() -> dict[str, Any]:
+            return json_report(validate_stream(_weighed(body), rules, BODY_NAME), BODY_NAME, strict=strict)
+
+        return _answer(await run_in_threadpool(report))
 
     @router.get("/schema")
     def schema() -> dict[str, Any]:
@@ -85,10 +89,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"description": "Too large."},
 }
 _JSON_LINES = {"requestBody": {"content": {"application/x-ndjson": {"schema": {"type": "string"}}}, "required": True}}
-
-
-def _report(body: bytes, rules: Rules, strict: bool) -> dict[str, Any]:
-    return json_report(validate_stream(_weighed(body), rules, BODY_NAME), BODY_NAME, strict=strict)
 
 
 def _weighed(body: bytes) -> Iterator[bytes]:
