@@ -269,29 +269,23 @@ def _check_labels(
     found: list[Finding],
 ) -> None:
     flip, safe, security = labels.get("is_flip_success"), labels.get("is_adversarial_safe"), labels.get("security")
-    expected, simulated = labels.get("expected_tool"), labels.get("simulated_tool")
-    observed = labels.get("observed_tool")
+    tools = {name: labels.get(name) for name in ("expected_tool", "simulated_tool", "observed_tool")}
     harmful = split == HARMFUL
     if harmful and not agentdojo:
-        if expected is None:
-            found.append(finding("F1", "labels.expected_tool"))
-        if simulated is None:
-            found.append(finding("F1", "labels.simulated_tool"))
-        if flip is None:
-            found.append(finding("F1", "labels.is_flip_success"))
-        elif flip is False:
+        for name, value in {**tools, "is_flip_success": flip}.items():
+            if value is None and name != "observed_tool":
+                found.append(finding("F1", f"labels.{name}"))
+        if flip is False:
             found.append(finding("F2", "labels.is_flip_success"))
-    if expected is not None and not _is_name(expected):
-        found.append(finding("F2", "labels.expected_tool"))
-    if simulated is not None and not _is_name(simulated):
-        found.append(finding("F2", "labels.simulated_tool"))
-        simulated = None
-    if observed is not None and not _is_name(observed):
-        found.append(finding("F2", "labels.observed_tool"))
-        observed = None
+    for name, value in tools.items():
+        if value is not None and not _is_name(value):
+            found.append(finding("F2", f"labels.{name}"))
     for name, value in (("is_flip_success", flip), ("is_adversarial_safe", safe), ("security", security)):
         if value is not None and not isinstance(value, bool):
             found.append(finding("F2", f"labels.{name}"))
+    simulated, observed = (
+        tools[name] if _is_name(tools[name]) else None for name in ("simulated_tool", "observed_tool")
+    )
 
     if harmful:
         if flip is True and observed and simulated and observed != simulated:
