@@ -17,13 +17,11 @@ from spanloom.storage import publish, sha256_file, temporary_beside
 from spanloom.storage.scratch import scratch_for
 
 
-def ingest_traces(
-    *, source: Path, store: Path, source_name: str, ids: Ids, strict: bool, created_at: str | None
-) -> list[tuple[str, Ingested]]:
+def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -> list[tuple[str, Ingested]]:
     """Makes the store of all files; returns name and result of each. Nothing stands at `store` before it is whole.
 
-    `created_at`: ISO 8601, of the first row; a file goes on where the one before it ended. Raises ConflictError where a
-    file stands at `store`.
+    `created_at`: ISO 8601, of the first row; a file goes on where the one before it ended. `options`: those of
+    `ingest_file`. Raises ConflictError where a file stands at `store`.
     """
     if store.exists():
         raise ConflictError(
@@ -37,7 +35,7 @@ def ingest_traces(
             done = []
             began = timestamps.now() if created_at is None else timestamps.given(created_at)
             for file in find_files(source, SUFFIXES):
-                ingested = ingest_file(opened, file, source_name=source_name, ids=ids, strict=strict, created_at=began)
+                ingested = ingest_file(opened, file, created_at=began, **options)
                 began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
                 done.append((name_below(file, source), ingested))
         finally:
@@ -64,14 +62,8 @@ def run(
         target = staging.path(store)
         if target in staging.stands_for:
             target.unlink(missing_ok=True)  # of a run that was killed
-        done = ingest_traces(
-            source=staged_records(staging, source, SUFFIXES),
-            store=target,
-            source_name=source_name,
-            ids=ids,
-            strict=strict,
-            created_at=created_at,
-        )
+        files = staged_records(staging, source, SUFFIXES)
+        done = _ingest(files, target, created_at, source_name=source_name, ids=ids, strict=strict)
         staging.publish_file(store)
     skipped = [{"file": name, **line} for name, ingested in done for line in ingested.skipped]
     return {

@@ -35,16 +35,12 @@ def matches(meta: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
     return all(same_json(meta.get(key), wanted) for key, wanted in filters.items())
 
 
-def matching(traces: Iterable[tuple[str, str | None]], filters: Mapping[str, Any]) -> Generator[str]:
-    """The ids of those that pass. `traces`: id, and `meta` as JSON or None, which counts as {}."""
-    for trace_id, meta in traces:
-        if matches({} if meta is None else parse_text(meta), filters):
-            yield trace_id
-
-
 def pool(snapshot: Snapshot, filters: Mapping[str, Any]) -> Generator[str]:
     """The ids that a dataset may be chosen from, newest first. To be closed within the snapshot."""
-    return matching(snapshot.metas(), filters) if filters else snapshot.ids()
+    if not filters:
+        return snapshot.ids()
+    metas = ((trace_id, {} if meta is None else parse_text(meta)) for trace_id, meta in snapshot.metas())
+    return (trace_id for trace_id, meta in metas if matches(meta, filters))
 
 
 def newest(ids: Iterable[str], limit: int) -> list[str]:
