@@ -14,9 +14,7 @@ from typing import Any
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, EOM, PYTHON_TAG
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
-from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import scratch_for
-from spanloom.storage.uri import is_uri, parse_uri
 
 SYSTEM = "You are a careful assistant with tools."
 
@@ -179,6 +177,5 @@ def run(*, out: str, scratch: Path | None = None) -> list[str]:
         folder = staging.path(out)
         for name, data in made.items():
             write_atomically(folder / name, data)
-        if is_uri(out):
-            publish_files([Upload(path=folder / name, uri=parse_uri(out) / name) for name in made])
+        staging.publish_folder(out, last="tokenizer.json")
     return list(made)

@@ -7,7 +7,7 @@ simulated tool, one to retain where it calls the expected tool, and a reason whe
 `predicted_tool` is what another model did, so it is kept in metadata and decides nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spanloom.families.toolcalls.convert.drafts import Draft, Options
@@ -18,13 +18,11 @@ from spanloom.families.toolcalls.format.turns import UnusableError
 _KEPT = ("record_id", "attack_id", "category", "subtype", "predicted_tool", "benign_query")
 
 
-def drafts(record: Any, options: Options) -> Iterator[Draft | str]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]:
     """The samples of one record, or why there is none of a completion.
 
     Raises UnusableError where the record lacks something, or has no completion.
     """
-    if not isinstance(record, dict):
-        raise UnusableError("no object")
     query = record.get("combined_query")
     expected, simulated = record.get("expected_tool"), record.get("simulated_tool")
     if not isinstance(query, str) or not query.strip():
@@ -58,10 +56,6 @@ def drafts(record: Any, options: Options) -> Iterator[Draft | str]:
                 "observed_tool": observed,
                 **({"is_flip_success": True} if flipped else {"is_adversarial_safe": True}),
             },
-            metadata={"has_tool_calls": True, "original": about, **_generation(completion.about)},
+            metadata={"has_tool_calls": True, "original": about, **completion.metadata},
             hashed={"original_id": str(name)},
         )
-
-
-def _generation(about: Any) -> dict[str, Any]:
-    return {"generation": dict(about)} if about else {}

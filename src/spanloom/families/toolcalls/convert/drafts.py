@@ -18,6 +18,11 @@ class Completion:
     text: str
     about: Mapping[str, Any]
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the sample's metadata says of it."""
+        return {"generation": dict(self.about)} if self.about else {}
+
 
 class Completions:
     """Id → the completions of that prompt. Owns which ids a record asked for."""

@@ -142,14 +142,18 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
             done.left_out[reason] += 1
             if source in TELLING:
                 done.outcomes[told or NOT_TOLD, LEFT_OUT, reason] += 1
-            _write(rejects, {"where": where, "reason": reason, **more})
+            rejects.write(_line({"where": where, "reason": reason, **more}))
+
+        def unreadable(error: RecordError) -> None:
+            done.records += 1
+            leave_out(str(error.where), NOT_READ, said=error.what)
 
         for file in files:
-            broken: list[RecordError] = []
-            for where, record in _records(file, broken):
-                _leave_broken(broken, leave_out, done)
+            for where, record in _records(file, unreadable):
                 done.records += 1
                 try:
+                    if not isinstance(record, dict):
+                        raise UnusableError("no object")
                     made = list(CONVERTERS[source](record, options))
                 except UnusableError as fault:
                     leave_out(where, str(fault), fault.told)
@@ -162,7 +166,6 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
                         leave_out(where, draft)
                         continue
                     _take(draft, where, options, ids, rules, streams, leave_out, done)
-            _leave_broken(broken, leave_out, done)
     if options.completions is not None:
         done.completions_unused = options.completions.unused()
     return done
@@ -209,7 +212,7 @@ def _take(
         first = errors[0]
         leave_out(where, first.code, draft.told, path=first.path, codes=sorted({finding.code for finding in errors}))
         return
-    _write(streams[draft.split], sample)
+    streams[draft.split].write(_line(sample))
     done.written[draft.split] += 1
     if draft.told:
         done.outcomes[draft.told, draft.became, ""] += 1
@@ -236,28 +239,17 @@ def _sample(draft: Draft, options: Options) -> tuple[dict[str, Any], bool]:
     return sample, added
 
 
-def _leave_broken(broken: list[RecordError], leave_out: Callable[..., None], done: Converted) -> None:
-    for error in broken:
-        done.records += 1
-        leave_out(str(error.where), NOT_READ, said=error.what)
-    broken.clear()
-
-
-def _write(stream: BinaryIO, value: Any) -> None:
-    stream.write(_line(value))
-
-
 def _line(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _records(file: Path, broken: list[RecordError]) -> Iterator[tuple[str, Any]]:
-    """Place and value of each record of a file of any kind; those that cannot be read go to `broken`."""
+def _records(file: Path, unreadable: Callable[[RecordError], None]) -> Iterator[tuple[str, Any]]:
+    """Place and value of each record of a file of any kind; those that cannot be read go to `unreadable`."""
     if file.name.endswith(_LINES):
-        yield from json_lines(file, broken.append)
+        yield from json_lines(file, unreadable)
     elif file.suffix == ".parquet":
         columns = parquet_schema(file).names
-        for where, values in parquet_rows(file, columns, broken.append):
+        for where, values in parquet_rows(file, columns, unreadable):
             yield where, dict(zip(columns, values, strict=True))
     elif file.suffix == ".csv":
         yield from _csv_rows(file)

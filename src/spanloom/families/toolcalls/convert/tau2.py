@@ -6,28 +6,24 @@ simulation the last turn that calls a tool, or the last turn where none does; wi
 What the user simulator does with tools of its own the agent never sees: those results are left out of the context.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spanloom.families.toolcalls.convert.drafts import Draft, Options
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import RETAIN
-from spanloom.families.toolcalls.format.turns import UnusableError, turns
+from spanloom.families.toolcalls.format.turns import answers_of, turns
 
 TOOLS = "tau2_native"
 
 
-def drafts(record: Any, options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The samples of one simulation. Raises UnusableError where it has no assistant turn."""
-    if not isinstance(record, dict):
-        raise UnusableError("no object")
     stored = record.get("messages", record.get("traj"))
     if isinstance(stored, list):
         stored = [message for message in stored if not (isinstance(message, dict) and _of_the_user(message))]
     messages = turns(stored)
-    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
-    if not answers:
-        raise UnusableError("no assistant turn")
+    answers = answers_of(messages)
     if options.turns == "last":
         called = [number for number in answers if PYTHON_TAG in messages[number]["content"]]
         answers = (called or answers)[-1:]
@@ -56,7 +52,7 @@ def _of_the_user(message: dict[str, Any]) -> bool:
     return message.get("role") == "tool" and message.get("requestor") == "user"
 
 
-def _domain(record: dict[str, Any]) -> str | None:
+def _domain(record: Mapping[str, Any]) -> str | None:
     place: Any = record
     for key in ("info", "environment_info", "domain_name"):
         place = place.get(key) if isinstance(place, dict) else None

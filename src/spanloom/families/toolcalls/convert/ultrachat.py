@@ -4,18 +4,16 @@ In: a record with `messages` of role and content, or `data`, texts of user and a
 assistant turn with all before it; with `turns="all"` each assistant turn.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spanloom.families.toolcalls.convert.drafts import Draft, Options
 from spanloom.families.toolcalls.format.tables import RETAIN
-from spanloom.families.toolcalls.format.turns import UnusableError, turns
+from spanloom.families.toolcalls.format.turns import answers_of, turns
 
 
-def drafts(record: Any, options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The samples of one dialogue. Raises UnusableError where it has no assistant turn."""
-    if not isinstance(record, dict):
-        raise UnusableError("no object")
     stored = record.get("messages")
     if stored is None and isinstance(record.get("data"), list):
         stored = [
@@ -23,9 +21,7 @@ def drafts(record: Any, options: Options) -> Iterator[Draft]:
             for number, text in enumerate(record["data"])
         ]
     messages = turns(stored)
-    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
-    if not answers:
-        raise UnusableError("no assistant turn")
+    answers = answers_of(messages)
     name = record.get("prompt_id", record.get("id"))
     for answer in answers if options.turns == "all" else answers[-1:]:
         yield Draft(

@@ -19,10 +19,8 @@ _COMPLIANT = "1"
 _KEPT = ("type", "focus", "note")
 
 
-def drafts(record: Any, options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The samples of one prompt. Raises UnusableError where it is unsafe, or has no compliant answer."""
-    if not isinstance(record, dict):
-        raise UnusableError("no object")
     prompt = record.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
         raise UnusableError("no prompt")
@@ -40,7 +38,7 @@ def drafts(record: Any, options: Options) -> Iterator[Draft]:
             metadata={
                 "has_tool_calls": False,
                 "original": {**({} if name is None else {"id": str(name)}), **about},
-                **({"generation": dict(completion.about)} if completion.about else {}),
+                **completion.metadata,
             },
         )
 

@@ -104,6 +104,14 @@ def turns(messages: Any) -> list[Turn]:
     return kept
 
 
+def answers_of(messages: Sequence[Turn]) -> list[int]:
+    """The numbers of the assistant turns that others come before. Raises UnusableError where there are none."""
+    answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
+    if not answers:
+        raise UnusableError("no assistant turn")
+    return answers
+
+
 def with_system(messages: Sequence[Turn], system: str | None) -> tuple[list[Turn], bool]:
     """The messages with a system message, and whether it was given. Those that have one keep theirs."""
     if system is None or any(message["role"] == "system" for message in messages):

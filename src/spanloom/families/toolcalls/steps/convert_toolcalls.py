@@ -14,9 +14,7 @@ from spanloom.families.toolcalls.convert.goals import read_goals
 from spanloom.families.toolcalls.convert.sources import SUFFIXES, Converted, Source, convert
 from spanloom.provenance import readable_json
 from spanloom.records.staging import staged_records
-from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import scratch_for
-from spanloom.storage.uri import is_uri, parse_uri
 
 
 def run(
@@ -35,15 +33,11 @@ def run(
         if place is None:
             done = Converted()
         else:
-            made = staging.path(out)
             if goals is not None:
                 options = replace(options, goals=read_goals(staging.file(goals)))
             joined = None if completions is None else staging.file(completions)
-            done = convert(source, staged_records(staging, place, SUFFIXES), made, options, joined)
-            if is_uri(out):
-                uri = parse_uri(out)
-                names = sorted(path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file())
-                publish_files([Upload(path=made / name, uri=uri / name) for name in names])
+            done = convert(source, staged_records(staging, place, SUFFIXES), staging.path(out), options, joined)
+            staging.publish_folder(out, last=f"rejects/{source}.ndjson")
         result = {"source": source, "given": place is not None, **done.as_dict()}
         staging.replace(report, readable_json(result))
     return result

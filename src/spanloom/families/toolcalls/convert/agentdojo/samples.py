@@ -32,7 +32,7 @@ from spanloom.families.toolcalls.convert.agentdojo.text import letters
 from spanloom.families.toolcalls.convert.drafts import Draft, Options
 from spanloom.families.toolcalls.format.calls import parse_calls
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
-from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
+from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping
 from spanloom.families.toolcalls.format.turns import Turn, UnusableError, turns
 
 TOOLS = "agentdojo_native"
@@ -78,7 +78,7 @@ class _Trace:
         return name if isinstance(name, str) else ""
 
 
-def drafts(record: Any, options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The sample of one trace. Raises UnusableError, with what the record told, where it makes none."""
     about = _about(record)
     told = _told(record, about, options)
@@ -88,26 +88,19 @@ def drafts(record: Any, options: Options) -> Iterator[Draft]:
         raise UnusableError(str(fault), told=told) from None
 
 
-def _about(record: Any) -> dict[str, Any]:
-    if not isinstance(record, dict):
-        return {}
-    metadata = record.get("metadata")
-    return {
-        **(metadata if isinstance(metadata, dict) else {}),
-        **{key: value for key, value in record.items() if value is not None},
-    }
+def _about(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {**mapping(record, "metadata"), **{key: value for key, value in record.items() if value is not None}}
 
 
-def _meaning(record: Any, options: Options) -> Literal["resisted", "attack-succeeded"]:
+def _meaning(record: Mapping[str, Any], options: Options) -> Literal["resisted", "attack-succeeded"]:
     if options.security_means != "by-shape":
         return options.security_means
-    metadata = record.get("metadata")
-    keys = metadata.keys() if isinstance(metadata, dict) else set()
+    keys = mapping(record, "metadata").keys()
     of_agentdojo = record.keys() | keys >= RUN_KEYS or keys >= TRACE_KEYS
     return "attack-succeeded" if of_agentdojo else "resisted"
 
 
-def _told(record: Any, about: Mapping[str, Any], options: Options) -> str:
+def _told(record: Mapping[str, Any], about: Mapping[str, Any], options: Options) -> str:
     if not about:
         return UNTOLD
     if not about.get("injection_task_id") and not about.get("injections"):
@@ -117,9 +110,7 @@ def _told(record: Any, about: Mapping[str, Any], options: Options) -> str:
     return RESISTED if about["security"] == (_meaning(record, options) == "resisted") else SUCCEEDED
 
 
-def _draft(record: Any, about: Mapping[str, Any], told: str, options: Options) -> Draft:
-    if not isinstance(record, dict):
-        raise UnusableError("no object")
+def _draft(record: Mapping[str, Any], about: Mapping[str, Any], told: str, options: Options) -> Draft:
     if told == CLEAN:
         raise UnusableError("no injection")
     if told == UNTOLD:
@@ -270,7 +261,8 @@ def _benign(trace: _Trace, about: Mapping[str, Any], told: str, known: Known) ->
     if not answers:
         raise UnusableError("no assistant turn")
     _check_end(trace, answers[-1])
-    evidence = {"injection": None, "looked_for": _looked_for(known), "target": [], "call": None, "task_done": True}
+    looked_for = [*(["the record's injections"] if known.texts else []), "marks", *(["goals"] if known.goals else [])]
+    evidence = {"injection": None, "looked_for": looked_for, "target": [], "call": None, "task_done": True}
     return RETAIN, answers[-1], {}, evidence
 
 
@@ -278,14 +270,6 @@ def _check_end(trace: _Trace, answer: int) -> None:
     """A run that was cut off, or whose last turn is empty, does not show what the model would have done."""
     if trace.places[answer] != len(trace.raw) - 1:
         raise UnusableError("the trace does not end with a turn of the model")
-
-
-def _looked_for(known: Known) -> list[str]:
-    return [
-        *(["the record's injections"] if known.texts else []),
-        "marks",
-        *(["goals"] if known.goals else []),
-    ]
 
 
 def _shown(trace: _Trace, injection: Injection, asked: Asked) -> dict[str, Any]:
@@ -315,8 +299,7 @@ def _trace(messages: Any) -> _Trace:
 
 
 def _known(about: Mapping[str, Any]) -> Known:
-    injections = about.get("injections")
-    texts = [text for text in injections.values() if isinstance(text, str)] if isinstance(injections, dict) else []
+    texts = [text for text in mapping(about, "injections").values() if isinstance(text, str)]
     return Known(texts=tuple(text for text in texts if letters(text)), attack=_text(about, "attack_type"))
 
 
