@@ -68,8 +68,9 @@ def _parse_slowly(part: str, start: int) -> Call:
     return Call(True, value, start, start + length)
 
 
-def _no_constant(name: str) -> NoReturn:
+def no_constant(name: str) -> NoReturn:
+    """Refuses NaN and the infinities, which Python reads and JSON does not have. Raises ValueError."""
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
+_DECODER = json.JSONDecoder(parse_constant=no_constant)

@@ -9,11 +9,12 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
 from spanloom.errors import SourceError
+from spanloom.families.toolcalls.format.calls import no_constant
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.records.files import check_names
 
@@ -27,11 +28,8 @@ _BEYOND_64_BITS = b"0" * 19
 """As many digits as such an integer has at least, each of which `_DIGITS` makes a 0."""
 
 
-class Unreadable:
-    """What stands for the value of a line that is not UTF-8, not JSON, or holds half of a surrogate pair."""
-
-
-UNREADABLE = Unreadable()
+UNREADABLE = object()
+"""What stands for the value of a line that is not UTF-8, not JSON, or holds half of a surrogate pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +104,7 @@ def parse_line(line: bytes) -> Any:
 def parse_exactly(line: bytes) -> Any:
     """The same by the standard library, which keeps the digits of integers and is an order of magnitude slower."""
     try:
-        value = json.loads(line.decode(), parse_constant=_no_constant)
+        value = json.loads(line.decode(), parse_constant=no_constant)
         json.dumps(value, ensure_ascii=False).encode()  # fails at half of a surrogate pair
     except (ValueError, RecursionError):
         return UNREADABLE
@@ -135,10 +133,6 @@ def holds_long_number(line: bytes) -> bool:
     return _BEYOND_64_BITS in line.translate(_DIGITS)
 
 
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
 def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line and sample of each line of a file, exactly as it stands there.
 
@@ -155,3 +149,10 @@ def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
                     remedy="fix it; `spanloom toolcalls validate` lists all such lines",
                 )
             yield number, value
+
+
+def rename_keys(sample: dict[str, Any]) -> None:
+    """Gives messages and assistant_raw their names where the sample has the older ones."""
+    for old, new in (("context", "messages"), ("completion", "assistant_raw")):
+        if old in sample and new not in sample:
+            sample[new] = sample.pop(old)

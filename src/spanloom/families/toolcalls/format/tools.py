@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from spanloom.errors import SourceError
+from spanloom.families.toolcalls.format.tables import mapping
 
 _PACKAGED = "spanloom.families.toolcalls"
 
@@ -107,14 +108,11 @@ def parameters_of(tools: Sequence[Any]) -> Parameters:
 
 def _parameters(schema: Any) -> list[Parameter]:
     schema = schema if isinstance(schema, dict) else {}
-    listed = schema.get("properties")
-    properties = listed if isinstance(listed, dict) else {}
-    stated = schema.get("required")
+    properties, stated = mapping(schema, "properties"), schema.get("required")
     required = {name for name in stated if isinstance(name, str)} if isinstance(stated, list) else set()
     parameters = []
     for name in sorted(properties.keys() | required):
-        declared = properties.get(name)
-        declared = declared if isinstance(declared, dict) else {}
+        declared = mapping(properties, name)
         types = declared.get("type")
         types = [types] if isinstance(types, str) else types if isinstance(types, list) else []
         # A type that JSON Schema does not know says nothing.

@@ -19,7 +19,7 @@ from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.ids import hash_input
-from spanloom.families.toolcalls.format.source import files_below, lines_of, parse_exactly
+from spanloom.families.toolcalls.format.source import files_below, lines_of, parse_exactly, rename_keys
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
 from spanloom.families.toolcalls.merge.merged import Merged, MergeOptions, check_samples_there, cut_evaluation, numbers
 
@@ -100,9 +100,7 @@ def _has_turns(sample: dict[str, Any]) -> bool:
 
 
 def _normalised(sample: dict[str, Any], split: str, stem: str, where: str) -> dict[str, Any]:
-    for old, new in (("context", "messages"), ("completion", "assistant_raw")):
-        if old in sample and new not in sample:
-            sample[new] = sample.pop(old)
+    rename_keys(sample)
     metadata, labels = sample.setdefault("metadata", {}), sample.setdefault("labels", {})
     raw = sample["assistant_raw"]
     if not (

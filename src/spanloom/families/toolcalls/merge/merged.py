@@ -22,7 +22,7 @@ from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.ids import Ids, hash_input
-from spanloom.families.toolcalls.format.source import SampleFile, files_below, read_samples
+from spanloom.families.toolcalls.format.source import SampleFile, files_below, read_samples, rename_keys
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping, subtype_of, weight_of
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.validation import content_key
@@ -91,11 +91,11 @@ def merge(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> Merged:
             for where, sample in _first(_normalised(file, split, counts), options.max_per_source):
                 name = sample.get("id")
                 if not isinstance(name, str) or not name:
-                    name, _ = ids.take(_stem(file), split, hash_input(sample))
+                    name, _ = ids.take(file.path.stem, split, hash_input(sample))
                     sample["id"] = name
                     counts["ids_made"] += 1
                 read[split].append(_Read(id=name, content=content_key(sample), sample=sample, where=where))
-                sources[split][_stem(file)] += 1
+                sources[split][file.path.stem] += 1
         check_samples_there(read[split], folder)
     kept = _without_duplicates([*read[HARMFUL], *read[RETAIN]], counts)
     harmful = [sample for sample in kept if sample["labels"]["split"] == HARMFUL]
@@ -170,10 +170,6 @@ def default_tools(source: str) -> str:
     return "b4_standard_v1"
 
 
-def _stem(file: SampleFile) -> str:
-    return file.path.stem
-
-
 def _first(samples: Iterator[tuple[str, dict[str, Any]]], most: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, sample in enumerate(samples):
         if most is not None and number >= most:
@@ -185,25 +181,21 @@ def _normalised(file: SampleFile, split: str, counts: Counter[str]) -> Iterator[
     """Place and sample of each line that has messages, with what it lacks filled in."""
     for line, sample in read_samples(file):
         where = f"{file.path}, line {line}"
-        for old, new in (("context", "messages"), ("completion", "assistant_raw")):
-            if old in sample and new not in sample:
-                sample[new] = sample.pop(old)
+        rename_keys(sample)
         messages, raw = sample.get("messages"), sample.get("assistant_raw")
         if not isinstance(messages, list) or not isinstance(raw, str):
             counts["without_messages"] += 1
             continue
-        metadata = sample.get("metadata")
-        metadata = sample["metadata"] = dict(metadata) if isinstance(metadata, dict) else {}
+        metadata = sample["metadata"] = dict(mapping(sample, "metadata"))
         called = PYTHON_TAG in raw
-        stem = _stem(file)
+        stem = file.path.stem
         metadata["split"] = split
         if not isinstance(metadata.get("source"), str) or not metadata["source"]:
             metadata["source"] = stem
         metadata["source_file"] = stem
         if not isinstance(metadata.get("has_tool_calls"), bool):
             metadata["has_tool_calls"] = called
-        labels = sample.get("labels")
-        labels = sample["labels"] = dict(labels) if isinstance(labels, dict) else {}
+        labels = sample["labels"] = dict(mapping(sample, "labels"))
         if labels.setdefault("split", split) != split:
             raise ToolCallError(
                 f"the sample is {labels['split']!r} but stands in the folder of {split} ones",
