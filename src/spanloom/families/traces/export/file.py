@@ -54,7 +54,7 @@ class ExportCounts:
 
     def as_dict(self, *, tokens: bool) -> dict[str, int]:
         """As JSON has it; without a tokenizer, traces alone."""
-        return vars(self) if tokens else {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
+        return dict(vars(self)) if tokens else {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
 
 
 def records(
