@@ -16,11 +16,13 @@ from spanloom.families.toolcalls.format.findings import Finding, Findings, by_co
 from spanloom.families.toolcalls.format.tables import (
     HARMFUL,
     RETAIN,
-    SPLITS,
     WEIGHTS,
     is_agentdojo,
     is_tool_sample,
     is_weight,
+    mapping,
+    source_of,
+    split_of,
     subtype_of,
     weight_of,
 )
@@ -28,7 +30,6 @@ from spanloom.families.toolcalls.format.tools import Parameters, Registries, loa
 
 ROLES = frozenset({"system", "user", "assistant", "tool", "ipython"})
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*_(harmful|retain)_(?:[0-9]{5}|[0-9a-f]{8,64})")
-_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,28 +63,17 @@ class Checked(NamedTuple):
 def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
     """All findings of one sample, in the order of `SEVERITY`."""
     found = Findings(rules.most_findings)
-    labels = sample.get("labels")
-    if not isinstance(labels, dict):
-        found.append(finding("F1" if labels is None else "F2", "labels"))
-        labels = _NOTHING
-        split = None
-    else:
-        split = labels.get("split")
-        if split is None or not isinstance(split, str) or split not in SPLITS:
-            found.append(finding("F1" if split is None else "F2", "labels.split"))
-            split = None
-    metadata = sample.get("metadata")
-    if not isinstance(metadata, dict):
-        found.append(finding("F3" if metadata is None else "F2", "metadata"))
-        metadata = _NOTHING
-        source: Any = ""
-    else:
-        source = metadata.get("source")
-        if source is None:
-            found.append(finding("F3", "metadata.source"))
-        if not isinstance(source, str):
-            source = ""
-    agentdojo = is_agentdojo(source)
+    labels, split = mapping(sample, "labels"), split_of(sample)
+    if not isinstance(sample.get("labels"), dict):
+        found.append(finding("F1" if sample.get("labels") is None else "F2", "labels"))
+    elif split is None:
+        found.append(finding("F1" if labels.get("split") is None else "F2", "labels.split"))
+    metadata = mapping(sample, "metadata")
+    if not isinstance(sample.get("metadata"), dict):
+        found.append(finding("F3" if sample.get("metadata") is None else "F2", "metadata"))
+    elif metadata.get("source") is None:
+        found.append(finding("F3", "metadata.source"))
+    agentdojo = is_agentdojo(source_of(sample))
     raw = sample.get("assistant_raw")
     if not isinstance(raw, str) or not raw or raw.isspace():
         found.append(finding("F1" if raw is None else "F2", "assistant_raw"))
