@@ -61,21 +61,8 @@ def board_by_python_chess(fen: str) -> list[int]:
             tokens.append("empty")
         else:
             tokens.append(f"{chess.COLOR_NAMES[piece.color]}_{chess.piece_name(piece.piece_type)}")
-    rights = "".join(
-        letter
-        for letter, has in zip(
-            "KQkq",
-            (
-                board.has_kingside_castling_rights(chess.WHITE),
-                board.has_queenside_castling_rights(chess.WHITE),
-                board.has_kingside_castling_rights(chess.BLACK),
-                board.has_queenside_castling_rights(chess.BLACK),
-            ),
-            strict=True,
-        )
-        if has
-    )
-    tokens += ["end_pos", rights or "no_castling_rights", "white_to_move" if board.turn else "black_to_move"]
+    rights = board.castling_xfen().replace("-", "no_castling_rights")
+    tokens += ["end_pos", rights, "white_to_move" if board.turn else "black_to_move"]
     return [TOKEN_IDS[token] for token in tokens]
 
 

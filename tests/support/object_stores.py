@@ -82,13 +82,9 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
 
 
 @pytest.fixture(params=["gs", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in our Cloud Storage, then in moto's S3; this process is in its environment."""
-    name = tmp_path_factory.mktemp("key").name
-    found = google(request.getfixturevalue("cloud_storage").address, name) if request.param == "gs" else None
-    found = found or amazon(request.getfixturevalue("s3_address"), name)
-    enter(found.environment)
-    return found
+    return _fresh(request.param, request, enter)
 
 
 @pytest.fixture
@@ -101,21 +97,25 @@ def proxy(place: Place, enter: Enter) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def gs_place(cloud_storage: CloudStorage, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def gs_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in our Cloud Storage."""
-    found = google(cloud_storage.address, tmp_path_factory.mktemp("key").name)
-    enter(found.environment)
-    return found
+    return _fresh("gs", request, enter)
 
 
 @pytest.fixture(params=["emulator", "s3"])
-def ordinary_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def ordinary_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in servers that others wrote: Google's emulator, moto."""
-    name = tmp_path_factory.mktemp("key").name
-    if request.param == "emulator":
+    return _fresh(request.param, request, enter)
+
+
+def _fresh(store: str, request: pytest.FixtureRequest, enter: Enter) -> Place:
+    name = request.getfixturevalue("tmp_path_factory").mktemp("key").name
+    if store == "s3":
+        found = amazon(request.getfixturevalue("s3_address"), name)
+    elif store == "emulator":
         found = google(request.getfixturevalue("emulator_address"), name)
     else:
-        found = amazon(request.getfixturevalue("s3_address"), name)
+        found = google(request.getfixturevalue("cloud_storage").address, name)
     enter(found.environment)
     return found
 

@@ -1,7 +1,7 @@
 """A PostgreSQL server of our own, on a socket in a temporary folder, for as long as the tests run.
 
-In: Debian's `postgresql` package. Out: URLs of fresh databases. The server refuses to run as root, so root starts it as
-the user that the package made.
+In: Debian's `postgresql` package, without which the test is skipped. Out: URLs of fresh databases. The server refuses
+to run as root, so root starts it as the user that the package made.
 """
 
 import os
@@ -15,20 +15,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from support.requirements import POSTGRES, absent
+
 _USER = "postgres"
-
-
-class MissingPostgresError(RuntimeError):
-    """The server's programs are not on this machine."""
 
 
 def _program(name: str) -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
     if found:
         return found[-1]
-    if on_path := shutil.which(name):
-        return Path(on_path)
-    raise MissingPostgresError(f"PostgreSQL is not installed here: there is no {name}")
+    if (on_path := shutil.which(name)) is None:
+        absent(POSTGRES, f"PostgreSQL is not installed here: there is no {name}")
+    return Path(on_path)
 
 
 @dataclass
@@ -76,7 +74,7 @@ def _as_unprivileged() -> dict[str, object]:
     try:
         user = pwd.getpwnam(_USER)
     except KeyError:
-        raise MissingPostgresError(f"there is no user {_USER}, and PostgreSQL does not run as root") from None
+        absent(POSTGRES, f"there is no user {_USER}, and PostgreSQL does not run as root")
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
