@@ -122,17 +122,9 @@ def prepare(
         progress.stage("prepare"),
         progress.counting("prepare", "files") as on_progress,
     ):
-        result = prepare_games(
-            made_of(
-                PrepareOptions,
-                arguments,
-                root=out,
-                games=games_folder,
-                thinking=thinking_folder,
-                sources_as_given=(source, thinking),
-            ),
-            on_progress,
-        )
+        places = {"root": out, "games": games_folder, "thinking": thinking_folder}
+        prepared = made_of(PrepareOptions, arguments, **places, sources_as_given=(source, thinking))
+        result = prepare_games(prepared, on_progress)
     totals = result.manifest["content"]["totals"]
     with exit_by(result.report):
         if as_json:

@@ -10,17 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spanloom.cli import options
-from spanloom.cli.app import (
-    LOOK,
-    app,
-    exit_by,
-    finish_step,
-    make_progress,
-    manifest_app,
-    print_json,
-    say,
-    step_app,
-)
+from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
 from spanloom.cli.options import made_of, names_in, option, place
 from spanloom.cli.outputs import output_file
 from spanloom.dataset import defaults

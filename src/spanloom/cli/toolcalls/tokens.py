@@ -152,15 +152,9 @@ def export(
 
     from spanloom.families.toolcalls.format.source import one_file, read_samples
     from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.tokens import training_files
     from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
-    from spanloom.families.toolcalls.tokens.training_files import (
-        BATCHED_SCHEMA,
-        FLAT_SCHEMA,
-        batched_rows,
-        flat_row,
-        write_rows,
-    )
 
     render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
     reasons: Counter[str] = Counter()
@@ -174,16 +168,12 @@ def export(
                 reasons[outcome.reason] += 1
 
     if batched:
-        rows = batched_rows(
-            list(masked()),
-            benign_per_harmful=benign_per_harmful,
-            seed=seed,
-            require_tool_calls=require_tool_calls_harmful,
-            max_harmful=max_harmful,
-        )
-        written = write_rows(output, rows, BATCHED_SCHEMA)
+        pairing = {"benign_per_harmful": benign_per_harmful, "seed": seed, "max_harmful": max_harmful}
+        rows = training_files.batched_rows(list(masked()), **pairing, require_tool_calls=require_tool_calls_harmful)
+        written = training_files.write_rows(output, rows, training_files.BATCHED_SCHEMA)
     else:
-        written = write_rows(output, map(flat_row, masked()), FLAT_SCHEMA)
+        rows = map(training_files.flat_row, masked())
+        written = training_files.write_rows(output, rows, training_files.FLAT_SCHEMA)
     print_json({"rows": written, "left_out": dict(sorted(reasons.items()))})
 
 
