@@ -1,7 +1,7 @@
 """Small finished datasets of packed blocks, for the tests of what reads them: token records in, a root out."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +21,7 @@ def write_packed(
     for number, records in enumerate(shards):
         stream = [token for record in records for token in record]
         blocks, counts = pack(stream, block_size=block_size, markers=MARKERS, post_training=post_training)
-        blocks = Blocks(
-            input_ids=blocks.input_ids.astype(np.int32), loss_mask=blocks.loss_mask, injected=blocks.injected
-        )
+        blocks = replace(blocks, input_ids=blocks.input_ids.astype(np.int32))
         labels = np.zeros_like(blocks.loss_mask)
         labels[:, :-1] = blocks.loss_mask[:, 1:]
         arrays = {"tokens": blocks.input_ids.reshape(-1), "lossmask": labels.reshape(-1)}

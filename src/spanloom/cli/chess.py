@@ -92,9 +92,7 @@ def prepare(
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[int, option("Processes that prepare files side by side.", min=1)] = 1,
-    resume: Annotated[
-        bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")
-    ] = True,
+    resume: options.Resume = True,
     deep: DeepOption = defaults.DEEP,
     legal: LegalOption = defaults.LEGAL,
     tolerance: ToleranceOption = defaults.TOLERANCE,

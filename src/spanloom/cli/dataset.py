@@ -3,7 +3,7 @@
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -18,7 +18,6 @@ from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
-    from spanloom.dataset.folder import DataFolder
     from spanloom.findings import Report
 
 
@@ -60,12 +59,14 @@ def validate(
     """
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.root.places import local_root
+    from spanloom.dataset.root.places import local_root, staged_root
     from spanloom.dataset.validate.dataset import validate_dataset
     from spanloom.families import data_folder, dataset_family
     from spanloom.megatron.official import load_reader
-    from spanloom.report.summary import findings_text, result_json
+    from spanloom.provenance import readable_json
+    from spanloom.report.summary import result_json
     from spanloom.report.views import write_report
+    from spanloom.storage import write_atomically
     from spanloom.storage.scratch import scratch_for
 
     sources = source or []
@@ -74,12 +75,14 @@ def validate(
     progress = make_progress(quiet, verbose)
     if kind := data_folder(root):
         _refuse("without a tokenizer", {"--tokenizer": tokenizer})
-        report = _validate_folder(kind, root, sources, deep, report_file, html, scratch)
-        with exit_by(report):
-            if as_json:
-                print_json({"root": root, **report.as_dict()})
-            else:
-                Console().print(findings_text(report), soft_wrap=True, highlight=False)
+        with scratch_for("root", [root, *sources], scratch) as staging:
+            folder = staged_root(staging, root, kind.check)
+            report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
+            if report_file is not None:
+                write_atomically(report_file, readable_json(report.as_dict()))
+            if html is not None:
+                write_atomically(html, kind.report_page(folder, report, root).encode())
+        _tell_findings(report, {"root": root, **report.as_dict()}, as_json=as_json)
         return
     if len(sources) > 1:
         raise typer.BadParameter("--source: a token dataset is built from one place; give it once")
@@ -106,38 +109,22 @@ def validate(
         if report_file is not None or html is not None:
             facts = dataset_facts(folder, written, family, report, timings=progress.timings)
             write_report(facts, written.content, family, json_file=report_file, html_file=html)
+    finished = result["manifest"] is not None
+    result |= {"root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}
+    _tell_findings(report, result, as_json=as_json, finished=finished)
+
+
+def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
+    """Prints what validation found, and exits by it."""
+    from spanloom.report.summary import findings_text
+
     with exit_by(report):
         if as_json:
-            print_json({**result, "root": root, "manifest": result["manifest"] and f"{root.rstrip('/')}/manifest.json"})
+            print_json(result)
         else:
             Console().print(findings_text(report), soft_wrap=True, highlight=False)
-            if report.clean and result["manifest"] is None:
+            if report.clean and not finished:
                 say("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
-
-
-def _validate_folder(
-    kind: "DataFolder",
-    root: str,
-    sources: list[str],
-    deep: int | None,
-    report_file: Path | None,
-    html: Path | None,
-    scratch: Path | None,
-) -> "Report":
-    """`validate` for data with a manifest of its own schema."""
-    from spanloom.dataset.root.places import staged_root
-    from spanloom.provenance import readable_json
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
-
-    with scratch_for("root", [root, *sources], scratch) as staging:
-        folder = staged_root(staging, root, kind.check)
-        report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
-        if report_file is not None:
-            write_atomically(report_file, readable_json(report.as_dict()))
-        if html is not None:
-            write_atomically(html, kind.report_page(folder, report, root).encode())
-    return report
 
 
 def refuse_folder(root: Path, command: str) -> None:

@@ -79,9 +79,6 @@ RendererOption = Annotated[
 AuditFractionOption = Annotated[
     float, option("Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1)
 ]
-ResumeOption = Annotated[
-    bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")
-]
 
 
 @app.command(rich_help_panel=MAKE)
@@ -104,7 +101,7 @@ def build(
     max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
     max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
-    resume: ResumeOption = True,
+    resume: options.Resume = True,
     overwrite: Annotated[
         bool, option("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
     ] = False,
@@ -295,7 +292,7 @@ def step_render_shard(
     max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
     max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
     workers: options.Workers = None,
-    resume: ResumeOption = True,
+    resume: options.Resume = True,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
@@ -333,7 +330,7 @@ def step_write_indexed(
     split: Annotated[str, place("Folder or URI of the split.")],
     root: options.Root,
     inventory: options.Inventory,
-    resume: ResumeOption = True,
+    resume: options.Resume = True,
     scratch: options.Scratch = None,
 ) -> None:
     """Step 4, once a shard: write tokens, lossmask and span as IndexedDatasets, shifted to labels.

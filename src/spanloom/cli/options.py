@@ -61,6 +61,7 @@ Workers = Annotated[
 AllowUnknownSha = Annotated[
     bool, option("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
+Resume = Annotated[bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")]
 Json = Annotated[bool, option("Print the result as JSON on stdout.", "--json")]
 Quiet = Annotated[bool, option("Say nothing but results and errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, option("Say more: options, versions, tracebacks.", "--verbose", "-v")]

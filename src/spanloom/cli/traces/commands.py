@@ -15,7 +15,7 @@ from spanloom.cli.options import made_of, option, place
 from spanloom.cli.outputs import local_place, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import Format, build_request, export_options, key_values
+from spanloom.cli.traces.options import Format, build_request, key_values
 from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
 from spanloom.families.traces import defaults
 from spanloom.text import visible, visible_line
@@ -263,15 +263,12 @@ def build(
 
     Example: `spanloom traces build --name math --version v1 --filter 'source="import"' --strategy random --seed 1`
     """
+    arguments = locals()
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.build import build_dataset
 
-    recorded = {"parent_dataset_id": parent_dataset_id, "training_run_id": training_run_id, "session_id": session_id}
-    request = build_request(
-        **{"dataset_name": name, "dataset_version": version, "filters": key_values("--filter", filters)},
-        **{"limit": limit, "selection_strategy": strategy, "seed": seed, **recorded},
-        provenance=key_values("--provenance", provenance),
-    )
+    objects = {"filters": key_values("--filter", filters), "provenance": key_values("--provenance", provenance)}
+    request = build_request(arguments, **objects)
     with _opened(root, store) as opened:
         manifest, path = build_dataset(opened, _root(root), request, reproducible=reproducible)
     if as_json:
@@ -318,6 +315,7 @@ def export(
 
     Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
     """
+    arguments = locals()
     if (offsets or max_length is not None) and tokenizer is None:
         raise typer.BadParameter("--offsets and --max-length need --tokenizer")
     if system and form == "trace":
@@ -329,17 +327,18 @@ def export(
     progress = make_progress(quiet or out == "-", verbose)
     with _opened(root, store) as opened:
         from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
+        from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.store.manifest import read_manifest
         from spanloom.families.traces.tokenizer import load_tokenizer
 
         ids = read_manifest(_root(root), key).ids
-        options = export_options(protect_metadata, control_tokens, sort_steps, system)
+        rules = made_of(ExportOptions, arguments, system=system or None)
         tokens = None
         if tokenizer is not None:
             tokens = TokenColumns(tokenizer=load_tokenizer(tokenizer), offsets=offsets, max_length=max_length)
         counts = ExportCounts()
         with opened.snapshot() as snapshot:
-            rows = records(snapshot, ids, form, options, tokens, counts)
+            rows = records(snapshot, ids, form, rules, tokens, counts)
             if out == "-":
                 with _reader_may_leave():
                     write_lines(sys.stdout.buffer, rows, len(ids))
@@ -430,10 +429,11 @@ def tokenize(
     arguments = locals()
     with _opened(root, store) as opened:
         from spanloom.families.traces import dataset as family
+        from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
         from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 
-        exported = export_options(defaults.PROTECT_METADATA, control_tokens, sort_steps, system)
+        exported = made_of(ExportOptions, arguments, system=system or None)
         rules = made_of(TokenizeRules, arguments, options=exported)
         options = made_of(TokenBuildOptions, arguments, root=_root(root), rules=rules)
         result = build_tokens(opened, options, make_progress(quiet, verbose))

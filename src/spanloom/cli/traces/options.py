@@ -1,6 +1,7 @@
 """Options of `spanloom traces …` and of its steps, and what is made of them."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,6 @@ from spanloom.families.traces import defaults
 
 if TYPE_CHECKING:
     from spanloom.families.traces.build import BuildRequest
-    from spanloom.families.traces.export.lines import ExportOptions
 
 
 def _or_before(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
@@ -66,15 +66,17 @@ Eod = Annotated[
 ]
 
 
-def build_request(**options: Any) -> "BuildRequest":
-    """What the options ask for; what is wrong with them is told before a store is opened."""
+def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest":
+    """What the options ask for; `others` count first. What is wrong is told before a store is opened."""
     from pydantic import ValidationError
 
     from spanloom.families.traces.build import BuildRequest, key_of
     from spanloom.families.traces.errors import OptionError
 
+    fields = {field: _OPTIONS.get(field, field).removeprefix("--") for field in BuildRequest.model_fields}
+    named = {field: options[name] for field, name in fields.items() if name in options}
     try:
-        request = BuildRequest.model_validate(options)
+        request = BuildRequest.model_validate({**named, **others})
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
         name, *inner = map(str, first["loc"])
@@ -108,13 +110,3 @@ def key_values(option: str, values: list[str] | None) -> dict[str, Any]:
                 f"{pair!r} is not KEY=JSON; a text has quotes: '{key}=\"{text}\"'", param_hint=option
             )
     return pairs
-
-
-def export_options(
-    protect_metadata: bool, control_tokens: Any, sort_steps: bool, system: str | None
-) -> "ExportOptions":
-    from spanloom.families.traces.export.lines import ExportOptions
-
-    return ExportOptions(
-        protect_metadata=protect_metadata, control_tokens=control_tokens, sort_steps=sort_steps, system=system or None
-    )

@@ -9,7 +9,7 @@ from spanloom.cli import options
 from spanloom.cli.options import Switch, made_of, option, place
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import build_request, export_options
+from spanloom.cli.traces.options import build_request
 from spanloom.families.traces import defaults
 
 StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
@@ -51,19 +51,12 @@ def step_build(
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 2: a selection of the store → a manifest."""
+    arguments = locals()
     try:
         wanted, number = json.loads(filters), int(seed) if seed else None
     except ValueError as fault:
         raise typer.BadParameter(f"--filters is a JSON object and --seed a number: {fault}") from None
-    request = build_request(
-        dataset_name=name,
-        dataset_version=version,
-        filters=wanted,
-        limit=limit,
-        selection_strategy=strategy,
-        seed=number,
-    )
-    return {"request": request}
+    return {"request": build_request(arguments, filters=wanted, seed=number)}
 
 
 @step("export-traces", "traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
@@ -77,7 +70,10 @@ def step_export(
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 3, once a format: a dataset → one export."""
-    return {"options": export_options(bool(protect_metadata), control_tokens, False, None)}
+    arguments = locals()
+    from spanloom.families.traces.export.lines import ExportOptions
+
+    return {"options": made_of(ExportOptions, arguments)}
 
 
 @step("validate-traces", "traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
@@ -119,7 +115,8 @@ def step_tokenize(
 ) -> dict[str, Any]:
     """Traces, step 5: a dataset → tokens, loss mask and spans; no dataset before validate-alignment has passed."""
     arguments = locals()
+    from spanloom.families.traces.export.lines import ExportOptions
     from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 
-    options = export_options(defaults.PROTECT_METADATA, control_tokens, False, None)
-    return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=options)}
+    exported = made_of(ExportOptions, arguments)
+    return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=exported)}
