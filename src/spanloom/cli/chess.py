@@ -10,7 +10,7 @@ from rich.text import Text
 from spanloom.cli import options
 from spanloom.cli.app import chess_app, counted, exit_by, make_progress, print_json, say
 from spanloom.cli.options import Switch, made_of, option, place
-from spanloom.cli.outputs import output_file
+from spanloom.cli.outputs import file_option
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
@@ -175,9 +175,7 @@ def inspect(
         float, option("How often a board is left out.", min=0, max=1)
     ] = defaults.SKIP_BOARD_PROB,
     seed: Annotated[int, option("Another seed draws other samples.")] = 0,
-    html: Annotated[
-        Path | None, option("Write a page with pictures of the boards instead.", callback=output_file)
-    ] = None,
+    html: Annotated[Path | None, file_option("Write a page with pictures of the boards instead.")] = None,
 ) -> None:
     """Draw samples as training sees them: boards, moves, values, and below them tokens, targets and masks."""
     arguments = locals()
@@ -201,7 +199,7 @@ def inspect(
 @chess_app.command("report")
 def report(
     place: PlaceArgument,
-    html: Annotated[Path | None, option("Write a page instead of JSON.", callback=output_file)] = None,
+    html: Annotated[Path | None, file_option("Write a page instead of JSON.")] = None,
 ) -> None:
     """Count what the games are like: lengths, values, openings, what was left out. JSON, or a page."""
     from spanloom.families.chess.places import local_games

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.families.harmony.convert.messages import SystemFields
 
-AROUND = "What is said around every conversation"
-FORM = "What the records mean"
-LOSS = "What is left out, and how much may be refused"
+of_form = partial(option, rich_help_panel="What the records mean")
+said_around = partial(option, rich_help_panel="What is said around every conversation")
+of_loss = partial(option, rich_help_panel="What is left out, and how much may be refused")
 
 
 @app.command(rich_help_panel=MAKE)
@@ -40,73 +41,59 @@ def convert(
     out: Annotated[str | None, place("Folder or URI for the source; new, or what a run before has begun.")] = None,
     maps: Annotated[
         list[str] | None,
-        option(
+        of_form(
             "Which key of your records means what: id, messages, system, tools, query, reasoning, answer. "
             "`query=a+b` joins two texts; `id=` makes ids of file and line.",
             "--map",
             metavar="MEANING=KEY,…",
-            rich_help_panel=FORM,
         ),
     ] = None,
     think_tags: Annotated[
         bool | None,
-        option(
+        of_form(
             "`<think>…</think>` before an answer becomes analysis, or stays text of the answer. "
             "Default: such a record is refused.",
             "--think-tags/--no-think-tags",
-            rich_help_panel=FORM,
         ),
     ] = None,
     calls_in_turn: Annotated[
         bool,
-        option(
+        of_form(
             "Several tool calls at once: put them one after the other, each with its result. Default: refused, "
             "since Harmony has one call at a time.",
             "--calls-in-turn",
-            rich_help_panel=FORM,
         ),
     ] = False,
     identity: Annotated[
         str | None,
-        option(
+        said_around(
             "Who the model is, in the system message. Servers of gpt-oss say 'You are ChatGPT, a large language "
-            "model trained by OpenAI.' Default: the line is left out.",
-            rich_help_panel=AROUND,
+            "model trained by OpenAI.' Default: the line is left out."
         ),
     ] = None,
     effort: Annotated[
-        str | None, option("Reasoning effort. Default: left out.", metavar="low|medium|high", rich_help_panel=AROUND)
+        str | None, said_around("Reasoning effort. Default: left out.", metavar="low|medium|high")
     ] = None,
-    date: Annotated[
-        str | None, option("Current date, such as 2026-01-31. Default: left out.", rich_help_panel=AROUND)
-    ] = None,
-    cutoff: Annotated[
-        str | None, option("Knowledge cutoff, such as 2024-06. Default: left out.", rich_help_panel=AROUND)
-    ] = None,
+    date: Annotated[str | None, said_around("Current date, such as 2026-01-31. Default: left out.")] = None,
+    cutoff: Annotated[str | None, said_around("Knowledge cutoff, such as 2024-06. Default: left out.")] = None,
     developer: Annotated[
-        str | None,
-        option(
-            "Instructions for conversations that bring no system text of their own. Default: none.",
-            rich_help_panel=AROUND,
-        ),
+        str | None, said_around("Instructions for conversations that bring no system text of their own. Default: none.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        option(
+        of_loss(
             "Leave out and count: a key of records, messages, calls or tools (`refusal`, `tool_calls`), "
             "`role:NAME`, `part:TYPE` (`part:image_url`), `think` (reasoning in tags), `unprompted` (before the first "
             "user), `unanswered` (after the last answer).",
             metavar="NAME,…",
-            rich_help_panel=LOSS,
         ),
     ] = None,
     max_rejects: Annotated[
         str,
-        option(
+        of_loss(
             "Records that may be refused and set aside (under rejects/): a number, or a share such as 0.1%. "
             "0 stops at the first.",
             metavar="N|P%",
-            rich_help_panel=LOSS,
         ),
     ] = defaults.MAX_REJECTS,
     preview: Annotated[

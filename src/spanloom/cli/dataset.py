@@ -12,7 +12,7 @@ from rich.text import Text
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
 from spanloom.cli.options import made_of, names_in, option, place
-from spanloom.cli.outputs import output_file
+from spanloom.cli.outputs import file_option
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.text import visible, visible_line
@@ -40,10 +40,8 @@ def validate(
         ),
     ] = None,
     tokenizer: options.DatasetTokenizer = None,
-    report_file: Annotated[
-        Path | None, option("Write the report here, as JSON.", "--report", callback=output_file)
-    ] = None,
-    html: Annotated[Path | None, option("Write the report here, as a page.", callback=output_file)] = None,
+    report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None,
+    html: Annotated[Path | None, file_option("Write the report here, as a page.")] = None,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -146,8 +144,7 @@ def _refuse(why: str, options: dict[str, object]) -> None:
 def inspect(
     root: options.LocalRootArgument,
     document: Annotated[
-        list[str] | None,
-        typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`."),
+        list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None,
     ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None,
     pick: Annotated[Literal["random", "first", "longest", "shortest"], option("Which, when none is named.")] = "random",
@@ -170,7 +167,7 @@ def inspect(
     max_tokens: Annotated[
         int, option("Show at most so many tokens of a document, first and last; 0: all.", min=0)
     ] = 2000,
-    html: Annotated[Path | None, option("Write one page that stands alone.", callback=output_file)] = None,
+    html: Annotated[Path | None, file_option("Write one page that stands alone.")] = None,
     tokenizer: options.DatasetTokenizer = None,
 ) -> None:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.

@@ -11,7 +11,7 @@ from spanloom.cli import options
 from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
 from spanloom.cli.dataset import refuse_folder
 from spanloom.cli.options import made_of, option
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
 from spanloom.text import visible_json
 
@@ -20,8 +20,7 @@ from spanloom.text import visible_json
 def export(
     root: options.LocalRootArgument,
     out: Annotated[
-        Path | None,
-        option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.", callback=local_place),
+        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
     ] = None,
     to: Annotated[
         Literal["parquet", "trl", "megatron-bridge"],
@@ -109,8 +108,7 @@ def plan(
     root: options.LocalRootArgument,
     sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)],
     out: Annotated[
-        Path | None,
-        option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.", callback=local_place),
+        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
     ] = None,
     strategy: Annotated[
         Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
@@ -205,9 +203,7 @@ def print_blend(
         str | None, option("Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
     ] = None,
     sequence_length: Annotated[int, option("Tokens in a sample: shards that give none are left out.", min=2)] = 2,
-    out: Annotated[
-        Path | None, option("Write the file for Megatron's `--per-split-data-args-path` here.", callback=output_file)
-    ] = None,
+    out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Print what Megatron's data flags take: the shards of train and valid, weighted by their tokens.

@@ -1,13 +1,15 @@
-"""Where a command may write its page, report or export: callbacks of options.
+"""Where a command may write its page, report or export: options, and their callbacks.
 
 In: the path of an option. Out: the same path, or an error: a URI, or a file that belongs to data.
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import typer
 
+from spanloom.cli.options import option
 from spanloom.errors import ConflictError
 
 
@@ -35,3 +37,7 @@ def output_file(path: Path | None) -> Path | None:
                 remedy="give the name of another file",
             )
     return path
+
+
+folder_option = partial(option, callback=local_place)
+file_option = partial(option, callback=output_file)

@@ -9,7 +9,7 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
 from spanloom.cli.options import made_of, option, place
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.errors import SourceError
@@ -35,8 +35,7 @@ def validate(
     ] = False,
     tools_dir: toolcalls_options.ToolsDir = None,
     report: Annotated[
-        Path | None,
-        option("Write the report to a file too: JSON, or a page where it ends in .html.", callback=output_file),
+        Path | None, file_option("Write the report to a file too: JSON, or a page where it ends in .html.")
     ] = None,
     form: Annotated[Literal["text", "json", "html"], option("What is printed.", "--format")] = "text",
 ) -> None:
@@ -78,12 +77,10 @@ def validate(
 
 @toolcalls_app.command("merge")
 def merge(
-    output: Annotated[Path, option("File for the samples to train on (JSON Lines).", callback=output_file)] = Path(
-        defaults.MERGED
-    ),
+    output: Annotated[Path, file_option("File for the samples to train on (JSON Lines).")] = Path(defaults.MERGED),
     harmful_dir: Annotated[Path, option("Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR),
     retain_dir: Annotated[Path, option("Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
-    eval_output: Annotated[Path | None, option("File for the samples held out.", callback=output_file)] = None,
+    eval_output: Annotated[Path | None, file_option("File for the samples held out.")] = None,
     eval_fraction: Annotated[float, option("Share of the samples held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
     dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
     seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED,
@@ -99,7 +96,7 @@ def merge(
         int | None, option(f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.")
     ] = None,
     validate: Annotated[bool, option("Stop at errors in samples, and look at both gates.", "--validate")] = False,
-    stats: Annotated[Path | None, option("File for the numbers of the merge (JSON).", callback=output_file)] = None,
+    stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None,
     compat: Annotated[
         bool, option("Do as the original program does: its ids, its order, its faults.", "--compat")
     ] = False,
@@ -144,7 +141,7 @@ def sample(
     data_dir: Annotated[str | None, option("All *.jsonl below it.", metavar="DIR")] = None,
     per_source: Annotated[int, option("Samples of each source.", min=1)] = defaults.SAMPLES_PER_SOURCE,
     seed: Annotated[int, option("Another seed draws other samples.")] = defaults.SEED,
-    html: Annotated[Path | None, option("Write a page instead.", callback=output_file)] = None,
+    html: Annotated[Path | None, file_option("Write a page instead.")] = None,
 ) -> None:
     """Show a few samples of each source, for a spot check."""
     from spanloom.families.toolcalls.merge.spot_check import page, spot_check, text_lines
@@ -164,9 +161,7 @@ def sample(
 @toolcalls_app.command("batches")
 def batches(
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
-    output: Annotated[Path, option("File for the batches (JSON Lines).", callback=output_file)] = Path(
-        defaults.BATCHES
-    ),
+    output: Annotated[Path, file_option("File for the batches (JSON Lines).")] = Path(defaults.BATCHES),
     benign_per_harmful: Annotated[
         int, option("Retain samples beside each harmful one.", min=1)
     ] = defaults.BENIGN_PER_HARMFUL,
@@ -201,9 +196,7 @@ def convert(
             "--input",
         ),
     ] = None,
-    out: Annotated[Path, option("Folder for harmful/, retain/ and rejects/.", callback=local_place)] = Path(
-        defaults.SAMPLES_DIR
-    ),
+    out: Annotated[Path, folder_option("Folder for harmful/, retain/ and rejects/.")] = Path(defaults.SAMPLES_DIR),
     completions: Annotated[
         Path | None, option("File of assistant turns for sources without (JSON Lines: id, text, model, …).")
     ] = None,

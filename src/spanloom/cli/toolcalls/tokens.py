@@ -10,7 +10,7 @@ from rich.console import Console
 from spanloom.cli import options
 from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
 from spanloom.cli.options import made_of, option
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.families.toolcalls import defaults
@@ -32,7 +32,7 @@ def audit(
     limit: Annotated[int, option("Look at the first so many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
     tools_dir: toolcalls_options.ToolsDir = None,
     strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False,
-    report: Annotated[Path | None, option("Write the result to a file too (JSON).", callback=output_file)] = None,
+    report: Annotated[Path | None, file_option("Write the result to a file too (JSON).")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Render samples with a chat template, and find what would spoil a loss mask.
@@ -79,7 +79,7 @@ def audit(
 
 @toolcalls_app.command("mask")
 def mask(
-    output: Annotated[Path, option("File for the same samples with their masks (JSON Lines).", callback=output_file)],
+    output: Annotated[Path, file_option("File for the same samples with their masks (JSON Lines).")],
     tokenizer: toolcalls_options.TokenizerFile,
     data: Annotated[Path, option("File of samples.")] = Path(defaults.MERGED),
     template: toolcalls_options.Template = None,
@@ -129,7 +129,7 @@ def mask(
 
 @toolcalls_app.command("export")
 def export(
-    output: Annotated[Path, option("File for the rows: .jsonl or .parquet.", callback=output_file)],
+    output: Annotated[Path, file_option("File for the rows: .jsonl or .parquet.")],
     tokenizer: toolcalls_options.TokenizerFile,
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
     template: toolcalls_options.Template = None,
@@ -183,9 +183,7 @@ def tokenize(
     template: Annotated[
         Path, option("Chat template: a .jinja file, a tokenizer_config.json, or a tokenizer's folder.")
     ],
-    out: Annotated[
-        Path, option("Folder for the roots DIR/harmful and DIR/retain.", metavar="DIR", callback=local_place)
-    ],
+    out: Annotated[Path, folder_option("Folder for the roots DIR/harmful and DIR/retain.", metavar="DIR")],
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
     eod: toolcalls_options.Eod = defaults.EOD,
     bos_token: toolcalls_options.BosToken = None,

@@ -12,7 +12,7 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
 from spanloom.cli.options import made_of, option, place
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import Format, build_request, key_values
@@ -373,9 +373,7 @@ def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
     form: Annotated[Format, option("Which of the three exports it is.", "--format")],
     manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are held against it.")] = None,
-    report: Annotated[
-        Path | None, option("Write all findings here, as JSON.", metavar="OUT.json", callback=output_file)
-    ] = None,
+    report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Look for what is wrong with an exported file. Exits with 4 on errors; warnings alone do not count."""
@@ -406,7 +404,7 @@ def validate(
 def tokenize(
     key: traces_options.Key,
     tokenizer: Annotated[Path, option("A tokenizer.json; it is copied into the root.", metavar="FILE")],
-    out: Annotated[Path, option("Root of the token dataset, a folder.", metavar="ROOT", callback=local_place)],
+    out: Annotated[Path, folder_option("Root of the token dataset, a folder.", metavar="ROOT")],
     form: Annotated[
         Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
     ] = defaults.TOKENIZE_FORMAT,
