@@ -19,6 +19,8 @@ from support.stores.proxy import Proxy
 
 Enter = Callable[[dict[str, str]], None]
 BUCKET = "spanloom-tests"
+REGION = "us-east-1"
+CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +159,8 @@ def google(address: str, name: str) -> Place:
 
 
 def amazon(address: str, name: str) -> Place:
-    environment = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    environment = {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": REGION}
+    environment |= {name.upper(): value for name, value in CREDENTIALS.items()}
     amazon_client(address).create_bucket(Bucket=BUCKET)
     return Place(uri=parse_uri(f"s3://{BUCKET}/{name}"), address=address, environment=environment)
 
@@ -170,10 +168,4 @@ def amazon(address: str, name: str) -> Place:
 @cache
 def amazon_client(address: str) -> Any:
     """boto3's client for the S3 at this address, without the proxy before it."""
-    return boto3.client(
-        "s3",
-        endpoint_url=address,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
+    return boto3.client("s3", endpoint_url=address, region_name=REGION, **CREDENTIALS)

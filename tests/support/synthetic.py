@@ -101,35 +101,22 @@ def _write_shard(root: Path, shard: int, count: int, exercises: int) -> int:
     for name, chosen in (("train", ~valid), ("valid", valid)):
         at = chosen[document]
         arrays = {"tokens": tokens[at], "lossmask": (labels[at] > 0).astype(np.uint8), "span": labels[at]}
-        _write_split(root, name, shard, np.flatnonzero(chosen), lengths[chosen], arrays, ids, exercises)
+        rows, sizes = np.flatnonzero(chosen), lengths[chosen]
+        write_shard(root, name, shard, sizes, arrays)
+        firsts = np.cumsum(sizes, dtype=np.int64) - sizes
+        counts = [np.add.reduceat(arrays["span"] == span, firsts, dtype=np.int64) for span in range(3)]
+        table = pa.table(
+            {
+                "sequence": np.arange(rows.size),
+                "row": rows,
+                "synth_id": [ids[row] for row in rows.tolist()],
+                "language": [LANGUAGES[row % len(LANGUAGES)] for row in rows.tolist()],
+                "exercise": [f"exercise {row % exercises}" for row in rows.tolist()],
+                "tokens": sizes.astype(np.int64),
+                **{f"{span}_tokens": column for span, column in zip(SPAN_NAMES, counts, strict=True)},
+            }
+        )
+        pq.write_table(
+            table, root / name / f"shard_{shard:02d}_rows.parquet", compression="zstd", row_group_size=1 << 16
+        )
     return int(valid.sum())
-
-
-def _write_split(
-    root: Path,
-    split: str,
-    shard: int,
-    rows: np.ndarray,
-    lengths: np.ndarray,
-    arrays: dict[str, np.ndarray],
-    ids: list[str],
-    exercises: int,
-) -> None:
-    write_shard(root, split, shard, lengths, arrays)
-    firsts = np.cumsum(lengths, dtype=np.int64) - lengths
-    counts = [np.add.reduceat(arrays["span"] == span, firsts, dtype=np.int64) for span in range(3)]
-    names = pa.array(LANGUAGES, pa.string()).dictionary_encode().dictionary
-    table = pa.table(
-        {
-            "sequence": np.arange(rows.size),
-            "row": rows,
-            "synth_id": [ids[row] for row in rows.tolist()],
-            "language": pa.DictionaryArray.from_arrays(
-                pa.array(rows % len(LANGUAGES), mask=rows % len(LANGUAGES) == len(LANGUAGES) - 1), names
-            ).cast(pa.string()),
-            "exercise": [f"exercise {row % exercises}" for row in rows.tolist()],
-            "tokens": lengths.astype(np.int64),
-            **{f"{name}_tokens": column for name, column in zip(SPAN_NAMES, counts, strict=True)},
-        }
-    )
-    pq.write_table(table, root / split / f"shard_{shard:02d}_rows.parquet", compression="zstd", row_group_size=1 << 16)

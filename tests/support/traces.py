@@ -65,17 +65,13 @@ def rows_of(cases: Path) -> list[dict[str, Any]]:
 
 def store_rows(store: Store, rows: list[dict[str, Any]]) -> None:
     """Stores recorded rows under their ids and times."""
+
+    def recorded(row: dict[str, Any]) -> NewTrace:
+        created_at, trace = timestamps.given(row["created_at"]), Trace.model_validate(row["payload"])
+        return NewTrace(id=row["id"], created_at=created_at, trace=trace)
+
     with store.writing() as writer:
-        writer.add(
-            [
-                NewTrace(
-                    id=row["id"],
-                    created_at=timestamps.given(row["created_at"]),
-                    trace=Trace.model_validate(row["payload"]),
-                )
-                for row in rows
-            ]
-        )
+        writer.add([recorded(row) for row in rows])
 
 
 def json_lines(path: Path, values: list[Any]) -> Path:

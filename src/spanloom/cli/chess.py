@@ -10,7 +10,7 @@ from rich.text import Text
 from spanloom.cli import options
 from spanloom.cli.app import chess_app, counted, exit_by, make_progress, print_json, say
 from spanloom.cli.options import Switch, made_of, option, place
-from spanloom.cli.outputs import file_option
+from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
@@ -181,13 +181,11 @@ def inspect(
     arguments = locals()
     from spanloom.families.chess.inspection import drawn_views, page, text_lines
     from spanloom.families.chess.places import local_games
-    from spanloom.storage import write_atomically
 
     with local_games(place) as path:
         views = made_of(drawn_views, arguments, place=path, thinking=samples == "thinking")
     if html is not None:
-        write_atomically(html, page(views, f"Samples of {place}").encode())
-        say(str(html))
+        write_page(html, page(views, f"Samples of {place}"))
         return
     console = Console()
     for view in views:
@@ -204,15 +202,13 @@ def report(
     """Count what the games are like: lengths, values, openings, what was left out. JSON, or a page."""
     from spanloom.families.chess.places import local_games
     from spanloom.families.chess.report import game_facts, page
-    from spanloom.storage import write_atomically
 
     with local_games(place) as path:
         facts = game_facts(path)
     if html is None:
         print_json(facts)
-        return
-    write_atomically(html, page(facts, f"Games of {place}").encode())
-    say(str(html))
+    else:
+        write_page(html, page(facts, f"Games of {place}"))
 
 
 @chess_app.command("train")

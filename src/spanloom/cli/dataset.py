@@ -12,7 +12,7 @@ from rich.text import Text
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
 from spanloom.cli.options import made_of, names_in, option, place
-from spanloom.cli.outputs import file_option
+from spanloom.cli.outputs import file_option, write_page
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.text import visible, visible_line
@@ -183,7 +183,6 @@ def inspect(
     from spanloom.dataset.root.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
     from spanloom.report.terminal import Shown, print_documents
-    from spanloom.storage import write_atomically
 
     chosen = {
         **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
@@ -201,8 +200,7 @@ def inspect(
         else:
             title = f"Samples of {root.resolve().name}"
             page = kind.sample_page(root, title, count=count or 1, seed=seed, split=drawn)
-            write_atomically(html, page.encode())
-            say(str(html))
+            write_page(html, page)
         return
     if (document or ids_wanted) and any(chosen.values()):
         named = ", ".join(name for name, value in chosen.items() if value)
@@ -234,10 +232,7 @@ def inspect(
         from spanloom.report.pages.documents import documents_page
 
         sequences = content.totals.sequences
-        write_atomically(
-            html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown).encode()
-        )
-        say(str(html))
+        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown))
 
 
 @app.command(rich_help_panel=LOOK)

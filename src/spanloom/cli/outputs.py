@@ -9,6 +9,7 @@ from pathlib import Path
 
 import typer
 
+from spanloom.cli.app import say
 from spanloom.cli.options import option
 from spanloom.errors import ConflictError
 
@@ -41,3 +42,11 @@ def output_file(path: Path | None) -> Path | None:
 
 folder_option = partial(option, callback=local_place)
 file_option = partial(option, callback=output_file)
+
+
+def write_page(file: Path, page: str) -> None:
+    """Writes a page, and says where it is."""
+    from spanloom.storage import write_atomically
+
+    write_atomically(file, page.encode())
+    say(str(file))

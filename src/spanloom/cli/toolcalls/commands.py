@@ -9,7 +9,7 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
 from spanloom.cli.options import made_of, option, place
-from spanloom.cli.outputs import file_option, folder_option
+from spanloom.cli.outputs import file_option, folder_option, write_page
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.errors import SourceError
@@ -145,14 +145,12 @@ def sample(
 ) -> None:
     """Show a few samples of each source, for a spot check."""
     from spanloom.families.toolcalls.merge.spot_check import page, spot_check, text_lines
-    from spanloom.storage import write_atomically
 
     target = one_target(data, data_dir)
     files = sample_files(target, folder=data_dir is not None)
     shown = spot_check(files, per_source, seed)
     if html is not None:
-        write_atomically(html, page(shown, f"Samples of {target}").encode())
-        say(str(html))
+        write_page(html, page(shown, f"Samples of {target}"))
         return
     for line in text_lines(shown):
         say(line)

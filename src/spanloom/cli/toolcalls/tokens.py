@@ -221,9 +221,8 @@ def tokenize(
 def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":
     from spanloom.families.toolcalls.format.rendering import load_template, rendered_by, rendered_by_transformers
 
-    if (template is None) == (hf_tokenizer is None):
-        raise typer.BadParameter("give either --template or --hf-tokenizer")
-    if hf_tokenizer is not None:
+    if template is not None and hf_tokenizer is None:
+        return rendered_by(load_template(template, bos_token))
+    if hf_tokenizer is not None and template is None:
         return rendered_by_transformers(hf_tokenizer)
-    assert template is not None
-    return rendered_by(load_template(template, bos_token))
+    raise typer.BadParameter("give either --template or --hf-tokenizer")
