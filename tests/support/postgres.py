@@ -81,13 +81,13 @@ def _as_unprivileged() -> dict[str, object]:
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """A server that ends with the block."""
-    folder = Path(tempfile.mkdtemp(prefix="spanloom-pg-", dir="/tmp"))  # sockets have short paths
-    try:
+    # Sockets have short paths.
+    with tempfile.TemporaryDirectory(prefix="spanloom-pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         if not os.getuid():
             _program("initdb")
             user = _as_unprivileged()
             os.chown(folder, int(str(user["user"])), int(str(user["group"])))
-        server = PostgresServer(folder)
+        server = PostgresServer(Path(folder))
         server.create()
         server.start()
         try:
@@ -95,5 +95,3 @@ def postgres_server() -> Iterator[PostgresServer]:
         finally:
             with suppress(RuntimeError):  # a test may have stopped it
                 server.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -164,9 +164,7 @@ def batches(
         int, option("Retain samples beside each harmful one.", min=1)
     ] = defaults.BENIGN_PER_HARMFUL,
     seed: Annotated[int, option("The same seed gives the same batches.")] = defaults.SEED,
-    require_tool_calls_harmful: Annotated[
-        bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
-    ] = False,
+    require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
     max_harmful: Annotated[int | None, option("Take so many harmful samples at most.", min=0)] = None,
     compat: Annotated[bool, option("Write no `id` for a batch, as the original program.", "--compat")] = False,
 ) -> None:

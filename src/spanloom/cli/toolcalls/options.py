@@ -32,6 +32,9 @@ MaxLength = Annotated[
     int | None,
     option("Cut samples after so many tokens; one cut inside its answer is left out.", "--max-length", min=1),
 ]
+RequireToolCalls = Annotated[
+    bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
+]
 
 
 def one_target(data: str | None, data_dir: str | None) -> str:

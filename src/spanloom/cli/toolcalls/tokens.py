@@ -141,9 +141,7 @@ def export(
     ] = False,
     benign_per_harmful: Annotated[int, option("Of a batch.", min=1)] = defaults.BENIGN_PER_HARMFUL,
     seed: Annotated[int, option("Of the batches.")] = defaults.SEED,
-    require_tool_calls_harmful: Annotated[
-        bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
-    ] = False,
+    require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
     max_harmful: Annotated[int | None, option("At most.", min=0)] = None,
     tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:

@@ -2,10 +2,10 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,11 +42,8 @@ def _opened(root: Path | None, store: str | None, *, create: bool = False) -> It
     url = store or default_url(_root(root))
     if url.startswith("postgres"):
         _require("psycopg", "postgres")
-    opened = open_store(url, create=create)
-    try:
+    with closing(open_store(url, create=create)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def _require(module: str, extra: str) -> None:
@@ -405,9 +402,7 @@ def tokenize(
     key: traces_options.Key,
     tokenizer: Annotated[Path, option("A tokenizer.json; it is copied into the root.", metavar="FILE")],
     out: Annotated[Path, folder_option("Root of the token dataset, a folder.", metavar="ROOT")],
-    form: Annotated[
-        Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
-    ] = defaults.TOKENIZE_FORMAT,
+    form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: traces_options.Eod = None,
     control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
     sort_steps: traces_options.SortSteps = False,

@@ -41,6 +41,9 @@ Store = Annotated[
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
 FormatOption = Annotated[Format, option("Which of the three exports.", "--format")]
+TokenizeFormat = Annotated[
+    Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
+]
 ControlTokens = Annotated[
     Literal["verbatim", "reject", "escape"],
     option("Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),

@@ -1,7 +1,7 @@
 """The steps of the trace family: `spanloom step ingest-traces` and the others."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -104,9 +104,7 @@ def step_tokenize(
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: options.Root,
     asset: Annotated[str | None, place("For a copy of the tokenizer.")] = None,
-    form: Annotated[
-        Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
-    ] = defaults.TOKENIZE_FORMAT,
+    form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: Annotated[str, option("The token that ends a document; empty: the usual.", metavar="TOKEN")] = "",
     control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
