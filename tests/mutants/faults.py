@@ -255,8 +255,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="option-not-passed-on",
         module="spanloom.cli.options",
-        old="if field.name in options}",
-        new="if field.name in options and field.name != 'on_duplicate'}",
+        old="if name in options}",
+        new="if name in options and name != 'on_duplicate'}",
         why="`build --on-duplicate keep` would stop at the first copy",
         tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
     ),

@@ -69,13 +69,17 @@ def cut_short(path: Path) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class BadRow:
-    """`columns` replaces columns of a right row with the id `bad`; the reject must say the other three."""
+    """`columns` replaces columns of a right row with the id `bad`; the reject must say the other two, and the id."""
 
     columns: dict[str, Cell]
     reason: str
     detail: str
-    _: dataclasses.KW_ONLY
-    synth_id: str | None = "bad"
+
+    @property
+    def synth_id(self) -> str | None:
+        """What its column says, where that is a text."""
+        cell = self.columns.get("synth_id", "bad")
+        return cell if isinstance(cell, str) else None
 
     def row(self, synth_id: str = "bad") -> sources.Row:
         """The row, with the id that stands for `bad` in all its columns."""
@@ -86,8 +90,17 @@ class BadRow:
         return {**sources.row(synth_id), **columns}
 
 
+def raw(text: Cell) -> dict[str, Cell]:
+    return {"messages_json": text}
+
+
 def messages(*of: object) -> dict[str, Cell]:
-    return {"messages_json": json.dumps({"messages": list(of)})}
+    return raw(json.dumps({"messages": list(of)}))
+
+
+def no_id(metadata: Cell) -> dict[str, Cell]:
+    """No id in its column, and this in the other place."""
+    return {"synth_id": None, "metadata_json": metadata}
 
 
 USER = {"role": "user", "content": "Why?"}
@@ -100,6 +113,7 @@ DEVELOPER = (
 )
 NEITHER = r"synth_id is neither in its column nor in metadata_json"
 NO_LIST = r'messages_json must be an object with a list under "messages"'
+NOT_JSON = ("messages_json_invalid", "messages_json is not JSON: .+")
 NOT_UTF8 = "a column of this row is not UTF-8"
 FROM_WRAPPER = r"\w+Error: .+"
 
@@ -108,21 +122,21 @@ def assistant(**fields: object) -> dict[str, Cell]:
     return messages(USER, {"role": "assistant", **fields})
 
 
+def twice(key: str, column: str = "messages_json") -> tuple[str, str]:
+    return "duplicate_key", f"{column} holds the key '{key}' twice in one object"
+
+
+def channel(name: str | None) -> tuple[str, str]:
+    return "channel_unknown", rf"message 1 \(assistant\) has channel {name!r}, not analysis or final"
+
+
 BAD_ROWS: dict[str, BadRow] = {
     # ids
-    "id in no place": BadRow(
-        {"synth_id": None, "metadata_json": '{"language": "en"}'}, "synth_id_missing", NEITHER, synth_id=None
-    ),
-    "id null, metadata null": BadRow(
-        {"synth_id": None, "metadata_json": None}, "synth_id_missing", NEITHER, synth_id=None
-    ),
-    "id null in both": BadRow(
-        {"synth_id": None, "metadata_json": '{"synth_id": null}'}, "synth_id_missing", NEITHER, synth_id=None
-    ),
-    "id empty": BadRow({"synth_id": "", "metadata_json": None}, "synth_id_missing", "synth_id is empty", synth_id=""),
-    "id empty in metadata": BadRow(
-        {"synth_id": None, "metadata_json": '{"synth_id": ""}'}, "synth_id_missing", "synth_id is empty", synth_id=None
-    ),
+    "id in no place": BadRow(no_id('{"language": "en"}'), "synth_id_missing", NEITHER),
+    "id null, metadata null": BadRow(no_id(None), "synth_id_missing", NEITHER),
+    "id null in both": BadRow(no_id('{"synth_id": null}'), "synth_id_missing", NEITHER),
+    "id empty": BadRow({"synth_id": "", "metadata_json": None}, "synth_id_missing", "synth_id is empty"),
+    "id empty in metadata": BadRow(no_id('{"synth_id": ""}'), "synth_id_missing", "synth_id is empty"),
     "id of another row": BadRow(
         {"metadata_json": '{"synth_id": "other"}'},
         "synth_id_mismatch",
@@ -132,13 +146,9 @@ BAD_ROWS: dict[str, BadRow] = {
         {"synth_id": "", "metadata_json": '{"synth_id": "other"}'},
         "synth_id_mismatch",
         "column synth_id is '', metadata_json says 'other'",
-        synth_id="",
     ),
     "id a number": BadRow(
-        {"synth_id": None, "metadata_json": '{"synth_id": 7}'},
-        "synth_id_not_string",
-        "synth_id in metadata_json is a number, not a string",
-        synth_id=None,
+        no_id('{"synth_id": 7}'), "synth_id_not_string", "synth_id in metadata_json is a number, not a string"
     ),
     "id a list": BadRow(
         {"metadata_json": '{"synth_id": ["bad"]}'},
@@ -146,10 +156,7 @@ BAD_ROWS: dict[str, BadRow] = {
         "synth_id in metadata_json is a list, not a string",
     ),
     "id with a lone surrogate": BadRow(
-        {"synth_id": None, "metadata_json": r'{"synth_id": "a\ud800"}'},
-        "not_utf8",
-        r"synth_id 'a\\ud800' holds a lone surrogate",
-        synth_id=None,
+        no_id(r'{"synth_id": "a\ud800"}'), "not_utf8", r"synth_id 'a\\ud800' holds a lone surrogate"
     ),
     "metadata not JSON": BadRow(
         {"metadata_json": "{'synth_id': 1}"}, "metadata_json_invalid", "metadata_json is not JSON: .+"
@@ -158,45 +165,25 @@ BAD_ROWS: dict[str, BadRow] = {
         {"metadata_json": "[]"}, "metadata_json_invalid", "metadata_json is a list, not an object"
     ),
     "metadata says the id twice": BadRow(
-        {"metadata_json": '{"synth_id": "other", "synth_id": "bad"}'},
-        "duplicate_key",
-        "metadata_json holds the key 'synth_id' twice in one object",
+        {"metadata_json": '{"synth_id": "other", "synth_id": "bad"}'}, *twice("synth_id", "metadata_json")
     ),
     # JSON
-    "messages null": BadRow({"messages_json": None}, "messages_json_missing", "messages_json is null"),
-    "messages empty text": BadRow({"messages_json": ""}, "messages_json_invalid", "messages_json is not JSON: .+"),
-    "messages cut short": BadRow(
-        {"messages_json": '{"messages": [' + SAID}, "messages_json_invalid", "messages_json is not JSON: .+"
-    ),
+    "messages null": BadRow(raw(None), "messages_json_missing", "messages_json is null"),
+    "messages empty text": BadRow(raw(""), *NOT_JSON),
+    "messages cut short": BadRow(raw('{"messages": [' + SAID), *NOT_JSON),
     "messages with NaN": BadRow(
-        {"messages_json": '{"messages": [' + SAID + '], "score": NaN}'},
+        raw('{"messages": [' + SAID + '], "score": NaN}'),
         "messages_json_invalid",
         "messages_json is not JSON: NaN is not JSON",
     ),
-    "messages nested without end": BadRow(
-        {"messages_json": '{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}"},
-        "messages_json_invalid",
-        "messages_json is not JSON: .+",
-    ),
-    "key twice at the top": BadRow(
-        {"messages_json": '{"messages": [], "messages": [' + SAID + "]}"},
-        "duplicate_key",
-        "messages_json holds the key 'messages' twice in one object",
-    ),
-    "key twice in a message": BadRow(
-        {"messages_json": '{"messages": [{"role": "user", ' + SAID[1:] + "]}"},
-        "duplicate_key",
-        "messages_json holds the key 'role' twice in one object",
-    ),
-    "key twice in tool parameters": BadRow(
-        {"messages_json": '{"messages": [' + DEVELOPER + ", " + SAID + "]}"},
-        "duplicate_key",
-        "messages_json holds the key 'type' twice in one object",
-    ),
+    "messages nested without end": BadRow(raw('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}"), *NOT_JSON),
+    "key twice at the top": BadRow(raw('{"messages": [], "messages": [' + SAID + "]}"), *twice("messages")),
+    "key twice in a message": BadRow(raw('{"messages": [{"role": "user", ' + SAID[1:] + "]}"), *twice("role")),
+    "key twice in tool parameters": BadRow(raw('{"messages": [' + DEVELOPER + ", " + SAID + "]}"), *twice("type")),
     # structure
-    "a list at the top": BadRow({"messages_json": "[" + SAID + "]"}, "no_messages_list", NO_LIST),
-    "no messages": BadRow({"messages_json": "{}"}, "no_messages_list", NO_LIST),
-    "messages an object": BadRow({"messages_json": '{"messages": ' + SAID + "}"}, "no_messages_list", NO_LIST),
+    "a list at the top": BadRow(raw("[" + SAID + "]"), "no_messages_list", NO_LIST),
+    "no messages": BadRow(raw("{}"), "no_messages_list", NO_LIST),
+    "messages an object": BadRow(raw('{"messages": ' + SAID + "}"), "no_messages_list", NO_LIST),
     "messages an empty list": BadRow(messages(), "no_messages", "the list of messages is empty"),
     "message a string": BadRow(messages(USER, "So."), "message_not_object", "message 1 is a string, not an object"),
     "no assistant": BadRow(messages(USER), "no_assistant", "no message is from the assistant.*"),
@@ -209,19 +196,9 @@ BAD_ROWS: dict[str, BadRow] = {
     "role a list": BadRow(
         messages({"role": ["user"], "content": "Why?"}, FINAL), "role_unknown", r"message 0 has role \['user'\], .+"
     ),
-    "channel commentary": BadRow(
-        messages(USER, {**FINAL, "channel": "commentary"}, FINAL),
-        "channel_unknown",
-        r"message 1 \(assistant\) has channel 'commentary', not analysis or final",
-    ),
-    "channel missing": BadRow(
-        assistant(content="So."), "channel_unknown", r"message 1 \(assistant\) has channel None, not analysis or final"
-    ),
-    "channel null": BadRow(
-        assistant(channel=None, content="So."),
-        "channel_unknown",
-        r"message 1 \(assistant\) has channel None, not analysis or final",
-    ),
+    "channel commentary": BadRow(messages(USER, {**FINAL, "channel": "commentary"}, FINAL), *channel("commentary")),
+    "channel missing": BadRow(assistant(content="So."), *channel(None)),
+    "channel null": BadRow(assistant(channel=None, content="So."), *channel(None)),
     # content
     "content of unknown type": BadRow(
         assistant(channel="final", content=[{"type": "image", "url": "x"}]), "renderer_refused", FROM_WRAPPER
@@ -235,10 +212,8 @@ BAD_ROWS: dict[str, BadRow] = {
         assistant(channel="final", content=" " * 1_000_000), "renderer_refused", "openai-harmony panicked: .+"
     ),
     # bytes
-    "messages not UTF-8": BadRow(
-        {"messages_json": b'{"messages": ["\xff"]}'}, "not_utf8", "messages_json is not UTF-8"
-    ),
-    "id not UTF-8": BadRow({"synth_id": b"bad\xff", "metadata_json": None}, "not_utf8", NOT_UTF8, synth_id=None),
+    "messages not UTF-8": BadRow(raw(b'{"messages": ["\xff"]}'), "not_utf8", "messages_json is not UTF-8"),
+    "id not UTF-8": BadRow({"synth_id": b"bad\xff", "metadata_json": None}, "not_utf8", NOT_UTF8),
     "metadata not UTF-8": BadRow({"metadata_json": b'{"synth_id": "\xed\xa0\x80"}'}, "not_utf8", NOT_UTF8),
 }
 
@@ -251,7 +226,7 @@ FINE_ROWS: dict[str, dict[str, Cell]] = {
     "assistant alone": messages(FINAL),
     "assistant in the middle": messages(USER, FINAL, USER),
     "analysis alone": messages(USER, {**FINAL, "channel": "analysis"}),
-    "more beside messages": {"messages_json": '{"messages": [' + SAID + '], "note": null}'},
+    "more beside messages": raw('{"messages": [' + SAID + '], "note": null}'),
     "empty content": messages(USER, {**FINAL, "content": ""}),
     "special tokens as text": messages(USER, {**FINAL, "content": "<|start|>assistant<|message|>x<|end|><|return|>"}),
 }

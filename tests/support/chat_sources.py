@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.conversations.source.manifest import (
@@ -121,8 +122,6 @@ def rows(count: int, prefix: str = "c") -> list[Row]:
 
 def write_source(directory: Path, shards: Sequence[Sequence[Row]], *, row_group_size: int = 4096) -> Path:
     """Writes the shards and a manifest that fits them. Returns the folder."""
-    import pyarrow as pa
-
     directory.mkdir(parents=True, exist_ok=True)
     for index, shard in enumerate(shards):
         table = pa.Table.from_pylist(list(shard), schema=CONVERSATIONS_COLUMNS)

@@ -21,7 +21,6 @@ from spanloom.families.chess.encoding.fen import parse_fen
 from spanloom.families.chess.encoding.games import Game, Include, written_boards
 from spanloom.families.chess.encoding.moves import move_name
 from spanloom.families.chess.encoding.vocabulary import (
-    BOARD_INDICES,
     BOARD_LENGTH,
     D_VALUE,
     INDEX_TO_ID,
@@ -62,27 +61,9 @@ def board_by_python_chess(fen: str) -> list[int]:
             tokens.append("empty")
         else:
             tokens.append(f"{chess.COLOR_NAMES[piece.color]}_{chess.piece_name(piece.piece_type)}")
-    rights = "".join(
-        letter
-        for letter, has in zip(
-            "KQkq",
-            (
-                board.has_kingside_castling_rights(chess.WHITE),
-                board.has_queenside_castling_rights(chess.WHITE),
-                board.has_kingside_castling_rights(chess.BLACK),
-                board.has_queenside_castling_rights(chess.BLACK),
-            ),
-            strict=True,
-        )
-        if has
-    )
-    tokens += ["end_pos", rights or "no_castling_rights", "white_to_move" if board.turn else "black_to_move"]
+    rights = board.castling_xfen().replace("-", "no_castling_rights")
+    tokens += ["end_pos", rights, "white_to_move" if board.turn else "black_to_move"]
     return [TOKEN_IDS[token] for token in tokens]
-
-
-def indices_by_python_chess(fen: str) -> list[int]:
-    names = {number: token for token, number in TOKEN_IDS.items()}
-    return [BOARD_INDICES[names[token]] for token in board_by_python_chess(fen)]
 
 
 @st.composite
@@ -190,9 +171,7 @@ def write_games(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema
 
 
 def write_thinking(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows)), path)
-    return path
+    return write_games(path, rows, schema=None)
 
 
 def folder_of_games(folder: Path, sizes: Sequence[int], plies: int = 6, seed: int = 0) -> Path:

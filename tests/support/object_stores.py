@@ -19,6 +19,8 @@ from support.stores.proxy import Proxy
 
 Enter = Callable[[dict[str, str]], None]
 BUCKET = "spanloom-tests"
+REGION = "us-east-1"
+CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +84,9 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]], None]:
 
 
 @pytest.fixture(params=["gs", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in our Cloud Storage, then in moto's S3; this process is in its environment."""
-    name = tmp_path_factory.mktemp("key").name
-    found = google(request.getfixturevalue("cloud_storage").address, name) if request.param == "gs" else None
-    found = found or amazon(request.getfixturevalue("s3_address"), name)
-    enter(found.environment)
-    return found
+    return _fresh(request.param, request, enter)
 
 
 @pytest.fixture
@@ -101,21 +99,25 @@ def proxy(place: Place, enter: Enter) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def gs_place(cloud_storage: CloudStorage, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def gs_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in our Cloud Storage."""
-    found = google(cloud_storage.address, tmp_path_factory.mktemp("key").name)
-    enter(found.environment)
-    return found
+    return _fresh("gs", request, enter)
 
 
 @pytest.fixture(params=["emulator", "s3"])
-def ordinary_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, enter: Enter) -> Place:
+def ordinary_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     """A fresh URI in servers that others wrote: Google's emulator, moto."""
-    name = tmp_path_factory.mktemp("key").name
-    if request.param == "emulator":
+    return _fresh(request.param, request, enter)
+
+
+def _fresh(store: str, request: pytest.FixtureRequest, enter: Enter) -> Place:
+    name = request.getfixturevalue("tmp_path_factory").mktemp("key").name
+    if store == "s3":
+        found = amazon(request.getfixturevalue("s3_address"), name)
+    elif store == "emulator":
         found = google(request.getfixturevalue("emulator_address"), name)
     else:
-        found = amazon(request.getfixturevalue("s3_address"), name)
+        found = google(request.getfixturevalue("cloud_storage").address, name)
     enter(found.environment)
     return found
 
@@ -157,12 +159,8 @@ def google(address: str, name: str) -> Place:
 
 
 def amazon(address: str, name: str) -> Place:
-    environment = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
+    environment = {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": REGION}
+    environment |= {name.upper(): value for name, value in CREDENTIALS.items()}
     amazon_client(address).create_bucket(Bucket=BUCKET)
     return Place(uri=parse_uri(f"s3://{BUCKET}/{name}"), address=address, environment=environment)
 
@@ -170,10 +168,4 @@ def amazon(address: str, name: str) -> Place:
 @cache
 def amazon_client(address: str) -> Any:
     """boto3's client for the S3 at this address, without the proxy before it."""
-    return boto3.client(
-        "s3",
-        endpoint_url=address,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
+    return boto3.client("s3", endpoint_url=address, region_name=REGION, **CREDENTIALS)

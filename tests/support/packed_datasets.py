@@ -1,18 +1,16 @@
 """Small finished datasets of packed blocks, for the tests of what reads them: token records in, a root out."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from spanloom.families.chat.packing import Blocks, pack
-from spanloom.megatron.indexed import ParallelWriter
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, X
-from support.token_datasets import TOKENIZER_SHA256, write_manifest
+from support.token_datasets import TOKENIZER_SHA256, write_manifest, write_shard
 
 MARKER_NAMES = ("eos", "system", "user", "assistant", "end")
-DTYPES = {"tokens": np.int32, "lossmask": np.uint8}
 
 
 def write_packed(
@@ -23,24 +21,17 @@ def write_packed(
     for number, records in enumerate(shards):
         stream = [token for record in records for token in record]
         blocks, counts = pack(stream, block_size=block_size, markers=MARKERS, post_training=post_training)
-        blocks = Blocks(
-            input_ids=blocks.input_ids.astype(np.int32), loss_mask=blocks.loss_mask, injected=blocks.injected
-        )
+        blocks = replace(blocks, input_ids=blocks.input_ids.astype(np.int32))
         labels = np.zeros_like(blocks.loss_mask)
         labels[:, :-1] = blocks.loss_mask[:, 1:]
-        prefixes = {name: (root / f"train/shard_{number:02d}_{name}", dtype) for name, dtype in DTYPES.items()}
-        with ParallelWriter(prefixes) as writer:
-            writer.append(
-                np.full(len(blocks), block_size, dtype=np.int32),
-                {"tokens": blocks.input_ids.reshape(-1), "lossmask": labels.reshape(-1)},
-            )
-            writer.publish()
+        arrays = {"tokens": blocks.input_ids.reshape(-1), "lossmask": labels.reshape(-1)}
+        write_shard(root, "train", number, np.full(len(blocks), block_size, dtype=np.int32), arrays)
         written.append(blocks)
         packing.append(asdict(counts))
     write_manifest(
         root,
         shards=len(shards),
-        arrays={name: np.dtype(dtype).name for name, dtype in DTYPES.items()},
+        arrays={"tokens": "int32", "lossmask": "uint8"},
         span_names=["context", "assistant"],
         tokenizer={"name": "letters", "sha256": TOKENIZER_SHA256, "vocab_size": VOCAB_SIZE, "eod": X},
         family="packed_chat",

@@ -1,7 +1,7 @@
 """A PostgreSQL server of our own, on a socket in a temporary folder, for as long as the tests run.
 
-In: Debian's `postgresql` package. Out: URLs of fresh databases. The server refuses to run as root, so root starts it as
-the user that the package made.
+In: Debian's `postgresql` package, without which the test is skipped. Out: URLs of fresh databases. The server refuses
+to run as root, so root starts it as the user that the package made.
 """
 
 import os
@@ -15,20 +15,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from support.requirements import POSTGRES, absent
+
 _USER = "postgres"
-
-
-class MissingPostgresError(RuntimeError):
-    """The server's programs are not on this machine."""
 
 
 def _program(name: str) -> Path:
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
     if found:
         return found[-1]
-    if on_path := shutil.which(name):
-        return Path(on_path)
-    raise MissingPostgresError(f"PostgreSQL is not installed here: there is no {name}")
+    if (on_path := shutil.which(name)) is None:
+        absent(POSTGRES, f"PostgreSQL is not installed here: there is no {name}")
+    return Path(on_path)
 
 
 @dataclass
@@ -76,20 +74,20 @@ def _as_unprivileged() -> dict[str, object]:
     try:
         user = pwd.getpwnam(_USER)
     except KeyError:
-        raise MissingPostgresError(f"there is no user {_USER}, and PostgreSQL does not run as root") from None
+        absent(POSTGRES, f"there is no user {_USER}, and PostgreSQL does not run as root")
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """A server that ends with the block."""
-    folder = Path(tempfile.mkdtemp(prefix="spanloom-pg-", dir="/tmp"))  # sockets have short paths
-    try:
+    # Sockets have short paths.
+    with tempfile.TemporaryDirectory(prefix="spanloom-pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         if not os.getuid():
             _program("initdb")
             user = _as_unprivileged()
             os.chown(folder, int(str(user["user"])), int(str(user["group"])))
-        server = PostgresServer(folder)
+        server = PostgresServer(Path(folder))
         server.create()
         server.start()
         try:
@@ -97,5 +95,3 @@ def postgres_server() -> Iterator[PostgresServer]:
         finally:
             with suppress(RuntimeError):  # a test may have stopped it
                 server.stop()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

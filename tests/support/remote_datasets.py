@@ -1,6 +1,5 @@
 """Small built datasets with their intermediates, for tests that publish and fetch them."""
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +56,3 @@ def publish(built: Built, uri: Uri, scratch: Path, *, pending: bool = False) -> 
         (copy / last).rename(copy / "manifest.pending.json")
         last = "manifest.pending.json"
     publish_folder(copy, uri, last=last)
-
-
-def manifest_of(data: bytes) -> dict[str, Any]:
-    return dict(json.loads(data)["content"])

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Requirement:
     """Something that may be missing: its name in `SPANLOOM_REQUIRE_NAME`, what it is, how to have it."""
 
@@ -21,59 +21,41 @@ class Requirement:
 
 
 SAMPLE = Requirement(
-    name="SAMPLE",
-    what="500 real SYNTH conversations with their expected arrays, not part of the repository",
-    remedy="name their folder in SPANLOOM_SAMPLE",
+    "SAMPLE",
+    "500 real SYNTH conversations with their expected arrays, not part of the repository",
+    "name their folder in SPANLOOM_SAMPLE",
 )
 REAL_TRACES = Requirement(
-    name="SAMPLE",
-    what="published reasoning traces, not part of the repository",
-    remedy="name their folder in SPANLOOM_TRACES_REAL",
+    "SAMPLE", "published reasoning traces, not part of the repository", "name their folder in SPANLOOM_TRACES_REAL"
 )
 AGENTDOJO = Requirement(
-    name="SAMPLE",
-    what="published traces of AgentDojo, not part of the repository",
-    remedy="name their folder in SPANLOOM_TOOLCALLS_AGENTDOJO",
+    "SAMPLE",
+    "published traces of AgentDojo, not part of the repository",
+    "name their folder in SPANLOOM_TOOLCALLS_AGENTDOJO",
 )
 MEGATRON_LM = Requirement(
-    name="MEGATRON_LM",
-    what="Megatron-LM's launching code, not part of the repository",
-    remedy="name a folder with 0.16.1/, 0.19.0/ and cpu_shim.py in SPANLOOM_MEGATRON_LM",
+    "MEGATRON_LM",
+    "Megatron-LM's launching code, not part of the repository",
+    "name a folder with 0.16.1/, 0.19.0/ and cpu_shim.py in SPANLOOM_MEGATRON_LM",
 )
 NEXT_PYTHON = Requirement(
-    name="MEGATRON_LM",
-    what="a Python with the newest megatron-core",
-    remedy="run `make setup-next`, or name one in SPANLOOM_NEXT_PYTHON",
+    "MEGATRON_LM",
+    "a Python with the newest megatron-core",
+    "run `make setup-next`, or name one in SPANLOOM_NEXT_PYTHON",
 )
 BRIDGE = Requirement(
-    name="BRIDGE",
-    what="Megatron-Bridge's sources, not part of the repository",
-    remedy="name a checkout in SPANLOOM_MEGATRON_BRIDGE",
+    "BRIDGE", "Megatron-Bridge's sources, not part of the repository", "name a checkout in SPANLOOM_MEGATRON_BRIDGE"
 )
-DOCKER = Requirement(
-    name="DOCKER",
-    what="Docker and the images of this commit",
-    remedy="start Docker and run `make images`",
-)
-HELM = Requirement(
-    name="HELM",
-    what="helm",
-    remedy="install it, or name it in SPANLOOM_HELM",
-)
-POSTGRES = Requirement(
-    name="POSTGRES",
-    what="the programs of a PostgreSQL server",
-    remedy="install PostgreSQL (Debian: postgresql)",
-)
+DOCKER = Requirement("DOCKER", "Docker and the images of this commit", "start Docker and run `make images`")
+HELM = Requirement("HELM", "helm", "install it, or name it in SPANLOOM_HELM")
+POSTGRES = Requirement("POSTGRES", "the programs of a PostgreSQL server", "install PostgreSQL (Debian: postgresql)")
 CHROMIUM = Requirement(
-    name="CHROMIUM",
-    what="chromium and chromedriver on the PATH",
-    remedy="install them (Debian: chromium, chromium-driver)",
+    "CHROMIUM", "chromium and chromedriver on the PATH", "install them (Debian: chromium, chromium-driver)"
 )
 SUPERVISION = Requirement(
-    name="CHAOS",
-    what="Linux on x86-64 with seccomp user notification, which supervises the system calls of commands",
-    remedy="run these tests there",
+    "CHAOS",
+    "Linux on x86-64 with seccomp user notification, which supervises the system calls of commands",
+    "run these tests there",
 )
 
 BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "real_sample", "real_traces"})

@@ -56,14 +56,13 @@ def write_source(
     shards: Sequence[Sequence[Row]],
     *,
     row_group_size: int = 4096,
-    columns: Sequence[str] = COLUMNS,
     column_type: pa.DataType | None = None,
 ) -> Path:
     """Writes the shards and a manifest that fits them. Returns the folder."""
     directory.mkdir(parents=True, exist_ok=True)
-    schema = pa.schema([(name, column_type or pa.string()) for name in columns])
+    schema = pa.schema([(name, column_type or pa.string()) for name in COLUMNS])
     for index, shard in enumerate(shards):
-        table = pa.Table.from_pylist([{name: row[name] for name in columns} for row in shard], schema=schema)
+        table = pa.Table.from_pylist([{name: row[name] for name in COLUMNS} for row in shard], schema=schema)
         pq.write_table(table, directory / shard_name(index), row_group_size=row_group_size)
     write_manifest(directory, len(shards))
     return directory

@@ -3,22 +3,19 @@
 In: a number of documents. Out: a root with files, rows and manifest that validation finds nothing wrong with.
 """
 
-import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.dataset import manifest
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.config import dataset_config, rule_of_split
 from spanloom.families.harmony.contract.profile import SYNTH_KD
-from spanloom.megatron.indexed import index_blocks
 from spanloom.provenance import sha256_json
 from spanloom.split import id_digests, is_valid, valid_threshold
+from support.sources import shard_name
+from support.token_datasets import SPAN_NAMES, write_manifest, write_shard
 
 START, END, RETURN, MESSAGE, CHANNEL, EOD = 200006, 200007, 200002, 200008, 200005, 199999
 USER, ASSISTANT, ANALYSIS, FINAL = 1428, 173781, 35644, 17196
@@ -64,48 +61,36 @@ def documents(count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 def write_dataset(root: Path, count: int, *, shards: int = 2, exercises: int = 1000) -> Path:
     """Writes about `count` documents over the shards, split by the rule. Returns the root."""
-    written = [_write_shard(root, shard, count // shards, exercises) for shard in range(shards)]
-    totals = {
-        "rows_read": sum(shard["rows_read"] for shard in written),
-        "rejected": {},
-        "splits": {split: _added([shard["splits"][split] for shard in written]) for split in ("train", "valid")},
-    }
+    rows = count // shards
+    held_out = sum(_write_shard(root, shard, rows, exercises) for shard in range(shards))
     config = dataset_config(SYNTH_KD, shards=shards, caps=Caps(), valid_fraction=FRACTION, rules=None)
-    content = {
-        "family": "synth_kd",
-        "git_sha": "0" * 40,
-        "config": config,
-        "config_sha256": sha256_json(config),
-        "tokenizer": {"name": "o200k_harmony", "sha256": config["tokenizer_sha256"], "vocab_size": 201088, "eod": EOD},
-        "input": {
+    source = {"rows": rows, "bytes": 1, "sha256": "0" * 64}  # of files that were never there
+    write_manifest(
+        root,
+        shards,
+        limits=(2048, 4096, 8192, 16384),
+        config=config,
+        config_sha256=sha256_json(config),
+        tokenizer={"name": "o200k_harmony", "sha256": config["tokenizer_sha256"], "vocab_size": 201088, "eod": EOD},
+        input={
             "schema_version": "synth_harmony_v1",
             "manifest_sha256": "0" * 64,
-            "shards": [_source_shard(shard) for shard in written],
+            "shards": [{"path": shard_name(shard), **source} for shard in range(shards)],
         },
-        "split": {
+        split={
             "rule": rule_of_split(SYNTH_KD),
             "valid_fraction": FRACTION,
             "threshold": str(valid_threshold(FRACTION)),
-            "realised_valid_fraction": totals["splits"]["valid"]["sequences"] / totals["rows_read"],
+            "realised_valid_fraction": held_out / (rows * shards),
             "repeated_rows": 0,
         },
-        "renderer": {"name": "fast", "version": "openai-harmony 0, fastokens 0", "fallback_rows": 0, "audited_rows": 0},
-        "alignment": "labels_shift_left_1",
-        "arrays": {"tokens": "int32", "lossmask": "uint8", "span": "uint8"},
-        "span_names": ["context", "analysis", "final"],
-        "totals": totals,
-        "shards": written,
-    }
-    whole = {
-        "schema_version": manifest.SCHEMA_VERSION,
-        "content": content,
-        "environment": {"created_at": "2026-01-01T00:00:00+00:00", "libraries": {}, "machine": {}},
-    }
-    (root / "manifest.json").write_text(json.dumps(manifest.check(whole, root).as_dict()))
+        renderer={"name": "fast", "version": "openai-harmony 0, fastokens 0", "fallback_rows": 0, "audited_rows": 0},
+    )
     return root
 
 
-def _write_shard(root: Path, shard: int, count: int, exercises: int) -> dict[str, Any]:
+def _write_shard(root: Path, shard: int, count: int, exercises: int) -> int:
+    """Returns how many documents are held out."""
     lengths, tokens, span = documents(count, seed=shard)
     ids = [f"doc-{shard}-{row}" for row in range(count)]
     valid = is_valid(id_digests(ids), FRACTION)
@@ -113,82 +98,25 @@ def _write_shard(root: Path, shard: int, count: int, exercises: int) -> dict[str
     labels = np.append(span[1:], np.uint8(0))
     labels[ends - 1] = 0
     document = np.repeat(np.arange(count), lengths)
-    splits = {}
     for name, chosen in (("train", ~valid), ("valid", valid)):
         at = chosen[document]
         arrays = {"tokens": tokens[at], "lossmask": (labels[at] > 0).astype(np.uint8), "span": labels[at]}
-        splits[name] = _write_split(root, name, shard, np.flatnonzero(chosen), lengths[chosen], arrays, ids, exercises)
-    return {"shard": shard, "rows_read": count, "rejected": {}, "rejects_file": None, "splits": splits}
-
-
-def _write_split(
-    root: Path,
-    split: str,
-    shard: int,
-    rows: np.ndarray,
-    lengths: np.ndarray,
-    arrays: dict[str, np.ndarray],
-    ids: list[str],
-    exercises: int,
-) -> dict[str, Any]:
-    folder = root / split
-    folder.mkdir(parents=True, exist_ok=True)
-    prefix = f"shard_{shard:02d}_"
-    for name, values in arrays.items():
-        values.tofile(folder / f"{prefix}{name}.bin")
-        blocks = index_blocks(lengths, values.dtype)
-        (folder / f"{prefix}{name}.idx").write_bytes(b"".join(bytes(block) for block in blocks))
-    firsts = np.cumsum(lengths, dtype=np.int64) - lengths
-    counts = [np.add.reduceat(arrays["span"] == span, firsts, dtype=np.int64) for span in range(3)]
-    names = pa.array(LANGUAGES, pa.string()).dictionary_encode().dictionary
-    table = pa.table(
-        {
-            "sequence": np.arange(rows.size),
-            "row": rows,
-            "synth_id": [ids[row] for row in rows.tolist()],
-            "language": pa.DictionaryArray.from_arrays(
-                pa.array(rows % len(LANGUAGES), mask=rows % len(LANGUAGES) == len(LANGUAGES) - 1), names
-            ).cast(pa.string()),
-            "exercise": [f"exercise {row % exercises}" for row in rows.tolist()],
-            "tokens": lengths.astype(np.int64),
-            **{f"{name}_tokens": column for name, column in zip(("context", "analysis", "final"), counts, strict=True)},
-        }
-    )
-    pq.write_table(table, folder / f"{prefix}rows.parquet", compression="zstd", row_group_size=1 << 16)
-    return {
-        "sequences": int(rows.size),
-        "tokens": int(lengths.sum()),
-        "span_tokens": {n: int(c.sum()) for n, c in zip(("context", "analysis", "final"), counts, strict=True)},
-        "longest": int(lengths.max()),
-        "fitting": {str(limit): int(rows.size) for limit in (2048, 4096, 8192, 16384)},
-        "files": [_listed(root, path) for path in sorted(folder.glob(f"{prefix}*"))],
-    }
-
-
-def _source_shard(written: dict[str, Any]) -> dict[str, Any]:
-    """What the manifest of the source would have said of the shard that was never there."""
-    return {
-        "path": f"synth_harmony_shard_{written['shard']:02d}.parquet",
-        "rows": written["rows_read"],
-        "bytes": 1,
-        "sha256": "0" * 64,
-    }
-
-
-def _listed(root: Path, path: Path) -> dict[str, Any]:
-    with path.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"path": path.relative_to(root).as_posix(), "bytes": path.stat().st_size, "sha256": sha256}
-
-
-def _added(counts: list[dict[str, Any]]) -> dict[str, Any]:
-    def keys(name: str) -> dict[str, int]:
-        return {key: sum(count[name][key] for count in counts) for key in counts[0][name]}
-
-    return {
-        "sequences": sum(count["sequences"] for count in counts),
-        "tokens": sum(count["tokens"] for count in counts),
-        "span_tokens": keys("span_tokens"),
-        "longest": max(count["longest"] for count in counts),
-        "fitting": keys("fitting"),
-    }
+        rows, sizes = np.flatnonzero(chosen), lengths[chosen]
+        write_shard(root, name, shard, sizes, arrays)
+        firsts = np.cumsum(sizes, dtype=np.int64) - sizes
+        counts = [np.add.reduceat(arrays["span"] == span, firsts, dtype=np.int64) for span in range(3)]
+        table = pa.table(
+            {
+                "sequence": np.arange(rows.size),
+                "row": rows,
+                "synth_id": [ids[row] for row in rows.tolist()],
+                "language": [LANGUAGES[row % len(LANGUAGES)] for row in rows.tolist()],
+                "exercise": [f"exercise {row % exercises}" for row in rows.tolist()],
+                "tokens": sizes.astype(np.int64),
+                **{f"{span}_tokens": column for span, column in zip(SPAN_NAMES, counts, strict=True)},
+            }
+        )
+        pq.write_table(
+            table, root / name / f"shard_{shard:02d}_rows.parquet", compression="zstd", row_group_size=1 << 16
+        )
+    return int(valid.sum())

@@ -19,6 +19,7 @@ from spanloom.provenance import sha256_json
 
 VOCAB_SIZE, EOD = 96, 95
 TOKENIZER_SHA256 = "ab" * 32
+SPAN_NAMES = ("context", "analysis", "final")
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
 
 
@@ -49,16 +50,24 @@ def write_dataset(root: Path, splits: Mapping[str, Sequence[Sequence[Document]]]
     """Writes `splits`, name → shards → documents, and the manifest. Returns the root."""
     for split, shards in splits.items():
         for number, documents in enumerate(shards):
-            prefixes = {name: (root / split / f"shard_{number:02d}_{name}", DTYPES[name]) for name in DTYPES}
-            with ParallelWriter(prefixes) as writer:
-                if documents:
-                    writer.append(
-                        np.array([document.tokens.size for document in documents], dtype=np.int32),
-                        {name: np.concatenate([getattr(d, name) for d in documents]) for name in DTYPES},
-                    )
-                writer.publish()
+            lengths = np.array([document.tokens.size for document in documents], dtype=np.int32)
+            parts = {
+                name: [np.zeros(0, dtype), *(getattr(d, name) for d in documents)] for name, dtype in DTYPES.items()
+            }
+            write_shard(root, split, number, lengths, {name: np.concatenate(part) for name, part in parts.items()})
     write_manifest(root, shards=max(len(shards) for shards in splits.values()))
     return root
+
+
+def write_shard(
+    root: Path, split: str, shard: int, lengths: npt.NDArray[np.int32], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Writes one shard of a split. `arrays`: name → the values of all its documents, end to end."""
+    prefixes = {name: (root / split / f"shard_{shard:02d}_{name}", values.dtype) for name, values in arrays.items()}
+    with ParallelWriter(prefixes) as writer:
+        if lengths.size:
+            writer.append(lengths, dict(arrays))
+        writer.publish()
 
 
 def write_manifest(
@@ -67,30 +76,24 @@ def write_manifest(
     *,
     hashed: bool = True,
     packing: Sequence[Mapping[str, int]] | None = None,
+    limits: Sequence[int] = (),
     **changes: Any,
 ) -> None:
     """A manifest of the files as they lie there now; `changes` replaces keys of `content`.
 
     `hashed=False` leaves out the hashes of the `.bin` files, which training does not look at. `packing`: of a dataset
-    of blocks, what became of the tokens of each shard.
+    of blocks, what became of the tokens of each shard. `limits`: with lengths here it also counts the documents that
+    fit into each, and the tokens of each span.
     """
     splits = [split for split in ("train", "valid") if (root / split).is_dir()]
     entries = []
     for number in range(shards):
-        counts = {split: _counts(root, split, number, hashed) for split in splits}
+        counts = {split: _counts(root, split, number, hashed, limits) for split in splits}
         rows = sum(entry["sequences"] for entry in counts.values())
         entries.append({"shard": number, "rows_read": rows, "rejected": {}, "rejects_file": None, "splits": counts})
         if packing is not None:
             entries[-1]["packing"] = dict(packing[number])
-    totals = {
-        split: {
-            **{key: sum(entry["splits"][split][key] for entry in entries) for key in ("sequences", "tokens")},
-            "span_tokens": {},
-            "longest": max(entry["splits"][split]["longest"] for entry in entries),
-            "fitting": {},
-        }
-        for split in splits
-    }
+    totals = {split: _added([entry["splits"][split] for entry in entries]) for split in splits}
     all_shards = {"rows_read": sum(entry["rows_read"] for entry in entries), "rejected": {}, "splits": totals}
     if packing is not None:
         all_shards["packing"] = {name: sum(each[name] for each in packing) for name in packing[0]}
@@ -111,7 +114,7 @@ def write_manifest(
         "renderer": {"name": "test", "version": "0", "fallback_rows": 0, "audited_rows": 0},
         "alignment": "labels_shift_left_1",
         "arrays": {name: np.dtype(dtype).name for name, dtype in DTYPES.items()},
-        "span_names": ["context", "analysis", "final"],
+        "span_names": list(SPAN_NAMES),
         "totals": all_shards,
         "shards": entries,
         **changes,
@@ -121,7 +124,7 @@ def write_manifest(
     (root / "manifest.json").write_text(json.dumps(manifest))
 
 
-def _counts(root: Path, split: str, number: int, hashed: bool) -> dict[str, Any]:
+def _counts(root: Path, split: str, number: int, hashed: bool, limits: Sequence[int]) -> dict[str, Any]:
     prefix = root / split / f"shard_{number:02d}_tokens"
     lengths = _lengths(prefix) if prefix.with_suffix(".idx").is_file() else np.zeros(0, dtype=np.int32)
     files = [
@@ -135,10 +138,27 @@ def _counts(root: Path, split: str, number: int, hashed: bool) -> dict[str, Any]
     return {
         "sequences": lengths.size,
         "tokens": int(lengths.sum(dtype=np.int64)),
-        "span_tokens": {},
+        "span_tokens": _span_tokens(prefix) if limits else {},
         "longest": int(lengths.max(initial=0)),
-        "fitting": {},
+        "fitting": {str(limit): int((lengths <= limit).sum()) for limit in limits},
         "files": files,
+    }
+
+
+def _span_tokens(prefix: Path) -> dict[str, int]:
+    spans = np.fromfile(str(prefix).removesuffix("tokens") + "span.bin", dtype=DTYPES["span"])
+    return dict(zip(SPAN_NAMES, np.bincount(spans, minlength=len(SPAN_NAMES)).tolist(), strict=True))
+
+
+def _added(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The counts of all shards of a split."""
+    return {
+        **{key: sum(count[key] for count in counts) for key in ("sequences", "tokens")},
+        "longest": max(count["longest"] for count in counts),
+        **{
+            of: {key: sum(count[of][key] for count in counts) for key in counts[0][of]}
+            for of in ("span_tokens", "fitting")
+        },
     }
 
 

@@ -65,13 +65,12 @@ def rows_of(cases: Path) -> list[dict[str, Any]]:
 
 def store_rows(store: Store, rows: list[dict[str, Any]]) -> None:
     """Stores recorded rows under their ids and times."""
+
+    def recorded(row: dict[str, Any]) -> dict[str, Any]:
+        return new_row(row["id"], timestamps.given(row["created_at"]), Trace.model_validate(row["payload"]))
+
     with store.writing() as writer:
-        writer.add(
-            [
-                new_row(row["id"], timestamps.given(row["created_at"]), Trace.model_validate(row["payload"]))
-                for row in rows
-            ]
-        )
+        writer.add([recorded(row) for row in rows])
 
 
 def json_lines(path: Path, values: list[Any]) -> Path:

@@ -68,24 +68,19 @@ _SHOW_ONLY = (("inspect",), ("chess", "inspect"))
 """Commands that make nothing but what they show."""
 
 _EXTRAS = {
-    "torch": "megatron",
-    "megatron": "megatron",
-    "tensorboard": "train",
-    "google": "gcs",
-    "boto3": "s3",
-    "botocore": "s3",
-    "chess": "chess",
-    "sqlalchemy": "traces",
-    "psycopg": "postgres",
-    "transformers": "hf",
-    "fastapi": "serve",
-    "prometheus_client": "serve",
-    "uvicorn": "serve",
-    "yaml": "serve",
-    "mlcroissant": "croissant",
-    "matplotlib": "report",
+    "megatron": ("torch", "megatron"),
+    "train": ("tensorboard",),
+    "gcs": ("google",),
+    "s3": ("boto3", "botocore"),
+    "chess": ("chess",),
+    "traces": ("sqlalchemy",),
+    "postgres": ("psycopg",),
+    "hf": ("transformers",),
+    "serve": ("fastapi", "prometheus_client", "uvicorn", "yaml"),
+    "croissant": ("mlcroissant",),
+    "report": ("matplotlib",),
 }
-"""Package → the extra of ours that brings it. `tokenizers` comes with several."""
+"""Extra of ours → the packages that it brings. `tokenizers` comes with several."""
 
 
 def main() -> None:
@@ -148,7 +143,7 @@ def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
     package = (missing.name or "").partition(".")[0]
     if package == "tokenizers":
         return next((word for word in words[:1] if word in ("traces", "toolcalls")), "chat")
-    return _EXTRAS.get(package)
+    return next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
 
 
 def _check_text(arguments: Sequence[str]) -> None:

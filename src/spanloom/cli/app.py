@@ -5,7 +5,7 @@ In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kub
 
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from spanloom.cli.lazy import load_lazily
+from spanloom.cli.options import option
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.text import visible, visible_json
@@ -60,69 +61,40 @@ app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 load_lazily(
     app,
     {
-        "convert": "convert",
-        "validate": "dataset",
-        "inspect": "dataset",
-        "stats": "dataset",
-        "export": "dataset_export",
-        "plan": "dataset_export",
-        "fetch": "dataset_export",
-        "blend": "dataset_export",
-        "build": "harmony",
-        "convert-synth": "harmony",
-        "sample": "harmony",
-        "fetch-tokenizer": "harmony",
+        "convert": ("convert",),
+        "dataset": ("validate", "inspect", "stats"),
+        "dataset_export": ("export", "plan", "fetch", "blend"),
+        "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
     },
 )
-load_lazily(manifest_app, {"show": "dataset", "diff": "dataset"})
+load_lazily(manifest_app, {"dataset": ("show", "diff")})
 load_lazily(
     step_app,
     {
-        "generate-chat": "chat",
-        "pack-chat": "chat",
-        "prepare-chess": "chess",
-        "assemble-chess": "chess",
-        "validate-chess": "chess",
-        "validate-alignment": "dataset",
-        "verify-tokenizer": "harmony",
-        "render-shard": "harmony",
-        "assemble-split": "harmony",
-        "write-indexed": "harmony",
-        "assemble-manifest": "harmony",
-        "convert-toolcalls": "toolcalls.steps",
-        "validate-toolcalls": "toolcalls.steps",
-        "merge-toolcalls": "toolcalls.steps",
-        "audit-toolcalls": "toolcalls.steps",
-        "tokenize-toolcalls": "toolcalls.steps",
-        "ingest-traces": "traces.steps",
-        "build-traces": "traces.steps",
-        "export-traces": "traces.steps",
-        "validate-traces": "traces.steps",
-        "tokenize-traces": "traces.steps",
+        "chat": ("generate-chat", "pack-chat"),
+        "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
+        "dataset": ("validate-alignment",),
+        "harmony": ("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
+        "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),
     },
 )
-load_lazily(chat_app, dict.fromkeys(("sample", "generate", "pack"), "chat"))
-load_lazily(
-    chess_app, dict.fromkeys(("sample", "convert", "prepare", "validate", "inspect", "report", "train"), "chess")
-)
+load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
+load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report", "train")})
 load_lazily(
     toolcalls_app,
-    dict.fromkeys(("validate", "merge", "sample", "batches", "convert", "serve", "demo"), "toolcalls.commands")
-    | dict.fromkeys(("audit", "mask", "export", "tokenize"), "toolcalls.tokens"),
+    {
+        "toolcalls.commands": ("validate", "merge", "sample", "batches", "convert", "serve", "demo"),
+        "toolcalls.tokens": ("audit", "mask", "export", "tokenize"),
+    },
 )
-load_lazily(
-    traces_app,
-    dict.fromkeys(
-        ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve"),
-        "traces.commands",
-    ),
-    options_in="traces.commands",
-)
+TRACES = ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve")
+load_lazily(traces_app, {"traces.commands": TRACES}, options_in="traces.commands")
 
 
 @app.callback(invoke_without_command=True)
 def _version(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and the git SHA, and exit.")] = False,
+    version: Annotated[bool, option("Print the version and the git SHA, and exit.", "--version")] = False,
 ) -> None:
     if version:
         from spanloom import __version__
@@ -143,6 +115,11 @@ def print_json(value: Any) -> None:
 def say(text: str, *, end: str = "\n", file: TextIO | None = None) -> None:
     """Prints text of any origin: it never steers the terminal."""
     print(visible(text), end=end, file=file)
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """`{"too long": 1000}` → `1,000 too long`"""
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
 
 
 def make_progress(quiet: bool, verbose: bool) -> "Progress":

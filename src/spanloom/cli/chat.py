@@ -5,20 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.cli.app import chat_app, finish_build, finish_step, is_step, make_progress, say, step_app
-from spanloom.cli.options import (
-    AllowUnknownShaOption,
-    JsonOption,
-    QuietOption,
-    ReportOption,
-    RootOption,
-    ScratchOption,
-    Switch,
-    VerboseOption,
-    WorkersOption,
-    made_of,
-    place,
-)
+from spanloom.cli import options
+from spanloom.cli.app import chat_app, counted, finish_build, finish_step, is_step, make_progress, say, step_app
+from spanloom.cli.options import Switch, made_of, names_in, option, place
 from spanloom.families.chat import defaults
 
 ChatTokenizerPlaceOption = Annotated[
@@ -28,62 +17,16 @@ ChatTokenizerPlaceOption = Annotated[
         "o200k_base.tiktoken, to which they are added."
     ),
 ]
-ContextLengthOption = Annotated[
-    int, typer.Option(help="Tokens that the first pair may have with its system span, and each later pair.", min=1)
-]
-GeneratorOnErrorOption = Annotated[
-    Literal["raise", "skip"] | None,
-    typer.Option(
-        help="A record that cannot be read or would lose something; a control string in a text: stop at both, or skip "
-        "and count both. Default: stop at the first, skip the second."
-    ),
-]
-DropOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,…",
-        help="Keys of messages and records, and roles, to leave out and count, such as reasoning_content,tool_calls,"
-        "tool. Any that a transcript has no place for and that is not named here is refused with its line.",
-    ),
-]
-ThinkOption = Annotated[
-    Literal["keep", "drop", "refuse"],
-    typer.Option(help="<think>…</think> in an answer: train it as a part of it, leave it out and count it, or refuse."),
-]
 RecordsOption = Annotated[
     Literal["line", "eos", "file"],
-    typer.Option(help="What a record of a .txt file is: a line, what stands between two <|EOS|>, or the file."),
+    option("What a record of a .txt file is: a line, what stands between two <|EOS|>, or the file."),
 ]
-BlockSizeOption = Annotated[int, typer.Option(help="Tokens of a block.", min=2)]
-PostTrainingOption = Annotated[
-    bool,
-    typer.Option(
-        "--post-training/--no-post-training",
-        envvar="POST_TRAINING",
-        help="Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
-    ),
-]
-StrictUserOption = Annotated[
-    bool,
-    typer.Option(
-        "--strict-user/--no-strict-user",
-        help="No loss on an answer whose user span does not stand in the block whole; or also where a block's border "
-        "cut it and an injected USER opened it again.",
-    ),
-]
-KeepLosslessOption = Annotated[
-    bool, typer.Option("--keep-lossless/--drop-lossless", help="Keep blocks in which no token carries loss.")
-]
-PadTailOption = Annotated[
-    bool, typer.Option("--pad-tail", help="Pad the last, shorter block of each shard instead of dropping it.")
-]
-ChatShardsOption = Annotated[
-    int, typer.Option(help="Shards of the dataset: record i goes to shard i modulo their number.", min=1)
-]
+BlockSizeOption = Annotated[int, option("Tokens of a block.", min=2)]
+ChatShardsOption = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
 OnErrorOption = Annotated[
     Literal["raise", "skip"],
-    typer.Option(
-        help="A record that is null or cannot be read or, with post-training, leaves a span open: stop, or skip and "
+    option(
+        "A record that is null or cannot be read or, with post-training, leaves a span open: stop, or skip and "
         "count it."
     ),
 ]
@@ -96,8 +39,8 @@ def _switch(on: bool) -> Switch:
 @chat_app.command("sample")
 def sample(
     out: Annotated[str, place("File or URI for the conversations: JSONL.")],
-    conversations: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_CONVERSATIONS,
-    scratch: ScratchOption = None,
+    conversations: Annotated[int, option("How many.", min=1)] = defaults.SAMPLE_CONVERSATIONS,
+    scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
     from spanloom.families.chat.sample import run
@@ -119,19 +62,36 @@ def generate(
         ),
     ],
     out: Annotated[
-        str,
-        place("File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt."),
+        str, place("File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt.")
     ],
     tokenizer: ChatTokenizerPlaceOption = None,
-    context_len: ContextLengthOption = defaults.CONTEXT_LEN,
-    drop: DropOption = "",
-    think: ThinkOption = defaults.THINK,
-    on_error: GeneratorOnErrorOption = None,
-    report: ReportOption = None,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    context_len: Annotated[
+        int, option("Tokens that the first pair may have with its system span, and each later pair.", min=1)
+    ] = defaults.CONTEXT_LEN,
+    drop: Annotated[
+        str,
+        option(
+            "Keys of messages and records, and roles, to leave out and count, such as reasoning_content,tool_calls,"
+            "tool. Any that a transcript has no place for and that is not named here is refused with its line.",
+            metavar="NAME,…",
+        ),
+    ] = "",
+    think: Annotated[
+        Literal["keep", "drop", "refuse"],
+        option("<think>…</think> in an answer: train it as a part of it, leave it out and count it, or refuse."),
+    ] = defaults.THINK,
+    on_error: Annotated[
+        Literal["raise", "skip"] | None,
+        option(
+            "A record that cannot be read or would lose something; a control string in a text: stop at both, or skip "
+            "and count both. Default: stop at the first, skip the second."
+        ),
+    ] = None,
+    report: options.Report = None,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Turn conversations into transcripts, and leave out what does not fit.
 
@@ -142,45 +102,28 @@ def generate(
 
     Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.chat.steps import generate_chat
 
     progress = make_progress(quiet, verbose)
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
-        done = generate_chat.run(
-            source=source,
-            out=out,
-            tokenizer=tokenizer,
-            rules=made_of(generate_chat.GeneratorRules, options, drop=_names(drop)),
-            report=report,
-            on_progress=on_progress,
-            scratch=scratch,
-        )
+        rules = made_of(generate_chat.GeneratorRules, arguments, drop=frozenset(names_in(drop)))
+        done = made_of(generate_chat.run, arguments, rules=rules, on_progress=on_progress)
     if as_json or is_step(context):
         finish_step(done, generate_chat.artifact_metadata)
         return
-    skipped = _counted(done["conversations_skipped"])
+    skipped = counted(done["conversations_skipped"])
     say(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
     say(
         f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs); "
         f"ended at a user without an answer: {done['conversations_ended_early']:,}"
     )
+    left_out = counted(done["messages_left_out"])
+    say(f"messages: {done['messages_read']:,} read, {done['messages_written']:,} written; left out: {left_out}")
     say(
-        f"messages: {done['messages_read']:,} read, {done['messages_written']:,} written; left out: "
-        f"{_counted(done['messages_left_out'])}"
-    )
-    say(
-        f"dropped: keys {_counted(done['keys_dropped'])}; roles {_counted(done['roles_dropped'])}; "
+        f"dropped: keys {counted(done['keys_dropped'])}; roles {counted(done['roles_dropped'])}; "
         f"think blocks {done['think_blocks_dropped']:,} ({done['think_blocks_kept']:,} trained as text)"
     )
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
-
-
-def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
 
 
 @chat_app.command("pack")
@@ -189,31 +132,46 @@ def pack(
         str,
         place("Transcripts: a .parquet, .jsonl (.gz, .zst) or .txt file, or a folder of them; or a URI.", "--input"),
     ],
-    out: Annotated[Path, typer.Option(help="Root of the dataset, new or empty.")],
+    out: Annotated[Path, option("Root of the dataset, new or empty.")],
     tokenizer: ChatTokenizerPlaceOption = None,
     block_size: BlockSizeOption = defaults.BLOCK_SIZE,
-    post_training: PostTrainingOption = defaults.POST_TRAINING,
-    strict_user: StrictUserOption = defaults.STRICT_USER,
-    keep_lossless: KeepLosslessOption = defaults.KEEP_LOSSLESS,
-    pad_tail: PadTailOption = defaults.PAD_TAIL,
+    post_training: Annotated[
+        bool,
+        option(
+            "Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
+            "--post-training/--no-post-training",
+            envvar="POST_TRAINING",
+        ),
+    ] = defaults.POST_TRAINING,
+    strict_user: Annotated[
+        bool,
+        option(
+            "No loss on an answer whose user span does not stand in the block whole; or also where a block's border "
+            "cut it and an injected USER opened it again.",
+            "--strict-user/--no-strict-user",
+        ),
+    ] = defaults.STRICT_USER,
+    keep_lossless: Annotated[
+        bool, option("Keep blocks in which no token carries loss.", "--keep-lossless/--drop-lossless")
+    ] = defaults.KEEP_LOSSLESS,
+    pad_tail: Annotated[
+        bool, option("Pad the last, shorter block of each shard instead of dropping it.", "--pad-tail")
+    ] = defaults.PAD_TAIL,
     shards: ChatShardsOption = defaults.SHARDS,
     records: RecordsOption = defaults.RECORDS,
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[
         int | None,
-        typer.Option(
-            help="Processes that tokenise. Default: one for each core, fewer for little text; with o200k, one.",
-            min=1,
-        ),
+        option("Processes that tokenise. Default: one for each core, fewer for little text; with o200k, one.", min=1),
     ] = None,
     deep: Annotated[
-        int, typer.Option(help="Blocks of each shard that validation packs again, token by token.", min=0)
+        int, option("Blocks of each shard that validation packs again, token by token.", min=0)
     ] = defaults.DEEP,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Tokenise transcripts, pack them into blocks, and validate the dataset.
 
@@ -226,7 +184,7 @@ def pack(
 
     Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.chat import dataset
     from spanloom.families.chat.build import PackOptions, build_chat
     from spanloom.families.chat.steps.pack_chat import PackingRules
@@ -240,68 +198,51 @@ def pack(
     with local_transcripts(source, tokenizer, scratch) as (transcripts, tokenizer_file):
         places = {"transcripts": transcripts, "root": out, "tokenizer": tokenizer_file}
         as_given = {"source_as_given": source, "tokenizer_as_given": tokenizer}
-        rules = made_of(PackingRules, options)
-        result = build_chat(made_of(PackOptions, options, rules=rules, **places, **as_given), progress)
+        rules = made_of(PackingRules, arguments)
+        result = build_chat(made_of(PackOptions, arguments, rules=rules, **places, **as_given), progress)
     finish_build(dataset, result.root, result.manifest, result.report, as_json=as_json)
 
 
 @step_app.command("pack-chat")
 def step_pack_chat(
     transcripts: Annotated[str, place("Transcripts: a file, a folder of them, or a URI.")],
-    root: RootOption,
+    root: options.Root,
     tokenizer: ChatTokenizerPlaceOption = None,
     asset: Annotated[str | None, place("File or URI for a copy of the tokenizer, for validation.")] = None,
     block_size: BlockSizeOption = defaults.BLOCK_SIZE,
     post_training: Annotated[
-        Switch,
-        typer.Option(
-            envvar="POST_TRAINING", help="1: loss on the assistant's complete spans alone; 0: on every token."
-        ),
+        Switch, option("1: loss on the assistant's complete spans alone; 0: on every token.", envvar="POST_TRAINING")
     ] = _switch(defaults.POST_TRAINING),
     strict_user: Annotated[
         Switch,
-        typer.Option(
-            help="1: no loss on an answer whose user span does not stand in the block whole; 0: also where a border "
-            "cut it."
+        option(
+            "1: no loss on an answer whose user span does not stand in the block whole; 0: also where a border cut it."
         ),
     ] = _switch(defaults.STRICT_USER),
-    keep_lossless: Annotated[Switch, typer.Option(help="0: drop blocks without any loss.")] = _switch(
-        defaults.KEEP_LOSSLESS
-    ),
+    keep_lossless: Annotated[Switch, option("0: drop blocks without any loss.")] = _switch(defaults.KEEP_LOSSLESS),
     pad_tail: Annotated[
-        Switch, typer.Option(help="1: pad the last, shorter block of each shard instead of dropping it.")
+        Switch, option("1: pad the last, shorter block of each shard instead of dropping it.")
     ] = _switch(defaults.PAD_TAIL),
     shards: ChatShardsOption = defaults.SHARDS,
     records: RecordsOption = defaults.RECORDS,
     on_error: OnErrorOption = defaults.ON_ERROR,
-    workers: WorkersOption = None,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
-    quiet: QuietOption = False,
+    workers: options.Workers = None,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Packed chat, step 2: transcripts → blocks under the dataset root, and manifest.pending.json.
 
     It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.chat.steps import pack_chat
 
     switches = ("post_training", "strict_user", "keep_lossless", "pad_tail")
-    rules = made_of(pack_chat.PackingRules, options, **{name: options[name] == "1" for name in switches})
+    rules = made_of(pack_chat.PackingRules, arguments, **{name: arguments[name] == "1" for name in switches})
     progress = make_progress(quiet, False)
     with progress.counting("pack", "bytes") as on_progress:
-        result = pack_chat.run(
-            transcripts=transcripts,
-            root=root,
-            rules=rules,
-            tokenizer=tokenizer,
-            asset=asset,
-            workers=workers,
-            on_error=on_error,
-            allow_unknown_sha=allow_unknown_sha,
-            on_progress=on_progress,
-            warn=progress.say,
-            scratch=scratch,
-        )
+        handed_on = {"on_error": on_error, "allow_unknown_sha": allow_unknown_sha, "on_progress": on_progress}
+        result = made_of(pack_chat.run, arguments, rules=rules, warn=progress.say, **handed_on)
     finish_step(result, pack_chat.artifact_metadata)

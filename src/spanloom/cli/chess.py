@@ -7,23 +7,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from spanloom.cli.app import chess_app, exit_by, make_progress, print_json, say
-from spanloom.cli.options import (
-    AllowUnknownShaOption,
-    HtmlPlaceOption,
-    InventoriesOption,
-    InventoryOption,
-    JsonOption,
-    QuietOption,
-    ReportOption,
-    RootOption,
-    ScratchOption,
-    Switch,
-    VerboseOption,
-    made_of,
-    place,
-)
-from spanloom.cli.outputs import output_file
+from spanloom.cli import options
+from spanloom.cli.app import chess_app, counted, exit_by, make_progress, print_json, say
+from spanloom.cli.options import Switch, made_of, option, place
+from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
@@ -31,39 +18,32 @@ from spanloom.text import visible, visible_line
 GamesOption = Annotated[str | None, place("Folder or URI of Parquet files of games.", "--source")]
 ThinkingOption = Annotated[str | None, place("Folder or URI of Parquet files of thinking rows.", "--thinking")]
 ValidFractionOption = Annotated[
-    float,
-    typer.Option(help="Share of the games held out for validation; the game's id alone decides.", min=0, max=1),
+    float, option("Share of the games held out for validation; the game's id alone decides.", min=0, max=1)
 ]
 OnErrorOption = Annotated[
-    Literal["skip", "raise"],
-    typer.Option(help="A bad game: set it aside under rejects/ and count it, or stop."),
+    Literal["skip", "raise"], option("A bad game: set it aside under rejects/ and count it, or stop.")
 ]
-DeepOption = Annotated[int, typer.Option(help="Games of each file that validation makes again from the source.", min=0)]
+DeepOption = Annotated[int, option("Games of each file that validation makes again from the source.", min=0)]
 LegalOption = Annotated[
-    bool, typer.Option("--legal", help="Ask python-chess whether each move is legal and leads to the next board.")
+    bool, option("Ask python-chess whether each move is legal and leads to the next board.", "--legal")
 ]
-ToleranceOption = Annotated[
-    float, typer.Option(help="By how much win + draw + loss may miss 1.", min=0, max=1, show_default=True)
-]
+ToleranceOption = Annotated[float, option("By how much win + draw + loss may miss 1.", min=0, max=1, show_default=True)]
 PlaceArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ROOT|DIR",
-        help="Root of prepared games, or a folder of Parquet files; or a URI of either.",
-        show_default=False,
+        metavar="ROOT|DIR", help="Root of prepared games, or a folder of Parquet files; or a URI of either."
     ),
 ]
-SplitOption = Annotated[Literal["train", "valid"], typer.Option(help="Which split of prepared games.")]
 
 
 @chess_app.command("sample")
 def sample(
     out: Annotated[str, place("Folder or URI for games/*.parquet and thinking/*.parquet.")],
-    games: Annotated[int, typer.Option(help="How many games.", min=1)] = defaults.SAMPLE_GAMES,
-    thinking: Annotated[int, typer.Option(help="How many thinking rows.", min=1)] = defaults.SAMPLE_THINKING_ROWS,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same games.")] = 0,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
+    games: Annotated[int, option("How many games.", min=1)] = defaults.SAMPLE_GAMES,
+    thinking: Annotated[int, option("How many thinking rows.", min=1)] = defaults.SAMPLE_THINKING_ROWS,
+    seed: Annotated[int, option("The same seed gives the same games.")] = 0,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write games of our own making in both schemas: three famous ones, and those of a small program.
 
@@ -80,14 +60,14 @@ def sample(
 
 @chess_app.command("convert")
 def convert(
-    pgn: Annotated[list[Path], typer.Option(help="PGN file; may be given several times.")],
-    out: Annotated[Path, typer.Option(help="Folder for the Parquet files, without any yet.")],
+    pgn: Annotated[list[Path], option("PGN file; may be given several times.")],
+    out: Annotated[Path, option("Folder for the Parquet files, without any yet.")],
     best_move: Annotated[
         Literal["played", "none"],
-        typer.Option(help="What is to be predicted: the move played, or no move (boards and values alone)."),
+        option("What is to be predicted: the move played, or no move (boards and values alone)."),
     ] = "played",
-    games_per_file: Annotated[int, typer.Option(help="Games of each Parquet file.", min=1)] = 10_000,
-    as_json: JsonOption = False,
+    games_per_file: Annotated[int, option("Games of each Parquet file.", min=1)] = 10_000,
+    as_json: options.Json = False,
 ) -> None:
     """Turn PGN into Parquet files of the pretraining schema; `[%eval …]` comments become values.
 
@@ -100,30 +80,27 @@ def convert(
     if as_json:
         print_json(vars(counts))
         return
-    skipped = ", ".join(f"{number:,} {reason}" for reason, number in counts.skipped.items()) or "none"
     say(f"{counts.games:,} games in {out} ({counts.rows:,} plies, {counts.rows_with_values:,} with values)")
-    say(f"left out: {skipped}")
+    say(f"left out: {counted(counts.skipped)}")
 
 
 @chess_app.command("prepare")
 def prepare(
-    out: Annotated[Path, typer.Option(help="Root of the prepared games, new or empty.")],
+    out: Annotated[Path, option("Root of the prepared games, new or empty.")],
     source: GamesOption = None,
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
-    workers: Annotated[int, typer.Option(help="Processes that prepare files side by side.", min=1)] = 1,
-    resume: Annotated[
-        bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and start over.")
-    ] = True,
+    workers: Annotated[int, option("Processes that prepare files side by side.", min=1)] = 1,
+    resume: options.Resume = True,
     deep: DeepOption = defaults.DEEP,
     legal: LegalOption = defaults.LEGAL,
     tolerance: ToleranceOption = defaults.TOLERANCE,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Turn Parquet files into memory-mapped arrays, once, and validate them: training then parses no FEN.
 
@@ -132,7 +109,7 @@ def prepare(
 
     Example: `spanloom chess prepare --source games --thinking thinking --out data/chess`
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.chess.build import PrepareOptions
     from spanloom.families.chess.build import prepare as prepare_games
     from spanloom.families.chess.places import local_folders
@@ -143,17 +120,9 @@ def prepare(
         progress.stage("prepare"),
         progress.counting("prepare", "files") as on_progress,
     ):
-        result = prepare_games(
-            made_of(
-                PrepareOptions,
-                options,
-                root=out,
-                games=games_folder,
-                thinking=thinking_folder,
-                sources_as_given=(source, thinking),
-            ),
-            on_progress,
-        )
+        places = {"root": out, "games": games_folder, "thinking": thinking_folder}
+        prepared = made_of(PrepareOptions, arguments, **places, sources_as_given=(source, thinking))
+        result = prepare_games(prepared, on_progress)
     totals = result.manifest["content"]["totals"]
     with exit_by(result.report):
         if as_json:
@@ -163,8 +132,7 @@ def prepare(
                 if not counts["rows_read"]:
                     continue
                 held = ", ".join(f"{split} {count['items']:,}" for split, count in counts["splits"].items()) or "none"
-                left_out = ", ".join(f"{number:,} {reason}" for reason, number in counts["rejected"].items()) or "none"
-                say(f"{kind}: {held}; left out: {left_out}")
+                say(f"{kind}: {held}; left out: {counted(counts['rejected'])}")
             _print_findings(result.report.as_dict())
 
 
@@ -176,8 +144,8 @@ def validate(
     deep: DeepOption = defaults.DEEP,
     legal: LegalOption = defaults.LEGAL,
     tolerance: ToleranceOption = defaults.TOLERANCE,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
 ) -> None:
     """Look for what is wrong with prepared games, or with Parquet files before they are prepared.
 
@@ -199,36 +167,25 @@ def validate(
 @chess_app.command("inspect")
 def inspect(
     place: PlaceArgument,
-    samples: Annotated[Literal["games", "thinking"], typer.Option(help="Which kind of samples.")] = "games",
-    split: SplitOption = "train",
-    count: Annotated[int, typer.Option(help="How many samples.", min=1)] = 1,
-    max_seq_len: Annotated[int, typer.Option(help="Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN,
+    samples: Annotated[Literal["games", "thinking"], option("Which kind of samples.")] = "games",
+    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train",
+    count: Annotated[int, option("How many samples.", min=1)] = 1,
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN,
     skip_board_prob: Annotated[
-        float, typer.Option(help="How often a board is left out.", min=0, max=1)
+        float, option("How often a board is left out.", min=0, max=1)
     ] = defaults.SKIP_BOARD_PROB,
-    seed: Annotated[int, typer.Option(help="Another seed draws other samples.")] = 0,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a page with pictures of the boards instead.", callback=output_file)
-    ] = None,
+    seed: Annotated[int, option("Another seed draws other samples.")] = 0,
+    html: Annotated[Path | None, file_option("Write a page with pictures of the boards instead.")] = None,
 ) -> None:
     """Draw samples as training sees them: boards, moves, values, and below them tokens, targets and masks."""
+    arguments = locals()
     from spanloom.families.chess.inspection import drawn_views, page, text_lines
     from spanloom.families.chess.places import local_games
-    from spanloom.storage import write_atomically
 
     with local_games(place) as path:
-        views = drawn_views(
-            path,
-            thinking=samples == "thinking",
-            split=split,
-            count=count,
-            max_seq_len=max_seq_len,
-            skip_board_prob=skip_board_prob,
-            seed=seed,
-        )
+        views = made_of(drawn_views, arguments, place=path, thinking=samples == "thinking")
     if html is not None:
-        write_atomically(html, page(views, f"Samples of {place}").encode())
-        say(str(html))
+        write_page(html, page(views, f"Samples of {place}"))
         return
     console = Console()
     for view in views:
@@ -240,47 +197,36 @@ def inspect(
 @chess_app.command("report")
 def report(
     place: PlaceArgument,
-    html: Annotated[Path | None, typer.Option(help="Write a page instead of JSON.", callback=output_file)] = None,
+    html: Annotated[Path | None, file_option("Write a page instead of JSON.")] = None,
 ) -> None:
     """Count what the games are like: lengths, values, openings, what was left out. JSON, or a page."""
     from spanloom.families.chess.places import local_games
     from spanloom.families.chess.report import game_facts, page
-    from spanloom.storage import write_atomically
 
     with local_games(place) as path:
         facts = game_facts(path)
     if html is None:
         print_json(facts)
-        return
-    write_atomically(html, page(facts, f"Games of {place}").encode())
-    say(str(html))
+    else:
+        write_page(html, page(facts, f"Games of {place}"))
 
 
 @chess_app.command("train")
 def train(
-    games: Annotated[Path | None, typer.Option(help="Prepared games or Parquet files.")] = None,
-    thinking: Annotated[Path | None, typer.Option(help="The same, of thinking rows.")] = None,
-    steps: Annotated[int, typer.Option(help="Optimizer steps.", min=1)] = 100,
-    batch_size: Annotated[int, typer.Option(help="Samples of a batch.", min=1)] = 8,
-    max_seq_len: Annotated[int, typer.Option(help="Tokens of a sample.", min=1)] = 256,
-    variation_ratio: Annotated[
-        float, typer.Option(help="Share of thinking samples.", min=0, max=1)
-    ] = defaults.VARIATION_RATIO,
-    seed: Annotated[int, typer.Option(help="Of the model and of the samples.")] = 0,
-    as_json: JsonOption = False,
+    games: Annotated[Path | None, option("Prepared games or Parquet files.")] = None,
+    thinking: Annotated[Path | None, option("The same, of thinking rows.")] = None,
+    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100,
+    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8,
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256,
+    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO,
+    seed: Annotated[int, option("Of the model and of the samples.")] = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Train a small transformer on the samples, as an example of what their fields are for: the losses fall."""
+    arguments = locals()
     from spanloom.families.chess.training import LOSSES, train_example
 
-    history = train_example(
-        games,
-        thinking,
-        steps=steps,
-        batch_size=batch_size,
-        max_seq_len=max_seq_len,
-        variation_ratio=variation_ratio,
-        seed=seed,
-    )
+    history = made_of(train_example, arguments)
     if as_json:
         print_json(history)
         return
@@ -292,18 +238,16 @@ def train(
 
 @step("prepare-chess", "chess.steps.prepare_chess")
 def step_prepare_chess(
-    root: RootOption,
-    inventory: InventoryOption,
-    shard: Annotated[
-        int, typer.Option(help="Which shard, from 0: file i of a folder goes to shard i modulo --shards.")
-    ],
-    shards: Annotated[int, typer.Option(help="How many shards.", min=1)] = defaults.SHARDS,
+    root: options.Root,
+    inventory: options.Inventory,
+    shard: Annotated[int, option("Which shard, from 0: file i of a folder goes to shard i modulo --shards.")],
+    shards: Annotated[int, option("How many shards.", min=1)] = defaults.SHARDS,
     games: Annotated[str | None, place("Folder or URI of Parquet files of games.")] = None,
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
 ) -> None:
     """Chess, step 1, once a shard: Parquet files → memory-mapped arrays under the root, and an inventory of them.
 
@@ -313,27 +257,27 @@ def step_prepare_chess(
 
 @step("assemble-chess", "chess.steps.assemble_chess")
 def step_assemble_chess(
-    inventories: InventoriesOption,
-    root: RootOption,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
+    inventories: options.Inventories,
+    root: options.Root,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
 ) -> None:
     """Chess, step 2: write manifest.pending.json. These are no prepared games before validate-chess has passed."""
 
 
 @step("validate-chess", "chess.steps.validate_chess")
 def step_validate_chess(
-    root: RootOption,
+    root: options.Root,
     games: Annotated[str | None, place("Folder or URI of the games that it was prepared from.")] = None,
     thinking: ThinkingOption = None,
     deep: DeepOption = defaults.DEEP,
     tolerance: ToleranceOption = defaults.TOLERANCE,
-    legal: Annotated[
-        Switch, typer.Option(help="1: ask python-chess about every move; no image of ours carries it.")
-    ] = "1" if defaults.LEGAL else "0",
-    report: ReportOption = None,
-    html: HtmlPlaceOption = None,
-    scratch: ScratchOption = None,
+    legal: Annotated[Switch, option("1: ask python-chess about every move; no image of ours carries it.")] = "1"
+    if defaults.LEGAL
+    else "0",
+    report: options.Report = None,
+    html: options.HtmlPlace = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Chess, step 3: validate, and turn the pending manifest into the manifest when nothing was found.
 
@@ -346,7 +290,4 @@ def _print_findings(report: dict[str, Any]) -> None:
     for finding in findings:
         place = f" ({finding['file']})" if finding["file"] else ""
         say(visible_line(f"{finding['check']}: {finding['message']}{place}"))
-    if counts:
-        say("found: " + ", ".join(f"{number:,} {check}" for check, number in counts.items()))
-    else:
-        say("clean: " + ", ".join(f"{number:,} {check}" for check, number in checked.items()))
+    say(f"found: {counted(counts)}" if counts else f"clean: {counted(checked)}")

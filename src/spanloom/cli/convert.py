@@ -4,14 +4,16 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
+from spanloom.cli import options
 from spanloom.cli.app import MAKE, app, make_progress, print_json, say
-from spanloom.cli.options import JsonOption, QuietOption, ScratchOption, VerboseOption, made_of, place
+from spanloom.cli.options import made_of, names_in, option, place
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony import defaults
 
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
     from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.families.harmony.convert.messages import SystemFields
 
-AROUND = "What is said around every conversation"
-FORM = "What the records mean"
-LOSS = "What is left out, and how much may be refused"
+of_form = partial(option, rich_help_panel="What the records mean")
+said_around = partial(option, rich_help_panel="What is said around every conversation")
+of_loss = partial(option, rich_help_panel="What is left out, and how much may be refused")
 
 
 @app.command(rich_help_panel=MAKE)
@@ -34,110 +36,84 @@ def convert(
             metavar="PLACE...",
             help="Chat data: files (.jsonl, .json, .parquet, each also .gz or .zst; .arrow), folders of them, "
             "folders of `save_to_disk`, patterns such as 'chats/*.jsonl'; or URIs.",
-            show_default=False,
         ),
     ],
-    out: Annotated[
-        str | None,
-        place("Folder or URI for the source; new, or what a run before has begun."),
-    ] = None,
+    out: Annotated[str | None, place("Folder or URI for the source; new, or what a run before has begun.")] = None,
     maps: Annotated[
         list[str] | None,
-        typer.Option(
+        of_form(
+            "Which key of your records means what: id, messages, system, tools, query, reasoning, answer. "
+            "`query=a+b` joins two texts; `id=` makes ids of file and line.",
             "--map",
             metavar="MEANING=KEY,…",
-            help="Which key of your records means what: id, messages, system, tools, query, reasoning, answer. "
-            "`query=a+b` joins two texts; `id=` makes ids of file and line.",
-            rich_help_panel=FORM,
         ),
     ] = None,
     think_tags: Annotated[
         bool | None,
-        typer.Option(
-            "--think-tags/--no-think-tags",
-            help="`<think>…</think>` before an answer becomes analysis, or stays text of the answer. "
+        of_form(
+            "`<think>…</think>` before an answer becomes analysis, or stays text of the answer. "
             "Default: such a record is refused.",
-            rich_help_panel=FORM,
+            "--think-tags/--no-think-tags",
         ),
     ] = None,
     calls_in_turn: Annotated[
         bool,
-        typer.Option(
-            "--calls-in-turn",
-            help="Several tool calls at once: put them one after the other, each with its result. Default: refused, "
+        of_form(
+            "Several tool calls at once: put them one after the other, each with its result. Default: refused, "
             "since Harmony has one call at a time.",
-            rich_help_panel=FORM,
+            "--calls-in-turn",
         ),
     ] = False,
     identity: Annotated[
         str | None,
-        typer.Option(
-            help="Who the model is, in the system message. Servers of gpt-oss say 'You are ChatGPT, a large language "
-            "model trained by OpenAI.' Default: the line is left out.",
-            rich_help_panel=AROUND,
+        said_around(
+            "Who the model is, in the system message. Servers of gpt-oss say 'You are ChatGPT, a large language "
+            "model trained by OpenAI.' Default: the line is left out."
         ),
     ] = None,
     effort: Annotated[
-        str | None,
-        typer.Option(
-            metavar="low|medium|high",
-            help="Reasoning effort. Default: left out.",
-            rich_help_panel=AROUND,
-        ),
+        str | None, said_around("Reasoning effort. Default: left out.", metavar="low|medium|high")
     ] = None,
-    date: Annotated[
-        str | None,
-        typer.Option(help="Current date, such as 2026-01-31. Default: left out.", rich_help_panel=AROUND),
-    ] = None,
-    cutoff: Annotated[
-        str | None,
-        typer.Option(help="Knowledge cutoff, such as 2024-06. Default: left out.", rich_help_panel=AROUND),
-    ] = None,
+    date: Annotated[str | None, said_around("Current date, such as 2026-01-31. Default: left out.")] = None,
+    cutoff: Annotated[str | None, said_around("Knowledge cutoff, such as 2024-06. Default: left out.")] = None,
     developer: Annotated[
-        str | None,
-        typer.Option(
-            help="Instructions for conversations that bring no system text of their own. Default: none.",
-            rich_help_panel=AROUND,
-        ),
+        str | None, said_around("Instructions for conversations that bring no system text of their own. Default: none.")
     ] = None,
     drop: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME,…",
-            help="Leave out and count: a key of records, messages, calls or tools (`refusal`, `tool_calls`), "
+        of_loss(
+            "Leave out and count: a key of records, messages, calls or tools (`refusal`, `tool_calls`), "
             "`role:NAME`, `part:TYPE` (`part:image_url`), `think` (reasoning in tags), `unprompted` (before the first "
             "user), `unanswered` (after the last answer).",
-            rich_help_panel=LOSS,
+            metavar="NAME,…",
         ),
     ] = None,
     max_rejects: Annotated[
         str,
-        typer.Option(
-            metavar="N|P%",
-            help="Records that may be refused and set aside (under rejects/): a number, or a share such as 0.1%. "
+        of_loss(
+            "Records that may be refused and set aside (under rejects/): a number, or a share such as 0.1%. "
             "0 stops at the first.",
-            rich_help_panel=LOSS,
+            metavar="N|P%",
         ),
     ] = defaults.MAX_REJECTS,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show the first conversation as it will be trained, and stop.")
+        bool, option("Show the first conversation as it will be trained, and stop.", "--preview")
     ] = False,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Convert all and write nothing: counts, and one record of each refusal."),
+        bool, option("Convert all and write nothing: counts, and one record of each refusal.", "--dry-run")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing: what no option says is left out.")] = False,
+    yes: Annotated[bool, option("Ask nothing: what no option says is left out.", "--yes", "-y")] = False,
     rows_per_shard: Annotated[
-        int, typer.Option(help="Conversations in a shard; a run that is interrupted keeps whole shards.", min=1)
+        int, option("Conversations in a shard; a run that is interrupted keeps whole shards.", min=1)
     ] = defaults.ROWS_PER_SHARD,
     dataset: Annotated[
-        str | None, typer.Option(help="Name of the data, for manifest, card and report. Default: not stated.")
+        str | None, option("Name of the data, for manifest, card and report. Default: not stated.")
     ] = None,
-    license: Annotated[str | None, typer.Option(help="Its licence, for manifest and card.")] = None,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    license: Annotated[str | None, option("Its licence, for manifest and card.")] = None,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Turn chat data into a source of whole Harmony conversations, for `spanloom build`.
 
@@ -152,7 +128,7 @@ def convert(
     Example: `spanloom convert chat.jsonl --out data/chat_source`, then
     `spanloom build --source data/chat_source --out data/chat`
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.harmony.convert import chat as convert_chat
     from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.storage.scratch import scratch_for
@@ -160,9 +136,9 @@ def convert(
     if out is None and not (preview or dry_run):
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
     around = {"identity": identity, "effort": effort, "date": date, "cutoff": cutoff, "developer": developer}
-    lists = {"maps": tuple(_split(maps)), "drop": tuple(_split(drop))}
+    lists = {"maps": tuple(names_in(*maps or ())), "drop": tuple(names_in(*drop or ()))}
     origin = {"dataset": dataset or None, "license": license or None}
-    conversion = made_of(ChatConversion, options, system_fields=_system_fields(around), **lists, **origin)
+    conversion = made_of(ChatConversion, arguments, system_fields=_system_fields(around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
     progress = make_progress(quiet, verbose)
     with scratch_for("convert", [*inputs, out], scratch) as here:
@@ -198,11 +174,6 @@ def convert(
         print_json(written)
     else:
         _tell(written, out or "", conversion.drop)
-
-
-def _split(given: Sequence[str] | None) -> list[str]:
-    """`["a,b", "c"]` → `["a", "b", "c"]`"""
-    return [name.strip() for names in given or () for name in names.split(",") if name.strip()]
 
 
 QUESTIONS = {

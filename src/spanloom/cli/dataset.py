@@ -3,50 +3,27 @@
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from spanloom.cli.app import (
-    LOOK,
-    app,
-    exit_by,
-    finish_step,
-    make_progress,
-    manifest_app,
-    print_json,
-    say,
-    step_app,
-)
-from spanloom.cli.options import (
-    DatasetTokenizerOption,
-    HtmlPlaceOption,
-    JsonOption,
-    LocalRootArgument,
-    QuietOption,
-    ReportOption,
-    RootArgument,
-    RootOption,
-    ScratchOption,
-    TokenizerPlaceOption,
-    VerboseOption,
-    place,
-)
-from spanloom.cli.outputs import output_file
+from spanloom.cli import options
+from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
+from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.outputs import file_option, write_page
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
-    from spanloom.dataset.folder import DataFolder
     from spanloom.findings import Report
 
 
 @app.command(rich_help_panel=LOOK)
 def validate(
-    root: RootArgument,
+    root: options.RootArgument,
     source: Annotated[
         list[str] | None,
         place(
@@ -56,21 +33,19 @@ def validate(
     ] = None,
     deep: Annotated[
         int | None,
-        typer.Option(
-            help="Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
+        option(
+            "Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
             "again. Default: 64 with --source. Of chess, games of each file; default 16.",
             min=0,
         ),
     ] = None,
-    tokenizer: DatasetTokenizerOption = None,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write the report here, as JSON.", callback=output_file)
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report here, as a page.", callback=output_file)] = None,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    tokenizer: options.DatasetTokenizer = None,
+    report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None,
+    html: Annotated[Path | None, file_option("Write the report here, as a page.")] = None,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
@@ -82,12 +57,14 @@ def validate(
     """
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.root.places import local_root
+    from spanloom.dataset.root.places import local_root, staged_root
     from spanloom.dataset.validate.dataset import validate_dataset
     from spanloom.families import data_folder, dataset_family
     from spanloom.megatron.official import load_reader
-    from spanloom.report.summary import findings_text, result_json
+    from spanloom.provenance import readable_json
+    from spanloom.report.summary import result_json
     from spanloom.report.views import write_report
+    from spanloom.storage import write_atomically
     from spanloom.storage.scratch import scratch_for
 
     sources = source or []
@@ -96,12 +73,14 @@ def validate(
     progress = make_progress(quiet, verbose)
     if kind := data_folder(root):
         _refuse("without a tokenizer", {"--tokenizer": tokenizer})
-        report = _validate_folder(kind, root, sources, deep, report_file, html, scratch)
-        with exit_by(report):
-            if as_json:
-                print_json({"root": root, **report.as_dict()})
-            else:
-                Console().print(findings_text(report), soft_wrap=True, highlight=False)
+        with scratch_for("root", [root, *sources], scratch) as staging:
+            folder = staged_root(staging, root, kind.check)
+            report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
+            if report_file is not None:
+                write_atomically(report_file, readable_json(report.as_dict()))
+            if html is not None:
+                write_atomically(html, kind.report_page(folder, report, root).encode())
+        _tell_findings(report, {"root": root, **report.as_dict()}, as_json=as_json)
         return
     if len(sources) > 1:
         raise typer.BadParameter("--source: a token dataset is built from one place; give it once")
@@ -128,38 +107,22 @@ def validate(
         if report_file is not None or html is not None:
             facts = dataset_facts(folder, written, family, report, timings=progress.timings)
             write_report(facts, written.content, family, json_file=report_file, html_file=html)
+    finished = result["manifest"] is not None
+    result |= {"root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}
+    _tell_findings(report, result, as_json=as_json, finished=finished)
+
+
+def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
+    """Prints what validation found, and exits by it."""
+    from spanloom.report.summary import findings_text
+
     with exit_by(report):
         if as_json:
-            print_json({**result, "root": root, "manifest": result["manifest"] and f"{root.rstrip('/')}/manifest.json"})
+            print_json(result)
         else:
             Console().print(findings_text(report), soft_wrap=True, highlight=False)
-            if report.clean and result["manifest"] is None:
+            if report.clean and not finished:
                 say("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
-
-
-def _validate_folder(
-    kind: "DataFolder",
-    root: str,
-    sources: list[str],
-    deep: int | None,
-    report_file: Path | None,
-    html: Path | None,
-    scratch: Path | None,
-) -> "Report":
-    """`validate` for data with a manifest of its own schema."""
-    from spanloom.dataset.root.places import staged_root
-    from spanloom.provenance import readable_json
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
-
-    with scratch_for("root", [root, *sources], scratch) as staging:
-        folder = staged_root(staging, root, kind.check)
-        report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
-        if report_file is not None:
-            write_atomically(report_file, readable_json(report.as_dict()))
-        if html is not None:
-            write_atomically(html, kind.report_page(folder, report, root).encode())
-    return report
 
 
 def refuse_folder(root: Path, command: str) -> None:
@@ -179,40 +142,33 @@ def _refuse(why: str, options: dict[str, object]) -> None:
 
 @app.command(rich_help_panel=LOOK)
 def inspect(
-    root: LocalRootArgument,
+    root: options.LocalRootArgument,
     document: Annotated[
-        list[str] | None,
-        typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.", show_default=False),
+        list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None,
-    ids_wanted: Annotated[
-        list[str] | None, typer.Option("--id", help="A document by its id in the source; repeatable.")
-    ] = None,
-    pick: Annotated[
-        Literal["random", "first", "longest", "shortest"], typer.Option(help="Which, when none is named.")
-    ] = "random",
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", help="How many. Default: 1, or 20 with --html.", min=1)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Another seed draws other documents.", min=0)] = 0,
-    split: Annotated[str | None, typer.Option(help="Only of this split.")] = None,
-    shard: Annotated[int | None, typer.Option(help="Only of this shard.", min=0)] = None,
-    language: Annotated[str | None, typer.Option(help="Only in this language.")] = None,
-    exercise: Annotated[str | None, typer.Option(help="Only of this exercise.")] = None,
-    no_reasoning: Annotated[bool, typer.Option("--no-reasoning", help="Only documents without reasoning.")] = False,
+    ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None,
+    pick: Annotated[Literal["random", "first", "longest", "shortest"], option("Which, when none is named.")] = "random",
+    count: Annotated[int | None, option("How many. Default: 1, or 20 with --html.", "--count", "-n", min=1)] = None,
+    seed: Annotated[int, option("Another seed draws other documents.", min=0)] = 0,
+    split: Annotated[str | None, option("Only of this split.")] = None,
+    shard: Annotated[int | None, option("Only of this shard.", min=0)] = None,
+    language: Annotated[str | None, option("Only in this language.")] = None,
+    exercise: Annotated[str | None, option("Only of this exercise.")] = None,
+    no_reasoning: Annotated[bool, option("Only documents without reasoning.", "--no-reasoning")] = False,
     without: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="Only documents without labels of this span, such as assistant.")
+        str | None, option("Only documents without labels of this span, such as assistant.", metavar="SPAN")
     ] = None,
     special_text: Annotated[
-        bool, typer.Option("--special-text", help="Only documents whose text holds the likes of <|end|>.")
+        bool, option("Only documents whose text holds the likes of <|end|>.", "--special-text")
     ] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Show where tokens end.")] = False,
-    ids: Annotated[bool, typer.Option("--ids", help="Show token ids.")] = False,
-    labels: Annotated[bool, typer.Option("--labels", help="Show which label each position learns.")] = False,
+    tokens: Annotated[bool, option("Show where tokens end.", "--tokens")] = False,
+    ids: Annotated[bool, option("Show token ids.", "--ids")] = False,
+    labels: Annotated[bool, option("Show which label each position learns.", "--labels")] = False,
     max_tokens: Annotated[
-        int, typer.Option(help="Show at most so many tokens of a document, first and last; 0: all.", min=0)
+        int, option("Show at most so many tokens of a document, first and last; 0: all.", min=0)
     ] = 2000,
-    html: Annotated[Path | None, typer.Option(help="Write one page that stands alone.", callback=output_file)] = None,
-    tokenizer: DatasetTokenizerOption = None,
+    html: Annotated[Path | None, file_option("Write one page that stands alone.")] = None,
+    tokenizer: options.DatasetTokenizer = None,
 ) -> None:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
 
@@ -221,12 +177,12 @@ def inspect(
 
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
+    arguments = locals()
     from spanloom.dataset import manifest
     from spanloom.dataset.inspect import Selection, pick_documents
     from spanloom.dataset.root.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
     from spanloom.report.terminal import Shown, print_documents
-    from spanloom.storage import write_atomically
 
     chosen = {
         **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
@@ -244,8 +200,7 @@ def inspect(
         else:
             title = f"Samples of {root.resolve().name}"
             page = kind.sample_page(root, title, count=count or 1, seed=seed, split=drawn)
-            write_atomically(html, page.encode())
-            say(str(html))
+            write_page(html, page)
         return
     if (document or ids_wanted) and any(chosen.values()):
         named = ", ".join(name for name, value in chosen.items() if value)
@@ -257,17 +212,14 @@ def inspect(
     if no_reasoning and family.RATIO is None:
         spans = ", ".join(content.span_names)
         raise SpanloomError("there is no span of reasoning", where=str(root), remedy=f"--without one of {spans}")
-    selection = Selection(
+    selection = made_of(
+        Selection,
+        arguments,
         addresses=tuple(document or ()),
         ids=tuple(ids_wanted or ()),
-        pick=pick,
         count=count or (1 if html is None else 20),
-        seed=seed,
-        split=split,
-        shard=shard,
         groups={name: value for name, value in (("language", language), ("exercise", exercise)) if value is not None},
         without=family.RATIO[0] if no_reasoning and family.RATIO else without,
-        special_text=special_text,
     )
     vocabulary = family.load_vocabulary(content, tokenizer_at(root, tokenizer))
     documents = pick_documents(root, content, family, selection, vocabulary)
@@ -280,21 +232,17 @@ def inspect(
         from spanloom.report.pages.documents import documents_page
 
         sequences = content.totals.sequences
-        write_atomically(
-            html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown).encode()
-        )
-        say(str(html))
+        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown))
 
 
 @app.command(rich_help_panel=LOOK)
 def stats(
-    root: LocalRootArgument,
+    root: options.LocalRootArgument,
     by: Annotated[
-        str,
-        typer.Option(help="Group by any of split, shard, language, exercise, with commas; empty: all in one."),
+        str, option("Group by any of split, shard, language, exercise, with commas; empty: all in one.")
     ] = "split",
-    as_json: JsonOption = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV on stdout.")] = False,
+    as_json: options.Json = False,
+    as_csv: Annotated[bool, option("Print CSV on stdout.", "--csv")] = False,
 ) -> None:
     """Count documents and tokens by split, shard, language, exercise.
 
@@ -308,7 +256,7 @@ def stats(
 
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv: one of them")
-    names = tuple(name.strip() for name in by.split(",") if name.strip())
+    names = tuple(names_in(by))
     refuse_folder(root, "stats")
     content = manifest.read(root).content
     family = dataset_family(content.family)
@@ -324,7 +272,7 @@ def stats(
 @manifest_app.command("show")
 def manifest_show(
     place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a dataset is made of."""
     from spanloom.dataset import manifest
@@ -346,7 +294,7 @@ def manifest_show(
 def manifest_diff(
     a: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
     b: Annotated[str, typer.Argument(help="Another.")],
-    as_json: JsonOption = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show where the `content` of two manifests differs. Exits with 1 when it does, like diff."""
     from spanloom.dataset import manifest
@@ -367,35 +315,26 @@ def manifest_diff(
 
 @step_app.command("validate-alignment")
 def step_validate_alignment(
-    root: RootOption,
+    root: options.Root,
     source: Annotated[str | None, place("The folder, file or URI it was built from.")] = None,
     deep: Annotated[
-        int,
-        typer.Option(help="Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0),
+        int, option("Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0)
     ] = defaults.DEEP,
-    tokenizer: TokenizerPlaceOption = None,
-    report: ReportOption = None,
-    html: HtmlPlaceOption = None,
-    scratch: ScratchOption = None,
-    quiet: QuietOption = False,
+    tokenizer: options.TokenizerPlace = None,
+    report: options.Report = None,
+    html: options.HtmlPlace = None,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
 ) -> None:
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    arguments = locals()
     from spanloom.families import dataset_family
     from spanloom.megatron.official import load_reader
     from spanloom.steps import validate_alignment
 
     load_reader()
     with make_progress(quiet, False).counting("validate", "documents") as on_progress:
-        result = validate_alignment.run(
-            root=root,
-            family_of=dataset_family,
-            source=source,
-            deep=deep if source is not None else 0,
-            tokenizer=tokenizer,
-            report=report,
-            html=html,
-            on_progress=on_progress,
-            scratch=scratch,
-        )
+        made = {"family_of": dataset_family, "deep": deep if source is not None else 0, "on_progress": on_progress}
+        result = made_of(validate_alignment.run, arguments, **made)
     with exit_by(result):
         finish_step(result.as_dict(), validate_alignment.artifact_metadata)

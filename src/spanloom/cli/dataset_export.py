@@ -7,53 +7,46 @@ from typing import Annotated, Literal
 
 import typer
 
+from spanloom.cli import options
 from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
 from spanloom.cli.dataset import refuse_folder
-from spanloom.cli.options import JsonOption, LocalRootArgument, QuietOption, VerboseOption
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.options import made_of, option
+from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
 from spanloom.text import visible_json
 
 
 @app.command(rich_help_panel=TRAIN)
 def export(
-    root: LocalRootArgument,
+    root: options.LocalRootArgument,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.", callback=local_place
-        ),
+        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
     ] = None,
     to: Annotated[
         Literal["parquet", "trl", "megatron-bridge"],
-        typer.Option(help="All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
+        option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
     ] = "parquet",
     sequence_length: Annotated[
         int | None,
-        typer.Option(
-            help="Tokens of a row, of megatron-bridge alone. Default: the block size, else "
-            f"{defaults.SEQUENCE_LENGTH:,}.",
+        option(
+            f"Tokens of a row, of megatron-bridge alone. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
             min=2,
         ),
     ] = None,
     too_long: Annotated[
         Literal["stop", "drop"] | None,
-        typer.Option(
-            help="A document that is longer than a row, of megatron-bridge alone: stop, or drop and count it."
-        ),
+        option("A document that is longer than a row, of megatron-bridge alone: stop, or drop and count it."),
     ] = None,
     croissant: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "Write Croissant metadata, croissant.json, or do not. Default: where mlcroissant is installed.",
             "--croissant/--no-croissant",
-            help="Write Croissant metadata, croissant.json, or do not. Default: where mlcroissant is installed.",
         ),
     ] = None,
-    tokens_per_file: Annotated[
-        int, typer.Option(help="Begin a new file after so many tokens.", min=1)
-    ] = defaults.TOKENS_PER_FILE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    tokens_per_file: Annotated[int, option("Begin a new file after so many tokens.", min=1)] = defaults.TOKENS_PER_FILE,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the dataset as Parquet for Hugging Face `datasets`, TRL or Megatron-Bridge, streaming, with a card.
 
@@ -112,36 +105,30 @@ def export(
 
 @app.command(rich_help_panel=TRAIN)
 def plan(
-    root: LocalRootArgument,
-    sequence_length: Annotated[int, typer.Option(help="Positions of a sample.", min=2, show_default=False)],
+    root: options.LocalRootArgument,
+    sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)],
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.", callback=local_place
-        ),
+        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
     ] = None,
     strategy: Annotated[
-        Literal["best-fit", "sequential"],
-        typer.Option(help="Least padding, or documents in the order of the files."),
+        Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
     ] = "best-fit",
-    seed: Annotated[int, typer.Option(help="Another seed puts other documents together.", min=0)] = 0,
+    seed: Annotated[int, option("Another seed puts other documents together.", min=0)] = 0,
     long: Annotated[
         Literal["window", "truncate", "drop"],
-        typer.Option(
-            help="Documents longer than a sample: windows that each begin with the question, the beginning alone, or "
+        option(
+            "Documents longer than a sample: windows that each begin with the question, the beginning alone, or "
             "left out."
         ),
     ] = "window",
     question_tokens: Annotated[
-        int | None,
-        typer.Option(help="Positions that the question may take in a window. Default: half of a sample.", min=1),
+        int | None, option("Positions that the question may take in a window. Default: half of a sample.", min=1)
     ] = None,
     multiple_of: Annotated[
-        int,
-        typer.Option(help="Pad each document to a multiple of it, such as twice the context-parallel size.", min=1),
+        int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
     ] = 1,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Decide which documents share a sample of training, so that no document is cut without need.
 
@@ -152,6 +139,7 @@ def plan(
 
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
+    arguments = locals()
     from spanloom.dataset import manifest
     from spanloom.dataset.plan.format import PlanOptions
     from spanloom.dataset.plan.writer import make_plan
@@ -159,17 +147,10 @@ def plan(
 
     refuse_folder(root, "plan")
     content = manifest.read(root).content
-    options = PlanOptions(
-        sequence_length=sequence_length,
-        strategy=strategy,
-        seed=seed,
-        long=long,
-        question_tokens=question_tokens or sequence_length // 2,
-        multiple_of=multiple_of,
-    )
+    rules = made_of(PlanOptions, arguments, question_tokens=question_tokens or sequence_length // 2)
     out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
     with make_progress(quiet, False).counting("plan", "documents") as on_progress:
-        made = make_plan(root, content, out, options, on_progress=on_progress)
+        made = make_plan(root, content, out, rules, on_progress=on_progress)
     for warning in plan_warnings(made.content):
         say(f"warning: {warning}", file=sys.stderr)
     if as_json:
@@ -184,9 +165,9 @@ def plan(
 def fetch(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Root of a dataset: gs://bucket/path or s3://bucket/path.")],
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made when it is not there.")],
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Bring a dataset from a bucket to this machine, every file checked by the manifest's size and sha256.
 
@@ -217,18 +198,13 @@ def fetch(
 
 @app.command("blend", rich_help_panel=TRAIN)
 def print_blend(
-    root: Annotated[Path, typer.Argument(help="Root of a dataset.", show_default=False)],
+    root: Annotated[Path, typer.Argument(help="Root of a dataset.")],
     mount: Annotated[
-        str | None, typer.Option(help="Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
+        str | None, option("Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
     ] = None,
-    sequence_length: Annotated[
-        int, typer.Option(help="Tokens in a sample: shards that give none are left out.", min=2)
-    ] = 2,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write the file for Megatron's `--per-split-data-args-path` here.", callback=output_file),
-    ] = None,
-    as_json: JsonOption = False,
+    sequence_length: Annotated[int, option("Tokens in a sample: shards that give none are left out.", min=2)] = 2,
+    out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Print what Megatron's data flags take: the shards of train and valid, weighted by their tokens.
 

@@ -6,22 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.app import MAKE, PIPELINE, app, finish_build, make_progress, print_json, say
-from spanloom.cli.options import (
-    AllowUnknownShaOption,
-    InventoriesOption,
-    InventoryOption,
-    JsonOption,
-    QuietOption,
-    ReportOption,
-    RootOption,
-    ScratchOption,
-    TokenizerPlaceOption,
-    VerboseOption,
-    WorkersOption,
-    made_of,
-    place,
-)
+from spanloom.cli import options
+from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
+from spanloom.cli.options import made_of, option, place
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
 from spanloom.text import visible_line
@@ -36,80 +23,61 @@ SourceOption = Annotated[
         "The manifest says which of them it is."
     ),
 ]
-TokenizerOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
-    ),
-]
 ShardsOption = Annotated[
     int | None,
-    typer.Option(
-        help=f"How many shards the source must have. Default: {defaults.SHARDS} of `synth_harmony_v1`, "
+    option(
+        f"How many shards the source must have. Default: {defaults.SHARDS} of `synth_harmony_v1`, "
         "of `harmony_conversations_v1` as many as its manifest lists.",
         min=1,
     ),
 ]
 HistoryOption = Annotated[
     Literal["serve", "openai-harmony", "keep"] | None,
-    typer.Option(
-        help="Conversations: what of the reasoning before an answer its document shows. serve: none before the last "
+    option(
+        "Conversations: what of the reasoning before an answer its document shows. serve: none before the last "
         "final answer, as servers do; openai-harmony: as its render for completion does; keep: one document a "
         f"conversation, with all of it. Default: {defaults.HISTORY}."
     ),
 ]
 TrainOption = Annotated[
     str | None,
-    typer.Option(
+    option(
+        f"Conversations: the spans that are trained, with commas; the others are context. Default: {defaults.TRAIN}.",
         metavar="SPANS",
-        help=f"Conversations: the spans that are trained, with commas; the others are context. "
-        f"Default: {defaults.TRAIN}.",
     ),
 ]
 TurnsOption = Annotated[
     Literal["all", "last"] | None,
-    typer.Option(
-        help="Conversations: train every turn, or what follows the last question that is answered. "
+    option(
+        "Conversations: train every turn, or what follows the last question that is answered. "
         f"Default: {defaults.TURNS}."
     ),
 ]
-MaxRowsOption = Annotated[
-    int | None, typer.Option(help="Read at most so many rows, divided evenly over the shards.", min=0)
-]
-MaxRowsPerShardOption = Annotated[int | None, typer.Option(help="Read at most so many rows of each shard.", min=0)]
+MaxRowsOption = Annotated[int | None, option("Read at most so many rows, divided evenly over the shards.", min=0)]
+MaxRowsPerShardOption = Annotated[int | None, option("Read at most so many rows of each shard.", min=0)]
 MaxTokensOption = Annotated[
-    int | None,
-    typer.Option(help="Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0),
+    int | None, option("Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0)
 ]
 MaxRejectsOption = Annotated[
     str,
-    typer.Option(
-        metavar="N|P%",
-        help="Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
+    option(
+        "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
         "0 stops at the first.",
+        metavar="N|P%",
     ),
 ]
 ValidFractionOption = Annotated[
-    float, typer.Option(help="Share of the ids held out for validation; the id alone decides.", min=0, max=1)
+    float, option("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
 ]
 OnDuplicateOption = Annotated[
-    Literal["error", "keep"], typer.Option(help="An id that two rows have: stop, or keep both and count.")
+    Literal["error", "keep"], option("An id that two rows have: stop, or keep both and count.")
 ]
 RendererOption = Annotated[
     Literal["fast", "harmony"],
-    typer.Option(
-        help="fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."
-    ),
+    option("fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."),
 ]
 AuditFractionOption = Annotated[
-    float,
-    typer.Option(
-        help="Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1
-    ),
-]
-ResumeOption = Annotated[
-    bool, typer.Option(help="Go on where an interrupted run stopped, or discard what it left and start over.")
+    float, option("Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1)
 ]
 
 
@@ -118,8 +86,8 @@ def build(
     source: SourceOption = defaults.SOURCE,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Root of the dataset. Default: data/megatron/synth_kd_v1, or harmony_chat_v1 there of conversations; "
+        option(
+            "Root of the dataset. Default: data/megatron/synth_kd_v1, or harmony_chat_v1 there of conversations; "
             "with _smoke at its end when the run is capped."
         ),
     ] = None,
@@ -127,31 +95,34 @@ def build(
     train: TrainOption = None,
     turns: TurnsOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    workers: WorkersOption = None,
+    workers: options.Workers = None,
     max_rows: MaxRowsOption = defaults.MAX_ROWS,
     max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
     max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
     max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
-    resume: ResumeOption = True,
+    resume: options.Resume = True,
     overwrite: Annotated[
-        bool,
-        typer.Option("--overwrite", help="Replace a dataset at --out; it is kept until the new one is validated."),
+        bool, option("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
     ] = False,
-    keep_work: Annotated[bool, typer.Option("--keep-work", help="Leave the intermediates in OUT/.work.")] = False,
+    keep_work: Annotated[bool, option("Leave the intermediates in OUT/.work.", "--keep-work")] = False,
     renderer: RendererOption = defaults.RENDERER,
     audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
-    tokenizer: TokenizerOption = None,
+    tokenizer: Annotated[
+        Path | None,
+        option(
+            "The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
+            "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+        ),
+    ] = None,
     shards: ShardsOption = None,
-    deep: Annotated[
-        int, typer.Option(help="Rows that validation renders again through openai-harmony.", min=0)
-    ] = defaults.DEEP,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    no_disk_check: Annotated[bool, typer.Option("--no-disk-check", help="Begin even if the disk looks small.")] = False,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    deep: Annotated[int, option("Rows that validation renders again through openai-harmony.", min=0)] = defaults.DEEP,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    no_disk_check: Annotated[bool, option("Begin even if the disk looks small.", "--no-disk-check")] = False,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Build and validate a dataset of SYNTH, or of conversations, on this machine.
 
@@ -209,37 +180,29 @@ def _rules(history: str | None, train: str | None, turns: str | None) -> "CutRul
 def convert_synth(
     raw: Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")],
     out: Annotated[
-        str,
-        place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new."),
+        str, place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new.")
     ] = defaults.SOURCE,
-    shards: Annotated[int, typer.Option(help="How many shards to write.", min=1)] = defaults.SHARDS,
+    shards: Annotated[int, option("How many shards to write.", min=1)] = defaults.SHARDS,
     assignment: Annotated[
-        Literal["round-robin", "contiguous"], typer.Option(help="How source rows are dealt to shards.")
+        Literal["round-robin", "contiguous"], option("How source rows are dealt to shards.")
     ] = defaults.ASSIGNMENT,
-    identity: Annotated[
-        str, typer.Option(help='Model identity in the system message; "" for none.')
-    ] = defaults.MODEL_IDENTITY,
-    effort: Annotated[
-        str, typer.Option(metavar="low|medium|high", help="Reasoning effort.")
-    ] = defaults.REASONING_EFFORT,
-    date: Annotated[str, typer.Option(help='Conversation start date; "" for none.')] = defaults.START_DATE,
-    cutoff: Annotated[str, typer.Option(help='Knowledge cutoff; "" for none.')] = defaults.KNOWLEDGE_CUTOFF,
-    developer: Annotated[
-        str | None, typer.Option(help="Developer instructions. Default: no developer message.")
-    ] = None,
+    identity: Annotated[str, option('Model identity in the system message; "" for none.')] = defaults.MODEL_IDENTITY,
+    effort: Annotated[str, option("Reasoning effort.", metavar="low|medium|high")] = defaults.REASONING_EFFORT,
+    date: Annotated[str, option('Conversation start date; "" for none.')] = defaults.START_DATE,
+    cutoff: Annotated[str, option('Knowledge cutoff; "" for none.')] = defaults.KNOWLEDGE_CUTOFF,
+    developer: Annotated[str | None, option("Developer instructions. Default: no developer message.")] = None,
     with_seed_text: Annotated[
-        bool, typer.Option("--with-seed-text", help="Add query_seed_text to the prompt; by default it stays out.")
+        bool, option("Add query_seed_text to the prompt; by default it stays out.", "--with-seed-text")
     ] = False,
     dataset: Annotated[
-        str | None,
-        typer.Option(help="Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated."),
+        str | None, option("Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated.")
     ] = None,
-    license: Annotated[str | None, typer.Option(help="Its licence, for the manifest.")] = None,
-    max_rows: Annotated[int | None, typer.Option(help="Read at most so many rows.", min=1)] = None,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    license: Annotated[str | None, option("Its licence, for the manifest.")] = None,
+    max_rows: Annotated[int | None, option("Read at most so many rows.", min=1)] = None,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Turn raw SYNTH Parquet into Harmony conversations (`synth_harmony_v1`), streaming.
 
@@ -248,12 +211,12 @@ def convert_synth(
 
     Example: `spanloom convert-synth --raw SYNTH/ --out data/synth_harmony`
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.harmony.convert.synth import Conversion, run
 
     conversion = made_of(
         Conversion,
-        options,
+        arguments,
         model_identity=identity or None,
         reasoning_effort=effort,
         start_date=date or None,
@@ -263,25 +226,22 @@ def convert_synth(
     )
     progress = make_progress(quiet, verbose)
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
-        written = run(
-            raw=raw, out=out, conversion=conversion, max_rows=max_rows, on_progress=on_progress, scratch=scratch
-        )
+        written = made_of(run, arguments, conversion=conversion, on_progress=on_progress)
     if as_json:
         print_json(written)
         return
     done = written["conversion"]
-    skipped = ", ".join(f"{count:,} {reason}" for reason, count in done["skipped"].items()) or "none"
     say(f"{done['rows_written']:,} conversations in {shards} shards under {out} ({done['rows_read']:,} rows read)")
-    say(f"skipped: {skipped}")
+    say(f"skipped: {counted(done['skipped'])}")
     told = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
     say(f"identity in each system message: {identity or 'none'}{told}")
 
 
 @app.command(rich_help_panel=MAKE)
 def sample(
-    out: Annotated[Path, typer.Option(help="Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
+    out: Annotated[Path, option("Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
     rows: Annotated[
-        int, typer.Option(help=f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
+        int, option(f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
     ] = defaults.SAMPLE_ROWS,
 ) -> None:
     """Write a small raw SYNTH sample of our own: many languages, code, maths, emoji, very short and long answers."""
@@ -292,9 +252,7 @@ def sample(
 
 @app.command(rich_help_panel=PIPELINE)
 def fetch_tokenizer(
-    destination: Annotated[Path, typer.Option(help="Where the asset goes.")] = Path(
-        "data/tokenizer/o200k_base.tiktoken"
-    ),
+    destination: Annotated[Path, option("Where the asset goes.")] = Path("data/tokenizer/o200k_base.tiktoken"),
 ) -> None:
     """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
     from spanloom.tokenizers.o200k.fetch import fetch_asset
@@ -304,10 +262,10 @@ def fetch_tokenizer(
 
 @step("verify-tokenizer", "harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
-    tokenizer: TokenizerPlaceOption = None,
+    tokenizer: options.TokenizerPlace = None,
     asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
-    report: ReportOption = None,
-    scratch: ScratchOption = None,
+    report: options.Report = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Step 1: verify the tokenizer asset and load it."""
 
@@ -318,11 +276,11 @@ def step_verify_tokenizer(
     own=("history", "train", "turns", "max_rows", "max_rows_per_shard", "max_tokens", "quiet"),
 )
 def step_render_shard(
-    shard: Annotated[int, typer.Option(help="Which shard, from 0.", min=0)],
+    shard: Annotated[int, option("Which shard, from 0.", min=0)],
     rendered: Annotated[str, place("Folder or URI for the rendered shard.")],
     ids: Annotated[str, place("Folder or URI for its ids.")],
     source: SourceOption = defaults.SOURCE,
-    tokenizer: TokenizerPlaceOption = None,
+    tokenizer: options.TokenizerPlace = None,
     shards: ShardsOption = None,
     history: HistoryOption = None,
     train: TrainOption = None,
@@ -333,23 +291,23 @@ def step_render_shard(
     max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
     max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
     max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
-    workers: WorkersOption = None,
-    resume: ResumeOption = True,
-    scratch: ScratchOption = None,
-    quiet: QuietOption = False,
+    workers: options.Workers = None,
+    resume: options.Resume = True,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
 ) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
     Of the source only manifest.json and this shard are read.
     """
-    options = locals()
+    arguments = locals()
     from spanloom.families.harmony.contract.caps import Caps
 
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
     return {
         "rules": _rules(history, train, turns),
-        "caps": made_of(Caps, options),
+        "caps": made_of(Caps, arguments),
         "progress": make_progress(quiet, False),
     }
 
@@ -360,7 +318,7 @@ def step_assemble_split(
     split: Annotated[str, place("Folder or URI for the split.")],
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Step 3: decide which rows are valid, and look for ids that stand twice."""
 
@@ -370,10 +328,10 @@ def step_write_indexed(
     rendered: Annotated[str, place("Folder or URI of the rendered shard.")],
     ids: Annotated[str, place("Folder or URI of its ids.")],
     split: Annotated[str, place("Folder or URI of the split.")],
-    root: RootOption,
-    inventory: InventoryOption,
-    resume: ResumeOption = True,
-    scratch: ScratchOption = None,
+    root: options.Root,
+    inventory: options.Inventory,
+    resume: options.Resume = True,
+    scratch: options.Scratch = None,
 ) -> None:
     """Step 4, once a shard: write tokens, lossmask and span as IndexedDatasets, shifted to labels.
 
@@ -383,9 +341,9 @@ def step_write_indexed(
 
 @step("assemble-manifest", "harmony.steps.assemble_manifest")
 def step_assemble_manifest(
-    inventories: InventoriesOption,
-    root: RootOption,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
+    inventories: options.Inventories,
+    root: options.Root,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
 ) -> None:
     """Step 5: write manifest.pending.json. It is no dataset before validate-alignment has passed."""

@@ -1,12 +1,12 @@
 """Commands that load when they are asked for: `spanloom build` imports the file of `build` and no other command's.
 
-In: a typer app, and for each of its commands the file that defines it. Out: the app makes a group that imports the
+In: a typer app, and for each file the commands that it defines. Out: the app makes a group that imports the
 file and builds the command when it is run or listed. typer by itself builds all commands of all apps before it runs
 one, which takes longer than its own import.
 """
 
 from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -15,22 +15,23 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_command_name, get_group
 
 
-def load_lazily(app: typer.Typer, files: Mapping[str, str], *, options_in: str | None = None) -> None:
+def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options_in: str | None = None) -> None:
     """Lets `app` import and build its commands when they are asked for.
 
-    files: command → the module below `spanloom.cli` that registers it with `app`, in the order of `--help`.
+    files: module below `spanloom.cli` → the commands that it registers with `app`, in the order of `--help`.
     options_in: the module that registers the callback of `app`, where it has options of its own.
     """
+    file_of = {name: file for file, names in files.items() for name in names}
 
     class LazyGroup(TyperGroup):
         def __init__(self, *, commands: Mapping[str, Any], **attributes: Any) -> None:
             super().__init__(**attributes)
 
             def load(name: str) -> Any:
-                return _load(app, files[name], name, self.rich_markup_mode)
+                return _load(app, file_of[name], name, self.rich_markup_mode)
 
             # `commands` has the groups, and commands whose file is imported already.
-            self.commands = _Commands({**dict.fromkeys(files), **commands}, load)
+            self.commands = _Commands({**dict.fromkeys(file_of), **commands}, load)
 
         def make_context(self, *arguments: Any, **named: Any) -> Any:
             if options_in is not None:

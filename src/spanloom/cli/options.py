@@ -1,7 +1,7 @@
 """Options and arguments that several commands share, each with the help that it shows everywhere."""
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,52 +12,60 @@ Switch = Literal["0", "1"]
 """A switch as the parameters of a pipeline have it."""
 
 
-def made_of(kind: type[Made], options: Mapping[str, Any], /, **others: Any) -> Made:
-    """A dataclass of the options that have the names of its fields; `others` are fields that are no option as such."""
-    named = {field.name: options[field.name] for field in fields(kind) if field.name in options}  # type: ignore[arg-type]
-    return kind(**{**named, **others})
+def made_of(what: Callable[..., Made], options: Mapping[str, Any], /, **others: Any) -> Made:
+    """What a function or a class makes of the options that have the names of its parameters; `others` count first."""
+    named = {name: options[name] for name in signature(what).parameters if name in options}
+    return what(**{**named, **others})
+
+
+def names_in(*texts: str) -> list[str]:
+    """`"a,b", "c"` → `["a", "b", "c"]`"""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
+def option(help: str, *names: str, **more: Any) -> Any:
+    """An option with the help that it shows; `names` where it is not called as its parameter."""
+    return typer.Option(*names, help=help, **more)
 
 
 def place(help: str, *names: str) -> Any:
     """An option that takes a path or a URI."""
-    return typer.Option(*names, metavar="PLACE", help=help)
+    return option(help, *names, metavar="PLACE")
 
 
-ScratchOption = Annotated[
+Scratch = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder for what is staged from URIs and made for them; kept when the command fails, to go on with. "
+    option(
+        "Folder for what is staged from URIs and made for them; kept when the command fails, to go on with. "
         "Default: $SPANLOOM_SCRATCH, else a temporary folder."
     ),
 ]
-ReportOption = Annotated[str | None, place("File or URI for the report (JSON); replaces one that is there.")]
-TokenizerPlaceOption = Annotated[
+Report = Annotated[str | None, place("File or URI for the report (JSON); replaces one that is there.")]
+TokenizerPlace = Annotated[
     str | None,
     place(
         "The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
         "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
     ),
 ]
-DatasetTokenizerOption = Annotated[
+DatasetTokenizer = Annotated[
     Path | None,
-    typer.Option(
-        help="The tokenizer of the dataset. SYNTH KD: the asset o200k_base.tiktoken or its folder, by default where "
+    option(
+        "The tokenizer of the dataset. SYNTH KD: the asset o200k_base.tiktoken or its folder, by default where "
         "--tokenizer of `build` looks; packed chat: the file that `chat pack` was given."
     ),
 ]
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(help="Worker processes. Default: one for each core; `build` takes fewer for few rows.", min=1),
+Workers = Annotated[
+    int | None, option("Worker processes. Default: one for each core; `build` takes fewer for few rows.", min=1)
 ]
-AllowUnknownShaOption = Annotated[
-    bool, typer.Option("--allow-unknown-sha", help="Build although the git SHA of this Spanloom is not known.")
+AllowUnknownSha = Annotated[
+    bool, option("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but results and errors.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Say more: options, versions, tracebacks.")]
-RootArgument = Annotated[
-    str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.", show_default=False)
-]
+Resume = Annotated[bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")]
+Json = Annotated[bool, option("Print the result as JSON on stdout.", "--json")]
+Quiet = Annotated[bool, option("Say nothing but results and errors.", "--quiet", "-q")]
+Verbose = Annotated[bool, option("Say more: options, versions, tracebacks.", "--verbose", "-v")]
+RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.")]
 
 
 def _on_this_machine(place: str) -> Path:
@@ -68,33 +76,29 @@ def _on_this_machine(place: str) -> Path:
 
 LocalRootArgument = Annotated[
     Path,
-    typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", show_default=False, parser=_on_this_machine),
+    typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", parser=_on_this_machine),
 ]
-RootOption = Annotated[str, place("Root of the dataset, a folder or a URI.")]
-InventoriesOption = Annotated[
-    list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")
-]
-InventoryOption = Annotated[str, place("File or URI for the shard's inventory.")]
-HtmlPlaceOption = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]
-HostOption = Annotated[str, typer.Option(help="Address to listen on; another than this machine's own needs a token.")]
-PortOption = Annotated[int, typer.Option(help="0: a free one, which is said.", min=0, max=65535)]
-AllowedHostOption = Annotated[
+Root = Annotated[str, place("Root of the dataset, a folder or a URI.")]
+Inventories = Annotated[list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")]
+Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
+HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]
+Host = Annotated[str, option("Address to listen on; another than this machine's own needs a token.")]
+Port = Annotated[int, option("0: a free one, which is said.", min=0, max=65535)]
+AllowedHost = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "A name that is answered without a token, beside those of this machine's loopback. May come again.",
         "--allowed-host",
-        help="A name that is answered without a token, beside those of this machine's loopback. May come again.",
         metavar="NAME",
     ),
 ]
-BodiesOption = Annotated[
+Bodies = Annotated[
     int,
-    typer.Option(
+    option(
+        "Of the bodies of all requests under way; one more gets 503. Memory is at most 30 times this.",
         "--bodies-max-bytes",
-        help="Of the bodies of all requests under way; one more gets 503. Memory is at most 30 times this.",
         min=1024,
     ),
 ]
-HeaderSecondsOption = Annotated[float, typer.Option(help="For the head of a request to come in.", min=0.1)]
-BodySecondsOption = Annotated[
-    float, typer.Option(help="For a body to come in, and one more for each 64 KiB of it.", min=0.1)
-]
+HeaderSeconds = Annotated[float, option("For the head of a request to come in.", min=0.1)]
+BodySeconds = Annotated[float, option("For a body to come in, and one more for each 64 KiB of it.", min=0.1)]

@@ -1,13 +1,16 @@
-"""Where a command may write its page, report or export: callbacks of options.
+"""Where a command may write its page, report or export: options, and their callbacks.
 
 In: the path of an option. Out: the same path, or an error: a URI, or a file that belongs to data.
 """
 
 import re
+from functools import partial
 from pathlib import Path
 
 import typer
 
+from spanloom.cli.app import say
+from spanloom.cli.options import option
 from spanloom.errors import ConflictError
 
 
@@ -35,3 +38,15 @@ def output_file(path: Path | None) -> Path | None:
                 remedy="give the name of another file",
             )
     return path
+
+
+folder_option = partial(option, callback=local_place)
+file_option = partial(option, callback=output_file)
+
+
+def write_page(file: Path, page: str) -> None:
+    """Writes a page, and says where it is."""
+    from spanloom.storage import write_atomically
+
+    write_atomically(file, page.encode())
+    say(str(file))

@@ -28,15 +28,10 @@ def problem(status: int, detail: Any, headers: Mapping[str, str] | None = None) 
     )
 
 
-def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Response:
-    """422 with type, place and message of the first faults, how many more there are, and nothing of what was sent."""
-    return problem(422, told_errors(errors))
-
-
 def told_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The first `ERRORS_TOLD` errors as `type`, `loc` and `msg`; then one that says how many more.
 
-    Those of `more_errors` among them count as the errors that they stand for.
+    Nothing of what was sent. Those of `more_errors` among them count as the errors that they stand for.
     """
     more = sum(one["ctx"]["count"] for one in errors if one["type"] == MORE_ERRORS)
     errors = [one for one in errors if one["type"] != MORE_ERRORS]

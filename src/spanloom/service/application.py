@@ -25,7 +25,7 @@ from starlette.responses import HTMLResponse, Response
 from spanloom.errors import SpanloomError
 from spanloom.report.pages.texts import TextSection, texts_page
 from spanloom.service.access import BearerToken, KnownHosts
-from spanloom.service.answers import TEXT_TOLD, invalid_request, problem, told_errors
+from spanloom.service.answers import TEXT_TOLD, problem, told_errors
 from spanloom.service.limits import BODY_SECONDS, TOTAL_BYTES, BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
 
@@ -130,7 +130,7 @@ def _wants_html(request: Request) -> bool:
 def _told(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
     """An error for whoever asked. `detail`: text, or the faults of a request."""
     if not _wants_html(request):
-        return problem(status, detail, headers) if isinstance(detail, str) else invalid_request(detail)
+        return problem(status, detail if isinstance(detail, str) else told_errors(detail), headers)
     if isinstance(detail, str):
         title, texts = detail[:TEXT_TOLD], []
     else:

@@ -82,14 +82,11 @@ class LimitedBodies:
             return message
 
         async def lingering(message: Message) -> None:
-            # An answer to a refused body whose rest is on its way ends only when that was thrown away.
             last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not (last and body.refused and body.more):
                 await send(message)
                 return
-            await send({**message, "more_body": True})
-            await _drain(receive)
-            await send({"type": "http.response.body", "body": b""})
+            await _end_late(message, receive, send)
 
         try:
             await self._app(scope, counted, lingering)
@@ -132,9 +129,13 @@ class _Body:
 
 async def _refused(answer: Response, receive: Receive, send: Send) -> None:
     """An answer before any of the body was read: whole, by its length, and then the connection ends."""
-    body = bytes(answer.body)
     await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
-    await send({"type": "http.response.body", "body": body, "more_body": True})
+    await _end_late({"type": "http.response.body", "body": bytes(answer.body)}, receive, send)
+
+
+async def _end_late(message: Message, receive: Receive, send: Send) -> None:
+    """The last piece of an answer to a refused body, which ends only when the rest of that body was thrown away."""
+    await send({**message, "more_body": True})
     await _drain(receive)
     await send({"type": "http.response.body", "body": b""})
 

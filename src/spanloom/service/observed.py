@@ -8,8 +8,8 @@ import logging
 import re
 import sys
 import time
+import traceback
 import uuid
-from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
@@ -118,33 +118,24 @@ class Observed:
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def said_of(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
-    """What the caller of a logger said beside the message."""
-    said: dict[str, Any] = getattr(record, "said", {})
-    return said.items()
-
-
 class JsonLines(logging.Formatter):
     """One line of JSON a record: time, level, logger, message, what a request said; of an error its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
+        beside: dict[str, Any] = getattr(record, "said", {})  # what the caller of the logger said beside the message
         said: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": presentable(record.getMessage()),
-            **{name: presentable(value) if isinstance(value, str) else value for name, value in said_of(record)},
+            **{name: presentable(value) if isinstance(value, str) else value for name, value in beside.items()},
         }
         if record.exc_info and record.exc_info[0] is not None:
             # The message of an error of a database may quote what was sent: its kind and place must do.
             said["error"] = record.exc_info[0].__name__
             said["request_id"] = said.get("request_id") or request_id.get()
-            trace = record.exc_info[2]
-            places = []
-            while trace is not None:
-                places.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
-                trace = trace.tb_next
-            said["places"] = places[-8:]
+            frames = [*traceback.walk_tb(record.exc_info[2])][-8:]
+            said["places"] = [f"{frame.f_code.co_filename}:{line}" for frame, line in frames]
         return json.dumps(said)
 
 

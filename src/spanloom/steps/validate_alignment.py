@@ -34,25 +34,14 @@ if TYPE_CHECKING:  # the step itself needs no terminal
 
 
 def validate_alignment(
-    *,
-    root: Path,
-    family: DatasetFamily,
-    source: Path | None = None,
-    deep: int = 0,
-    tokenizer: Path | None = None,
-    report_file: Path | None = None,
-    html_file: Path | None = None,
-    workers: int | None = None,
-    on_progress: OnProgress | None = None,
+    *, root: Path, family: DatasetFamily, report_file: Path | None = None, html_file: Path | None = None, **options: Any
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
 
-    The arguments are those of `validate_dataset` and `conclude`.
+    `report_file`, `html_file`: see `conclude`. `options` are those of `validate_dataset`.
     """
     began = monotonic()
-    report = validate_dataset(
-        root, family, source=source, deep=deep, tokenizer=tokenizer, workers=workers, on_progress=on_progress
-    )
+    report = validate_dataset(root, family, **options)
     conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
     return report
 

@@ -9,8 +9,8 @@ import pytest
 
 from spanloom.families.traces.store.database import Store, default_url, open_store
 from support.cases import beside
-from support.postgres import MissingPostgresError, PostgresServer, postgres_server
-from support.requirements import POSTGRES, REAL_TRACES, absent
+from support.postgres import PostgresServer, postgres_server
+from support.requirements import REAL_TRACES, absent
 from support.traces import CASES, rows_of, store_rows
 
 KINDS = ("sqlite", "postgresql")
@@ -44,11 +44,8 @@ def decisions(trace_cases: Path) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server of our own."""
-    try:
-        with postgres_server() as server:
-            yield server
-    except MissingPostgresError as missing:
-        absent(POSTGRES, str(missing))
+    with postgres_server() as server:
+        yield server
 
 
 NewStore = Callable[[], str]

@@ -6,57 +6,44 @@ from typing import Annotated, Literal
 
 import typer
 
+from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
-from spanloom.cli.options import (
-    AllowedHostOption,
-    BodiesOption,
-    BodySecondsOption,
-    HeaderSecondsOption,
-    HostOption,
-    PortOption,
-    ScratchOption,
-    made_of,
-    place,
-)
-from spanloom.cli.outputs import local_place, output_file
-from spanloom.cli.toolcalls.options import SourceOption, ToolsDirOption, TurnsOption, one_target, sample_files
+from spanloom.cli.options import made_of, option, place
+from spanloom.cli.outputs import file_option, folder_option, write_page
+from spanloom.cli.toolcalls import options as toolcalls_options
+from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
 
 
 @toolcalls_app.command("validate")
 def validate(
-    data: Annotated[str | None, typer.Option(metavar="FILE", help="One file of samples (JSON Lines).")] = None,
-    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below a folder.")] = None,
-    split: Annotated[
-        Literal["harmful", "retain"] | None, typer.Option(help="The split that every sample must be of.")
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 when there are errors.")] = False,
+    data: Annotated[str | None, option("One file of samples (JSON Lines).", metavar="FILE")] = None,
+    data_dir: Annotated[str | None, option("All *.jsonl below a folder.", metavar="DIR")] = None,
+    split: Annotated[Literal["harmful", "retain"] | None, option("The split that every sample must be of.")] = None,
+    strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False,
     require_system: Annotated[
         bool | None,
-        typer.Option(
+        option(
+            "A sample without a system message is an error, not a warning. Default: with --strict it is.",
             "--require-system/--no-require-system",
-            help="A sample without a system message is an error, not a warning. Default: with --strict it is.",
             show_default=False,
         ),
     ] = None,
     allow_markdown_in_arguments: Annotated[
-        bool,
-        typer.Option("--allow-markdown-in-arguments", help="A fence inside the strings of a call is no error (R5)."),
+        bool, option("A fence inside the strings of a call is no error (R5).", "--allow-markdown-in-arguments")
     ] = False,
-    tools_dir: ToolsDirOption = None,
+    tools_dir: toolcalls_options.ToolsDir = None,
     report: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the report to a file too: JSON, or a page where it ends in .html.", callback=output_file
-        ),
+        Path | None, file_option("Write the report to a file too: JSON, or a page where it ends in .html.")
     ] = None,
-    form: Annotated[Literal["text", "json", "html"], typer.Option("--format", help="What is printed.")] = "text",
+    form: Annotated[Literal["text", "json", "html"], option("What is printed.", "--format")] = "text",
 ) -> None:
     """Check samples by all rules: format, fields, ids, duplicates, tools, labels. Batches are checked by member.
 
     Exits with 0 unless --strict is given and there are errors (4). Warnings never fail.
     """
+    arguments = locals()
     import json
 
     from spanloom.families.toolcalls.format.tools import load_registries
@@ -67,12 +54,8 @@ def validate(
 
     target = one_target(data, data_dir)
     files = sample_files(target, folder=data_dir is not None)
-    rules = Rules(
-        registries=load_registries(tools_dir),
-        require_system=strict if require_system is None else require_system,
-        split=split,
-        allow_markdown_in_arguments=allow_markdown_in_arguments,
-    )
+    system_is_required = strict if require_system is None else require_system
+    rules = made_of(Rules, arguments, registries=load_registries(tools_dir), require_system=system_is_required)
     run = validate_files(files, rules)
     if not run.samples:
         say(f"warning: there are no samples in {target}", file=sys.stderr)
@@ -94,42 +77,28 @@ def validate(
 
 @toolcalls_app.command("merge")
 def merge(
-    output: Annotated[
-        Path, typer.Option(help="File for the samples to train on (JSON Lines).", callback=output_file)
-    ] = Path(defaults.MERGED),
-    harmful_dir: Annotated[Path, typer.Option(help="Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR),
-    retain_dir: Annotated[Path, typer.Option(help="Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
-    eval_output: Annotated[
-        Path | None, typer.Option(help="File for the samples held out.", callback=output_file)
-    ] = None,
-    eval_fraction: Annotated[
-        float, typer.Option(help="Share of the samples held out.", min=0, max=1)
-    ] = defaults.EVAL_FRACTION,
-    dr_ratio: Annotated[float, typer.Option(help="Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same order.")] = defaults.SEED,
-    max_per_source: Annotated[int | None, typer.Option(help="Take the first N samples of each file.", min=1)] = None,
-    shuffle: Annotated[bool, typer.Option("--shuffle/--no-shuffle", help="Shuffle, or leave them by id.")] = True,
+    output: Annotated[Path, file_option("File for the samples to train on (JSON Lines).")] = Path(defaults.MERGED),
+    harmful_dir: Annotated[Path, option("Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR),
+    retain_dir: Annotated[Path, option("Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
+    eval_output: Annotated[Path | None, file_option("File for the samples held out.")] = None,
+    eval_fraction: Annotated[float, option("Share of the samples held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
+    dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
+    seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED,
+    max_per_source: Annotated[int | None, option("Take the first N samples of each file.", min=1)] = None,
+    shuffle: Annotated[bool, option("Shuffle, or leave them by id.", "--shuffle/--no-shuffle")] = True,
     oversample: Annotated[
-        bool, typer.Option("--oversample", help="Let retain samples count several times where they are too few.")
+        bool, option("Let retain samples count several times where they are too few.", "--oversample")
     ] = False,
     min_ratio: Annotated[
-        float | None,
-        typer.Option(help=f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default."),
+        float | None, option(f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default.")
     ] = None,
     min_adversarial_safe: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.",
-        ),
+        int | None, option(f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.")
     ] = None,
-    validate: Annotated[
-        bool, typer.Option("--validate", help="Stop at errors in samples, and look at both gates.")
-    ] = False,
-    stats: Annotated[
-        Path | None, typer.Option(help="File for the numbers of the merge (JSON).", callback=output_file)
-    ] = None,
+    validate: Annotated[bool, option("Stop at errors in samples, and look at both gates.", "--validate")] = False,
+    stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None,
     compat: Annotated[
-        bool, typer.Option("--compat", help="Do as the original program does: its ids, its order, its faults.")
+        bool, option("Do as the original program does: its ids, its order, its faults.", "--compat")
     ] = False,
 ) -> None:
     """Merge all samples of both splits into one file, without duplicates, in a seeded order.
@@ -168,22 +137,20 @@ def merge(
 
 @toolcalls_app.command("sample")
 def sample(
-    data: Annotated[str | None, typer.Option(metavar="FILE", help="One file of samples.")] = None,
-    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below it.")] = None,
-    per_source: Annotated[int, typer.Option(help="Samples of each source.", min=1)] = defaults.SAMPLES_PER_SOURCE,
-    seed: Annotated[int, typer.Option(help="Another seed draws other samples.")] = defaults.SEED,
-    html: Annotated[Path | None, typer.Option(help="Write a page instead.", callback=output_file)] = None,
+    data: Annotated[str | None, option("One file of samples.", metavar="FILE")] = None,
+    data_dir: Annotated[str | None, option("All *.jsonl below it.", metavar="DIR")] = None,
+    per_source: Annotated[int, option("Samples of each source.", min=1)] = defaults.SAMPLES_PER_SOURCE,
+    seed: Annotated[int, option("Another seed draws other samples.")] = defaults.SEED,
+    html: Annotated[Path | None, file_option("Write a page instead.")] = None,
 ) -> None:
     """Show a few samples of each source, for a spot check."""
     from spanloom.families.toolcalls.merge.spot_check import page, spot_check, text_lines
-    from spanloom.storage import write_atomically
 
     target = one_target(data, data_dir)
     files = sample_files(target, folder=data_dir is not None)
     shown = spot_check(files, per_source, seed)
     if html is not None:
-        write_atomically(html, page(shown, f"Samples of {target}").encode())
-        say(str(html))
+        write_page(html, page(shown, f"Samples of {target}"))
         return
     for line in text_lines(shown):
         say(line)
@@ -191,76 +158,61 @@ def sample(
 
 @toolcalls_app.command("batches")
 def batches(
-    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
-    output: Annotated[Path, typer.Option(help="File for the batches (JSON Lines).", callback=output_file)] = Path(
-        defaults.BATCHES
-    ),
+    data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
+    output: Annotated[Path, file_option("File for the batches (JSON Lines).")] = Path(defaults.BATCHES),
     benign_per_harmful: Annotated[
-        int, typer.Option(help="Retain samples beside each harmful one.", min=1)
+        int, option("Retain samples beside each harmful one.", min=1)
     ] = defaults.BENIGN_PER_HARMFUL,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same batches.")] = defaults.SEED,
-    require_tool_calls_harmful: Annotated[
-        bool, typer.Option("--require-tool-calls-harmful", help="Leave out harmful samples that call no tool.")
-    ] = False,
-    max_harmful: Annotated[int | None, typer.Option(help="Take so many harmful samples at most.", min=0)] = None,
-    compat: Annotated[
-        bool, typer.Option("--compat", help="Write no `id` for a batch, as the original program.")
-    ] = False,
+    seed: Annotated[int, option("The same seed gives the same batches.")] = defaults.SEED,
+    require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
+    max_harmful: Annotated[int | None, option("Take so many harmful samples at most.", min=0)] = None,
+    compat: Annotated[bool, option("Write no `id` for a batch, as the original program.", "--compat")] = False,
 ) -> None:
     """Pair each harmful sample with retain samples, in batches of one JSON object a line."""
+    arguments = locals()
     from spanloom.families.toolcalls.format.source import one_file, read_samples
     from spanloom.families.toolcalls.merge.merged import lines_of_samples
     from spanloom.families.toolcalls.tokens.batches import batch_rows, pair
     from spanloom.storage import write_atomically
 
     samples = [sample for file in one_file(data) for _, sample in read_samples(file)]
-    paired = pair(
-        samples,
-        benign_per_harmful=benign_per_harmful,
-        seed=seed,
-        require_tool_calls=require_tool_calls_harmful,
-        max_harmful=max_harmful,
-    )
+    paired = made_of(pair, arguments, samples=samples, require_tool_calls=require_tool_calls_harmful)
     write_atomically(output, lines_of_samples(list(batch_rows(paired, with_id=not compat))))
     say(f"{output}: {len(paired):,} batches of 1 harmful and {benign_per_harmful} retain samples")
 
 
 @toolcalls_app.command("convert")
 def convert(
-    source: SourceOption,
+    source: toolcalls_options.Source,
     place: Annotated[
         Path | None,
-        typer.Option(
-            "--input",
-            help="File or folder of the source (.jsonl, .json, .parquet, .csv). Default: data/fujitsu, "
+        option(
+            "File or folder of the source (.jsonl, .json, .parquet, .csv). Default: data/fujitsu, "
             "data/agent_dojo, data/tau2_repo.",
+            "--input",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for harmful/, retain/ and rejects/.", callback=local_place)] = Path(
-        defaults.SAMPLES_DIR
-    ),
+    out: Annotated[Path, folder_option("Folder for harmful/, retain/ and rejects/.")] = Path(defaults.SAMPLES_DIR),
     completions: Annotated[
-        Path | None,
-        typer.Option(help="File of assistant turns for sources without (JSON Lines: id, text, model, …)."),
+        Path | None, option("File of assistant turns for sources without (JSON Lines: id, text, model, …).")
     ] = None,
     system: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT|FILE", help="System message of records without one; else they are left out (M3)."),
+        str | None, option("System message of records without one; else they are left out (M3).", metavar="TEXT|FILE")
     ] = None,
-    turns: TurnsOption = "last",
-    tools: Annotated[str, typer.Option(help="Registry of tools that B4's samples name.")] = defaults.B4_TOOLS,
+    turns: toolcalls_options.Turns = "last",
+    tools: Annotated[str, option("Registry of tools that B4's samples name.")] = defaults.B4_TOOLS,
     security_means: Annotated[
         Literal["by-shape", "resisted", "attack-succeeded"],
-        typer.Option(
-            help="What security: true says in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
-            "its published traces that the attack succeeded, elsewhere that it was resisted.",
+        option(
+            "What security: true says in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
+            "its published traces that the attack succeeded, elsewhere that it was resisted."
         ),
     ] = "by-shape",
     goals: Annotated[
         Path | None,
-        typer.Option(
-            help="JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
-            "Default: those of an installed agentdojo, else the marks of its attacks alone.",
+        option(
+            "JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
+            "Default: those of an installed agentdojo, else the marks of its attacks alone."
         ),
     ] = None,
 ) -> None:
@@ -306,19 +258,17 @@ def _text_or_file(value: str | None) -> str | None:
 
 @toolcalls_app.command("serve")
 def serve(
-    host: HostOption = defaults.HOST,
-    port: PortOption = defaults.PORT,
+    host: options.Host = defaults.HOST,
+    port: options.Port = defaults.PORT,
     token_file: Annotated[
-        Path | None, typer.Option(help="A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
+        Path | None, option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
     ] = None,
-    max_bytes: Annotated[
-        int, typer.Option(help="The largest body that is validated.", min=1024)
-    ] = defaults.BODY_MAX_BYTES,
-    tools_dir: ToolsDirOption = None,
-    bodies_max_bytes: BodiesOption = defaults.BODIES_MAX_BYTES,
-    header_seconds: HeaderSecondsOption = defaults.HEADER_SECONDS,
-    body_seconds: BodySecondsOption = defaults.BODY_SECONDS,
-    allowed_host: AllowedHostOption = None,
+    max_bytes: Annotated[int, option("The largest body that is validated.", min=1024)] = defaults.BODY_MAX_BYTES,
+    tools_dir: toolcalls_options.ToolsDir = None,
+    bodies_max_bytes: options.Bodies = defaults.BODIES_MAX_BYTES,
+    header_seconds: options.HeaderSeconds = defaults.HEADER_SECONDS,
+    body_seconds: options.BodySeconds = defaults.BODY_SECONDS,
+    allowed_host: options.AllowedHost = None,
 ) -> None:
     """Serve the validator, the schema and the registries over HTTP; /docs lists all requests.
 
@@ -343,7 +293,7 @@ def serve(
 @toolcalls_app.command("demo")
 def demo(
     out: Annotated[str, place("Folder or URI for the files.")],
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""
     from spanloom.families.toolcalls.sample import run

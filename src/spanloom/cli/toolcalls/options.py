@@ -5,42 +5,35 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from spanloom.cli.options import option
+
 if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
     from spanloom.families.toolcalls.format.source import SampleFile
 
-ToolsDirOption = Annotated[
-    Path | None, typer.Option("--tools-dir", help="Folder of JSON files of further registries of tools.")
+ToolsDir = Annotated[Path | None, option("Folder of JSON files of further registries of tools.", "--tools-dir")]
+Template = Annotated[
+    Path | None, option("Chat template: a .jinja file, a tokenizer_config.json, or the folder of a tokenizer.")
 ]
-TemplateOption = Annotated[
-    Path | None,
-    typer.Option(help="Chat template: a .jinja file, a tokenizer_config.json, or the folder of a tokenizer."),
+HfTokenizer = Annotated[
+    Path | None, option("Folder of a Hugging Face tokenizer: render by its apply_chat_template.", "--hf-tokenizer")
 ]
-HfTokenizerOption = Annotated[
-    Path | None,
-    typer.Option("--hf-tokenizer", help="Folder of a Hugging Face tokenizer: render by its apply_chat_template."),
+TokenizerFile = Annotated[Path, option("A tokenizer.json, or its folder.")]
+BosToken = Annotated[
+    str | None, option("What the template's bos_token is. Default: the file's, else Llama's.", "--bos-token")
 ]
-TokenizerFileOption = Annotated[Path, typer.Option(help="A tokenizer.json, or its folder.")]
-BosTokenOption = Annotated[
-    str | None, typer.Option("--bos-token", help="What the template's bos_token is. Default: the file's, else Llama's.")
-]
-SourceOption = Annotated[
-    Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest"], typer.Option("--from", help="Which source.")
-]
-TurnsOption = Annotated[
-    Literal["last", "all"], typer.Option(help="Of a dialogue the last assistant turn, or a sample of each.")
-]
-EodOption = Annotated[str, typer.Option(metavar="TOKEN", help="The tokenizer's token that ends a document.")]
-ValidFractionOption = Annotated[
+Source = Annotated[Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest"], option("Which source.", "--from")]
+Turns = Annotated[Literal["last", "all"], option("Of a dialogue the last assistant turn, or a sample of each.")]
+Eod = Annotated[str, option("The tokenizer's token that ends a document.", metavar="TOKEN")]
+ValidFraction = Annotated[
     float,
-    typer.Option(
-        "--valid-fraction", help="Share of the samples held out for validation; the id alone decides.", min=0, max=1
-    ),
+    option("Share of the samples held out for validation; the id alone decides.", "--valid-fraction", min=0, max=1),
 ]
-MaxLengthOption = Annotated[
+MaxLength = Annotated[
     int | None,
-    typer.Option(
-        "--max-length", help="Cut samples after so many tokens; one cut inside its answer is left out.", min=1
-    ),
+    option("Cut samples after so many tokens; one cut inside its answer is left out.", "--max-length", min=1),
+]
+RequireToolCalls = Annotated[
+    bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
 ]
 
 

@@ -2,28 +2,26 @@
 
 from typing import Annotated, Any, Literal
 
-import typer
-
-from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption, made_of, place
+from spanloom.cli import options
+from spanloom.cli.options import made_of, option, place
 from spanloom.cli.steps import step
-from spanloom.cli.toolcalls.options import EodOption, SourceOption, TurnsOption, ValidFractionOption
+from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
 
 
 @step("convert-toolcalls", "toolcalls.steps.convert_toolcalls", own=("system", "turns"))
 def step_convert_toolcalls(
-    source: SourceOption,
+    source: toolcalls_options.Source,
     out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
     place: Annotated[str | None, place("File, folder or URI; without it nothing is made.", "--input")] = None,
     completions: Annotated[str | None, place("File of assistant turns for sources without.")] = None,
-    system: Annotated[str | None, typer.Option(help="System message of records without one.")] = None,
-    turns: TurnsOption = "last",
+    system: Annotated[str | None, option("System message of records without one.")] = None,
+    turns: toolcalls_options.Turns = "last",
     goals: Annotated[
-        str | None,
-        typer.Option(metavar="PLACE", help="JSON file of goals of AgentDojo's injection tasks, see toolcalls convert."),
+        str | None, option("JSON file of goals of AgentDojo's injection tasks, see toolcalls convert.", metavar="PLACE")
     ] = None,
-    report: ReportOption = None,
-    scratch: ScratchOption = None,
+    report: options.Report = None,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls, step 1, once a source: its files → samples, and what was left out."""
     from spanloom.families.toolcalls.convert.drafts import Options
@@ -34,9 +32,9 @@ def step_convert_toolcalls(
 @step("validate-toolcalls", "toolcalls.steps.validate_toolcalls")
 def step_validate_toolcalls(
     data_dir: Annotated[str, place("Folder of samples, or its URI.")],
-    report: ReportOption = None,
+    report: options.Report = None,
     html: Annotated[str | None, place("File or URI for the report (a page); replaces one.")] = None,
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Tool calls, step 2: all samples held against all rules. Exits with 4 where there are errors."""
 
@@ -51,30 +49,28 @@ def step_merge_toolcalls(
     retain_dir: Annotated[str, place("Folder of samples to retain.")],
     output: Annotated[str, place("File or URI for the samples to train on.")],
     eval_output: Annotated[str | None, place("For those held out.")] = None,
-    eval_fraction: Annotated[float, typer.Option(help="Share held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
-    dr_ratio: Annotated[float, typer.Option(help="Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
-    seed: Annotated[int, typer.Option(help="Of the order.")] = defaults.SEED,
-    min_ratio: Annotated[float, typer.Option(help="Stop below this ratio.", min=0)] = defaults.MIN_RATIO,
-    min_adversarial_safe: Annotated[
-        int, typer.Option(help="Stop below this number.", min=0)
-    ] = defaults.MIN_ADVERSARIAL_SAFE,
+    eval_fraction: Annotated[float, option("Share held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
+    dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
+    seed: Annotated[int, option("Of the order.")] = defaults.SEED,
+    min_ratio: Annotated[float, option("Stop below this ratio.", min=0)] = defaults.MIN_RATIO,
+    min_adversarial_safe: Annotated[int, option("Stop below this number.", min=0)] = defaults.MIN_ADVERSARIAL_SAFE,
     stats: Annotated[str | None, place("File or URI for the numbers (JSON).")] = None,
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls, step 3: both splits → one file without duplicates, in a seeded order, behind the gates."""
-    options = locals()
+    arguments = locals()
     from spanloom.families.toolcalls.merge.merged import MergeOptions
 
-    return {"options": made_of(MergeOptions, options, ratio=dr_ratio, validate=True)}
+    return {"options": made_of(MergeOptions, arguments, ratio=dr_ratio, validate=True)}
 
 
 @step("audit-toolcalls", "toolcalls.steps.audit_toolcalls")
 def step_audit_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
-    limit: Annotated[int, typer.Option(help="How many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
-    report: ReportOption = None,
-    scratch: ScratchOption = None,
+    limit: Annotated[int, option("How many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
+    report: options.Report = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
 
@@ -82,16 +78,16 @@ def step_audit_toolcalls(
 @step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction"))
 def step_tokenize_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
-    split: Annotated[Literal["harmful", "retain"], typer.Option(help="Which samples: they are a root each.")],
+    split: Annotated[Literal["harmful", "retain"], option("Which samples: they are a root each.")],
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
-    root: RootOption,
-    eod: EodOption = defaults.EOD,
-    max_length: Annotated[int, typer.Option(help="Cut samples after so many tokens; 0 for never.", min=0)] = 0,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    root: options.Root,
+    eod: toolcalls_options.Eod = defaults.EOD,
+    max_length: Annotated[int, option("Cut samples after so many tokens; 0 for never.", min=0)] = 0,
+    valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules

@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from spanloom.cli import options
 from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
-from spanloom.cli.options import AllowUnknownShaOption, JsonOption, QuietOption, VerboseOption, made_of
-from spanloom.cli.outputs import local_place, output_file
-from spanloom.cli.toolcalls.options import (
-    BosTokenOption,
-    EodOption,
-    HfTokenizerOption,
-    MaxLengthOption,
-    TemplateOption,
-    TokenizerFileOption,
-    ToolsDirOption,
-    ValidFractionOption,
-    one_target,
-    sample_files,
-)
+from spanloom.cli.options import made_of, option
+from spanloom.cli.outputs import file_option, folder_option
+from spanloom.cli.toolcalls import options as toolcalls_options
+from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.families.toolcalls import defaults
 
 if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
@@ -30,25 +21,19 @@ if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
 
 @toolcalls_app.command("audit")
 def audit(
-    data: Annotated[
-        str | None, typer.Option(metavar="FILE", help=f"One file of samples. Default: {defaults.MERGED}.")
-    ] = None,
-    data_dir: Annotated[str | None, typer.Option(metavar="DIR", help="All *.jsonl below it.")] = None,
-    template: TemplateOption = None,
-    hf_tokenizer: HfTokenizerOption = None,
+    data: Annotated[str | None, option(f"One file of samples. Default: {defaults.MERGED}.", metavar="FILE")] = None,
+    data_dir: Annotated[str | None, option("All *.jsonl below it.", metavar="DIR")] = None,
+    template: toolcalls_options.Template = None,
+    hf_tokenizer: toolcalls_options.HfTokenizer = None,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json or its folder: masks are counted in tokens too.")
+        Path | None, option("A tokenizer.json or its folder: masks are counted in tokens too.")
     ] = None,
-    bos_token: BosTokenOption = None,
-    limit: Annotated[
-        int, typer.Option(help="Look at the first so many samples; 0 for all.", min=0)
-    ] = defaults.AUDIT_LIMIT,
-    tools_dir: ToolsDirOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 when there are errors.")] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the result to a file too (JSON).", callback=output_file)
-    ] = None,
-    as_json: JsonOption = False,
+    bos_token: toolcalls_options.BosToken = None,
+    limit: Annotated[int, option("Look at the first so many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
+    tools_dir: toolcalls_options.ToolsDir = None,
+    strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False,
+    report: Annotated[Path | None, file_option("Write the result to a file too (JSON).")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Render samples with a chat template, and find what would spoil a loss mask.
 
@@ -96,16 +81,14 @@ def audit(
 
 @toolcalls_app.command("mask")
 def mask(
-    output: Annotated[
-        Path, typer.Option(help="File for the same samples with their masks (JSON Lines).", callback=output_file)
-    ],
-    tokenizer: TokenizerFileOption,
-    data: Annotated[Path, typer.Option(help="File of samples.")] = Path(defaults.MERGED),
-    template: TemplateOption = None,
-    hf_tokenizer: HfTokenizerOption = None,
-    bos_token: BosTokenOption = None,
-    max_length: MaxLengthOption = None,
-    tools_dir: ToolsDirOption = None,
+    output: Annotated[Path, file_option("File for the same samples with their masks (JSON Lines).")],
+    tokenizer: toolcalls_options.TokenizerFile,
+    data: Annotated[Path, option("File of samples.")] = Path(defaults.MERGED),
+    template: toolcalls_options.Template = None,
+    hf_tokenizer: toolcalls_options.HfTokenizer = None,
+    bos_token: toolcalls_options.BosToken = None,
+    max_length: toolcalls_options.MaxLength = None,
+    tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
     """Write loss_mask_start and loss_mask_end into each sample; null where the answer cannot be located.
 
@@ -148,38 +131,30 @@ def mask(
 
 @toolcalls_app.command("export")
 def export(
-    output: Annotated[Path, typer.Option(help="File for the rows: .jsonl or .parquet.", callback=output_file)],
-    tokenizer: TokenizerFileOption,
-    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
-    template: TemplateOption = None,
-    hf_tokenizer: HfTokenizerOption = None,
-    bos_token: BosTokenOption = None,
-    max_length: MaxLengthOption = None,
+    output: Annotated[Path, file_option("File for the rows: .jsonl or .parquet.")],
+    tokenizer: toolcalls_options.TokenizerFile,
+    data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
+    template: toolcalls_options.Template = None,
+    hf_tokenizer: toolcalls_options.HfTokenizer = None,
+    bos_token: toolcalls_options.BosToken = None,
+    max_length: toolcalls_options.MaxLength = None,
     batched: Annotated[
-        bool, typer.Option("--batched", help="Rows of batches, with batch_id and role, as `batches` pairs them.")
+        bool, option("Rows of batches, with batch_id and role, as `batches` pairs them.", "--batched")
     ] = False,
-    benign_per_harmful: Annotated[int, typer.Option(help="Of a batch.", min=1)] = defaults.BENIGN_PER_HARMFUL,
-    seed: Annotated[int, typer.Option(help="Of the batches.")] = defaults.SEED,
-    require_tool_calls_harmful: Annotated[
-        bool, typer.Option("--require-tool-calls-harmful", help="Leave out harmful samples that call no tool.")
-    ] = False,
-    max_harmful: Annotated[int | None, typer.Option(help="At most.", min=0)] = None,
-    tools_dir: ToolsDirOption = None,
+    benign_per_harmful: Annotated[int, option("Of a batch.", min=1)] = defaults.BENIGN_PER_HARMFUL,
+    seed: Annotated[int, option("Of the batches.")] = defaults.SEED,
+    require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
+    max_harmful: Annotated[int | None, option("At most.", min=0)] = None,
+    tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
     """Write training files: samples rendered, tokenized and masked. Those without a mask are counted and left out."""
     from collections import Counter
 
     from spanloom.families.toolcalls.format.source import one_file, read_samples
     from spanloom.families.toolcalls.format.tools import load_registries
+    from spanloom.families.toolcalls.tokens import training_files
     from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
-    from spanloom.families.toolcalls.tokens.training_files import (
-        BATCHED_SCHEMA,
-        FLAT_SCHEMA,
-        batched_rows,
-        flat_row,
-        write_rows,
-    )
 
     render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
     reasons: Counter[str] = Counter()
@@ -193,39 +168,32 @@ def export(
                 reasons[outcome.reason] += 1
 
     if batched:
-        rows = batched_rows(
-            list(masked()),
-            benign_per_harmful=benign_per_harmful,
-            seed=seed,
-            require_tool_calls=require_tool_calls_harmful,
-            max_harmful=max_harmful,
-        )
-        written = write_rows(output, rows, BATCHED_SCHEMA)
+        pairing = {"benign_per_harmful": benign_per_harmful, "seed": seed, "max_harmful": max_harmful}
+        rows = training_files.batched_rows(list(masked()), **pairing, require_tool_calls=require_tool_calls_harmful)
+        written = training_files.write_rows(output, rows, training_files.BATCHED_SCHEMA)
     else:
-        written = write_rows(output, map(flat_row, masked()), FLAT_SCHEMA)
+        rows = map(training_files.flat_row, masked())
+        written = training_files.write_rows(output, rows, training_files.FLAT_SCHEMA)
     print_json({"rows": written, "left_out": dict(sorted(reasons.items()))})
 
 
 @toolcalls_app.command("tokenize")
 def tokenize(
-    tokenizer: Annotated[Path, typer.Option(help="A tokenizer.json, or its folder; it is copied into the roots.")],
+    tokenizer: Annotated[Path, option("A tokenizer.json, or its folder; it is copied into the roots.")],
     template: Annotated[
-        Path, typer.Option(help="Chat template: a .jinja file, a tokenizer_config.json, or a tokenizer's folder.")
+        Path, option("Chat template: a .jinja file, a tokenizer_config.json, or a tokenizer's folder.")
     ],
-    out: Annotated[
-        Path,
-        typer.Option(metavar="DIR", help="Folder for the roots DIR/harmful and DIR/retain.", callback=local_place),
-    ],
-    data: Annotated[Path, typer.Option(help="File of merged samples.")] = Path(defaults.MERGED),
-    eod: EodOption = defaults.EOD,
-    bos_token: BosTokenOption = None,
-    max_length: MaxLengthOption = None,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    tools_dir: ToolsDirOption = None,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    out: Annotated[Path, folder_option("Folder for the roots DIR/harmful and DIR/retain.", metavar="DIR")],
+    data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
+    eod: toolcalls_options.Eod = defaults.EOD,
+    bos_token: toolcalls_options.BosToken = None,
+    max_length: toolcalls_options.MaxLength = None,
+    valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
+    tools_dir: toolcalls_options.ToolsDir = None,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Make validated token datasets: one root of harmful samples, one of those to retain; never both in one.
 
@@ -253,9 +221,8 @@ def tokenize(
 def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":
     from spanloom.families.toolcalls.format.rendering import load_template, rendered_by_transformers
 
-    if (template is None) == (hf_tokenizer is None):
-        raise typer.BadParameter("give either --template or --hf-tokenizer")
-    if hf_tokenizer is not None:
+    if template is not None and hf_tokenizer is None:
+        return load_template(template, bos_token).render
+    if hf_tokenizer is not None and template is None:
         return rendered_by_transformers(hf_tokenizer)
-    assert template is not None
-    return load_template(template, bos_token).render
+    raise typer.BadParameter("give either --template or --hf-tokenizer")

@@ -2,56 +2,20 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from spanloom.cli import options
 from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
-from spanloom.cli.options import (
-    AllowedHostOption,
-    AllowUnknownShaOption,
-    BodiesOption,
-    BodySecondsOption,
-    HeaderSecondsOption,
-    HostOption,
-    JsonOption,
-    PortOption,
-    QuietOption,
-    ScratchOption,
-    VerboseOption,
-    made_of,
-    place,
-)
-from spanloom.cli.outputs import local_place, output_file
+from spanloom.cli.options import made_of, option, place
+from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
-from spanloom.cli.traces.options import (
-    ControlTokensOption,
-    CreatedAtOption,
-    EodOption,
-    FilterOption,
-    Format,
-    FormatOption,
-    IdsOption,
-    KeyArgument,
-    LimitOption,
-    NameOption,
-    ProtectOption,
-    SeedOption,
-    SortStepsOption,
-    StoreOption,
-    StrategyOption,
-    StrictOption,
-    SystemOption,
-    TracesRootOption,
-    ValidFractionOption,
-    VersionOption,
-    build_request,
-    export_options,
-    key_values,
-)
+from spanloom.cli.traces import options as traces_options
+from spanloom.cli.traces.options import Format, build_request, key_values
 from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
 from spanloom.families.traces import defaults
 from spanloom.text import visible, visible_line
@@ -61,28 +25,25 @@ if TYPE_CHECKING:
 
 
 @traces_app.callback()
-def traces(context: typer.Context, root: TracesRootOption = None, store: StoreOption = None) -> None:
+def traces(context: typer.Context, root: traces_options.Root = None, store: traces_options.Store = None) -> None:
     """Reasoning traces: a store, reproducible datasets of it, exports, token datasets."""
-    context.obj = (root, store)
+    context.obj = {"root": root, "store": store}
 
 
-def _root(context: typer.Context, root: Path | None) -> Path:
-    return root or (context.obj or (None, None))[0] or Path(defaults.ROOT)
+def _root(root: Path | None) -> Path:
+    return root or Path(defaults.ROOT)
 
 
 @contextmanager
-def _opened(context: typer.Context, root: Path | None, store: str | None, *, create: bool = False) -> Iterator["Store"]:
+def _opened(root: Path | None, store: str | None, *, create: bool = False) -> Iterator["Store"]:
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.store.database import default_url, open_store
 
-    url = store or (context.obj or (None, None))[1] or default_url(_root(context, root))
+    url = store or default_url(_root(root))
     if url.startswith("postgres"):
         _require("psycopg", "postgres")
-    opened = open_store(url, create=create)
-    try:
+    with closing(open_store(url, create=create)) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 def _require(module: str, extra: str) -> None:
@@ -93,9 +54,9 @@ def _require(module: str, extra: str) -> None:
 @traces_app.command("sample")
 def sample(
     out: Annotated[str, place("File or URI for the traces: JSON Lines.")],
-    traces: Annotated[int, typer.Option(help="How many.", min=1)] = defaults.SAMPLE_TRACES,
+    traces: Annotated[int, option("How many.", min=1)] = defaults.SAMPLE_TRACES,
     tokenizer: Annotated[str | None, place("File or URI for a small tokenizer.json of their text.")] = None,
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> None:
     """Write small traces of our own, and a tokenizer to try token datasets with."""
     from spanloom.families.traces.sample import run
@@ -106,25 +67,25 @@ def sample(
 
 @traces_app.command("ingest")
 def ingest(
-    context: typer.Context,
     files: Annotated[
         list[str], typer.Argument(metavar="FILE...", help="JSON Lines, .gz and .zst too, or URIs of them.")
     ],
-    source_name: Annotated[str, typer.Option(help="What meta.source says of these traces.")],
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    ids: IdsOption = defaults.IDS,
-    strict: StrictOption = False,
-    created_at: CreatedAtOption = None,
-    scratch: ScratchOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    source_name: Annotated[str, option("What meta.source says of these traces.")],
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    ids: traces_options.Ids = defaults.IDS,
+    strict: Annotated[bool, option("A line that is no trace stops; nothing is stored.", "--strict")] = False,
+    created_at: traces_options.CreatedAt = None,
+    scratch: options.Scratch = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Store the traces of JSON Lines files: one transaction a file, all of it or nothing.
 
     Lines that are no trace are skipped and told with number and reason. A file ingested twice changes nothing.
     """
+    arguments = locals()
     from spanloom.families.traces.store import timestamps
     from spanloom.families.traces.store.ingest import SKIPPED_KEPT, ingest_file
     from spanloom.storage.scratch import scratch_for
@@ -141,19 +102,11 @@ def ingest(
                     where=file,
                     remedy="give the path of a file of JSON Lines, or a gs:// or s3:// URI of one",
                 )
-        with _opened(context, root, store, create=True) as opened:
+        with _opened(root, store, create=True) as opened:
             for file, path in paths:
                 with progress.stage(f"ingest {file}"), progress.counting("ingest", "bytes") as on_progress:
-                    done = ingest_file(
-                        opened,
-                        path,
-                        source_name=source_name,
-                        ids=ids,
-                        strict=strict,
-                        created_at=began,
-                        called=file,
-                        on_progress=on_progress,
-                    )
+                    of_file = {"path": path, "called": file, "created_at": began, "on_progress": on_progress}
+                    done = made_of(ingest_file, arguments, store=opened, **of_file)
                 if began is not None:
                     began = timestamps.later(began, done.ingested_count + done.skipped_existing)
                 results.append({"file": file, **done.as_dict()})
@@ -182,29 +135,27 @@ def ingest(
 
 @traces_app.command("list")
 def list_traces(
-    context: typer.Context,
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    limit: Annotated[int, typer.Option(help="How many.", min=1, max=100_000)] = 20,
-    offset: Annotated[int, typer.Option(help="How many of the newest are passed over.", min=0)] = 0,
-    datasets: Annotated[bool, typer.Option("--datasets", help="The datasets instead, with their counts.")] = False,
-    as_json: JsonOption = False,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    limit: Annotated[int, option("How many.", min=1, max=100_000)] = 20,
+    offset: Annotated[int, option("How many of the newest are passed over.", min=0)] = 0,
+    datasets: Annotated[bool, option("The datasets instead, with their counts.", "--datasets")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """List traces, newest first; or the datasets."""
     if datasets:
         from spanloom.families.traces.store.catalogue import dataset_list
 
-        entries = dataset_list(_root(context, root))
-        if as_json:
-            with _reader_may_leave():
-                print_json(entries)
-            return
+        entries = dataset_list(_root(root))
         with _reader_may_leave():
+            if as_json:
+                print_json(entries)
+                return
             for entry in entries:
                 count = f"{entry['trace_count']:,} traces" if entry["valid"] else "invalid manifest"
                 print(f"{visible(entry['dataset_key'])}  {count}")
         return
-    with _opened(context, root, store) as opened, opened.snapshot() as snapshot:
+    with _opened(root, store) as opened, opened.snapshot() as snapshot:
         from spanloom.families.traces.store.database import list_item
 
         total = snapshot.count()
@@ -222,11 +173,10 @@ def list_traces(
 
 @traces_app.command("show")
 def show(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ID|KEY", help="The id of a trace, or the key of a dataset.")],
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show a trace with its steps, or the manifest of a dataset."""
     from uuid import UUID
@@ -236,9 +186,9 @@ def show(
     try:
         trace_id = str(UUID(name))
     except ValueError:
-        print_json(read_manifest(_root(context, root), name).as_dict())
+        print_json(read_manifest(_root(root), name).as_dict())
         return
-    with _opened(context, root, store) as opened, opened.snapshot() as snapshot:
+    with _opened(root, store) as opened, opened.snapshot() as snapshot:
         from spanloom.families.traces.store.database import detail
 
         trace = snapshot.get(trace_id)
@@ -255,11 +205,10 @@ def show(
 
 @traces_app.command("delete")
 def delete(
-    context: typer.Context,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of traces.")],
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
     """Delete traces. Manifests keep their ids; exports have no line for them any more. Exits with 1 for unknown ids."""
     from uuid import UUID
@@ -272,7 +221,7 @@ def delete(
             raise typer.BadParameter(
                 f"{trace_id!r} is not the id of a trace, which is a UUID", param_hint="ID"
             ) from None
-    with _opened(context, root, store) as opened, opened.writing() as writer:
+    with _opened(root, store) as opened, opened.writing() as writer:
         gone = writer.delete(wanted)
     unknown = [trace_id for trace_id in dict.fromkeys(wanted) if trace_id not in gone]
     for trace_id in unknown:
@@ -287,41 +236,38 @@ def delete(
 
 @traces_app.command("build")
 def build(
-    context: typer.Context,
-    name: NameOption,
-    version: VersionOption,
-    filters: FilterOption = None,
-    limit: LimitOption = defaults.LIMIT,
-    strategy: StrategyOption = defaults.STRATEGY,
-    seed: SeedOption = None,
-    session_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
-    parent_dataset_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
-    training_run_id: Annotated[str | None, typer.Option(help="Recorded in the manifest.")] = None,
-    provenance: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=JSON", help="Recorded in the manifest; repeatable.")
+    name: traces_options.Name,
+    version: traces_options.Version,
+    filters: Annotated[
+        list[str] | None,
+        option("A key of meta and its value, as JSON; repeatable: all hold.", "--filter", metavar="KEY=JSON"),
     ] = None,
+    limit: traces_options.Limit = defaults.LIMIT,
+    strategy: traces_options.Strategy = defaults.STRATEGY,
+    seed: Annotated[int | None, option("Of a random sample.")] = None,
+    session_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
+    parent_dataset_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
+    training_run_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
+    provenance: Annotated[list[str] | None, option("Recorded in the manifest; repeatable.", metavar="KEY=JSON")] = None,
     reproducible: Annotated[
-        bool, typer.Option("--reproducible", help="The build's id and times follow from what is built.")
+        bool, option("The build's id and times follow from what is built.", "--reproducible")
     ] = False,
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    as_json: options.Json = False,
 ) -> None:
     """Freeze a selection of the store in a manifest, in place of one of the same key.
 
     Example: `spanloom traces build --name math --version v1 --filter 'source="import"' --strategy random --seed 1`
     """
+    arguments = locals()
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.build import build_dataset
 
-    recorded = {"parent_dataset_id": parent_dataset_id, "training_run_id": training_run_id, "session_id": session_id}
-    request = build_request(
-        **{"dataset_name": name, "dataset_version": version, "filters": key_values("--filter", filters)},
-        **{"limit": limit, "selection_strategy": strategy, "seed": seed, **recorded},
-        provenance=key_values("--provenance", provenance),
-    )
-    with _opened(context, root, store) as opened:
-        manifest, path = build_dataset(opened, _root(context, root), request, reproducible=reproducible)
+    objects = {"filters": key_values("--filter", filters), "provenance": key_values("--provenance", provenance)}
+    request = build_request(arguments, **objects)
+    with _opened(root, store) as opened:
+        manifest, path = build_dataset(opened, _root(root), request, reproducible=reproducible)
     if as_json:
         print_json(
             {
@@ -337,31 +283,36 @@ def build(
 
 @traces_app.command("export")
 def export(
-    context: typer.Context,
-    key: KeyArgument,
-    form: FormatOption = defaults.FORMAT,
-    out: Annotated[str, typer.Option(metavar="FILE|-", help="A file, .parquet for Parquet; - is stdout.")] = "-",
+    key: traces_options.Key,
+    form: traces_options.FormatOption = defaults.FORMAT,
+    out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-")] = "-",
     tokenizer: Annotated[
-        Path | None, typer.Option(help="A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
+        Path | None, option("A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
     ] = None,
-    offsets: Annotated[bool, typer.Option("--offsets", help="With --tokenizer: where each token stands.")] = False,
-    max_length: Annotated[
-        int | None, typer.Option(help="With --tokenizer: cut rows after so many tokens.", min=1)
-    ] = None,
-    control_tokens: ControlTokensOption = defaults.CONTROL_TOKENS,
-    sort_steps: SortStepsOption = False,
-    system: SystemOption = None,
-    protect_metadata: ProtectOption = defaults.PROTECT_METADATA,
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    offsets: Annotated[bool, option("With --tokenizer: where each token stands.", "--offsets")] = False,
+    max_length: Annotated[int | None, option("With --tokenizer: cut rows after so many tokens.", min=1)] = None,
+    control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
+    sort_steps: traces_options.SortSteps = False,
+    system: traces_options.System = None,
+    protect_metadata: Annotated[
+        bool,
+        option(
+            "created_at and the like are the exporter's; clashing keys of meta move to metadata.meta. Without: "
+            "meta wins.",
+            "--protect-metadata/--no-protect-metadata",
+        ),
+    ] = defaults.PROTECT_METADATA,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Write a dataset as JSON Lines or Parquet. A file appears only when it is complete.
 
     Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
     """
+    arguments = locals()
     if (offsets or max_length is not None) and tokenizer is None:
         raise typer.BadParameter("--offsets and --max-length need --tokenizer")
     if system and form == "trace":
@@ -371,21 +322,23 @@ def export(
     if out != "-":
         output_file(Path(out))
     progress = make_progress(quiet or out == "-", verbose)
-    with _opened(context, root, store) as opened:
-        from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file
+    with _opened(root, store) as opened:
+        from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
+        from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.store.manifest import read_manifest
         from spanloom.families.traces.tokenizer import load_tokenizer
 
-        ids = read_manifest(_root(context, root), key).ids
-        options = export_options(protect_metadata, control_tokens, sort_steps, system)
+        ids = read_manifest(_root(root), key).ids
+        rules = made_of(ExportOptions, arguments, system=system or None)
         tokens = None
         if tokenizer is not None:
             tokens = TokenColumns(tokenizer=load_tokenizer(tokenizer), offsets=offsets, max_length=max_length)
         counts = ExportCounts()
         with opened.snapshot() as snapshot:
-            rows = records(snapshot, ids, form, options, tokens, counts)
+            rows = records(snapshot, ids, form, rules, tokens, counts)
             if out == "-":
-                _to_stdout(rows, len(ids))
+                with _reader_may_leave():
+                    write_lines(sys.stdout.buffer, rows, len(ids))
             else:
                 with progress.stage("export"), progress.counting("export", "traces") as on_progress:
                     write_file(Path(out), rows, form, len(ids), tokens, on_progress)
@@ -412,25 +365,13 @@ def _reader_may_leave() -> Iterator[None]:
         raise typer.Exit(EXIT_FAILURE) from None
 
 
-def _to_stdout(rows: "Iterator[dict[str, Any]]", total: int) -> None:
-    from spanloom.families.traces.export.file import write_lines
-
-    with _reader_may_leave():
-        write_lines(sys.stdout.buffer, rows, total)
-
-
 @traces_app.command("validate")
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
-    form: Annotated[Format, typer.Option("--format", help="Which of the three exports it is.")],
-    manifest: Annotated[
-        Path | None, typer.Option(help="manifest.json of its dataset: order and ids are held against it.")
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Write all findings here, as JSON.", metavar="OUT.json", callback=output_file),
-    ] = None,
-    as_json: JsonOption = False,
+    form: Annotated[Format, option("Which of the three exports it is.", "--format")],
+    manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are held against it.")] = None,
+    report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Look for what is wrong with an exported file. Exits with 4 on errors; warnings alone do not count."""
     _require("sqlalchemy", "traces")
@@ -458,69 +399,61 @@ def validate(
 
 @traces_app.command("tokenize")
 def tokenize(
-    context: typer.Context,
-    key: KeyArgument,
-    tokenizer: Annotated[Path, typer.Option(help="A tokenizer.json; it is copied into the root.", metavar="FILE")],
-    out: Annotated[
-        Path, typer.Option(help="Root of the token dataset, a folder.", metavar="ROOT", callback=local_place)
-    ],
-    form: Annotated[
-        Literal["tunix_sft", "training_example"], typer.Option("--format", help="Which export the tokens are of.")
-    ] = defaults.TOKENIZE_FORMAT,
-    eod: EodOption = None,
-    control_tokens: ControlTokensOption = defaults.TOKENIZE_CONTROL_TOKENS,
-    sort_steps: SortStepsOption = False,
-    system: SystemOption = None,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    root: TracesRootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    key: traces_options.Key,
+    tokenizer: Annotated[Path, option("A tokenizer.json; it is copied into the root.", metavar="FILE")],
+    out: Annotated[Path, folder_option("Root of the token dataset, a folder.", metavar="ROOT")],
+    form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
+    eod: traces_options.Eod = None,
+    control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
+    sort_steps: traces_options.SortSteps = False,
+    system: traces_options.System = None,
+    valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Make a validated token dataset: tokens, loss mask, and the spans reasoning and answer.
 
     Example: `spanloom traces tokenize math-v1 --tokenizer tokenizer.json --out data/megatron/math_v1`
     """
     arguments = locals()
-    with _opened(context, root, store) as opened:
+    with _opened(root, store) as opened:
         from spanloom.families.traces import dataset as family
+        from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
         from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 
-        exported = export_options(defaults.PROTECT_METADATA, control_tokens, sort_steps, system)
+        exported = made_of(ExportOptions, arguments, system=system or None)
         rules = made_of(TokenizeRules, arguments, options=exported)
-        options = made_of(TokenBuildOptions, arguments, root=_root(context, root), rules=rules)
+        options = made_of(TokenBuildOptions, arguments, root=_root(root), rules=rules)
         result = build_tokens(opened, options, make_progress(quiet, verbose))
     finish_build(family, out, result.manifest, result.report, as_json=as_json)
 
 
 @traces_app.command("serve")
 def serve(
-    context: typer.Context,
-    host: HostOption = defaults.HOST,
-    port: PortOption = defaults.PORT,
+    host: options.Host = defaults.HOST,
+    port: options.Port = defaults.PORT,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
+        option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
     ] = None,
     ingest_dir: Annotated[
-        Path | None,
-        typer.Option(help="Files are ingested from below this folder alone. Default: ROOT/ingest.", metavar="DIR"),
+        Path | None, option("Files are ingested from below this folder alone. Default: ROOT/ingest.", metavar="DIR")
     ] = None,
     trace_max_bytes: Annotated[
-        int, typer.Option(envvar="TRACE_MAX_BYTES", help="The largest body of one trace.", min=1024, max=10_485_760)
+        int, option("The largest body of one trace.", envvar="TRACE_MAX_BYTES", min=1024, max=10_485_760)
     ] = defaults.TRACE_MAX_BYTES,
-    batch_max_bytes: Annotated[
-        int, typer.Option(help="The largest body of a batch.", min=1024)
-    ] = defaults.BATCH_MAX_BYTES,
-    bodies_max_bytes: BodiesOption = defaults.BODIES_MAX_BYTES,
-    header_seconds: HeaderSecondsOption = defaults.HEADER_SECONDS,
-    body_seconds: BodySecondsOption = defaults.BODY_SECONDS,
-    allowed_host: AllowedHostOption = None,
-    root: TracesRootOption = None,
-    store: StoreOption = None,
+    batch_max_bytes: Annotated[int, option("The largest body of a batch.", min=1024)] = defaults.BATCH_MAX_BYTES,
+    bodies_max_bytes: options.Bodies = defaults.BODIES_MAX_BYTES,
+    header_seconds: options.HeaderSeconds = defaults.HEADER_SECONDS,
+    body_seconds: options.BodySeconds = defaults.BODY_SECONDS,
+    allowed_host: options.AllowedHost = None,
+    root: traces_options.Root = None,
+    store: traces_options.Store = None,
 ) -> None:
     """Serve traces, datasets and exports over HTTP, with pages to read them, and what `toolcalls serve` has.
 
@@ -539,10 +472,10 @@ def serve(
 
     token = read_token(token_file)
     check_address(host, token)
-    with _opened(context, root, store, create=True) as opened:
+    with _opened(root, store, create=True) as opened:
         application = traces_application(
             opened,
-            _root(context, root),
+            _root(root),
             ingest_dir=ingest_dir,
             token=token,
             trace_max_bytes=trace_max_bytes,

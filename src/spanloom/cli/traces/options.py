@@ -1,87 +1,85 @@
 """Options of `spanloom traces …` and of its steps, and what is made of them."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from spanloom.cli.options import option
 from spanloom.families.traces import defaults
 
 if TYPE_CHECKING:
     from spanloom.families.traces.build import BuildRequest
-    from spanloom.families.traces.export.lines import ExportOptions
+
+
+def _or_before(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """The value of an option, which may also stand before the command: `spanloom traces --root DIR list`."""
+    return value or (context.obj or {}).get(parameter.name)
+
 
 Format = Literal["trace", "tunix_sft", "training_example"]
-TracesRootOption = Annotated[
+Root = Annotated[
     Path | None,
-    typer.Option("--root", help=f"Folder of the store and of the datasets. Default: {defaults.ROOT}.", metavar="DIR"),
+    option(
+        f"Folder of the store and of the datasets. Default: {defaults.ROOT}.",
+        "--root",
+        metavar="DIR",
+        callback=_or_before,
+    ),
 ]
-StoreOption = Annotated[
+Store = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "The store: sqlite:///PATH or postgresql://USER@HOST/DATABASE. Default: traces.sqlite below the root.",
         "--store",
         metavar="URL",
+        callback=_or_before,
         envvar="SPANLOOM_TRACES_STORE",
-        help="The store: sqlite:///PATH or postgresql://USER@HOST/DATABASE. Default: traces.sqlite below the root.",
     ),
 ]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.", show_default=False)]
-FormatOption = Annotated[Format, typer.Option("--format", help="Which of the three exports.")]
-ControlTokensOption = Annotated[
+Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
+FormatOption = Annotated[Format, option("Which of the three exports.", "--format")]
+TokenizeFormat = Annotated[
+    Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
+]
+ControlTokens = Annotated[
     Literal["verbatim", "reject", "escape"],
-    typer.Option(help="Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),
+    option("Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),
 ]
-SortStepsOption = Annotated[
-    bool, typer.Option("--sort-steps", help="Steps by their index; without it in the order of the list.")
+SortSteps = Annotated[bool, option("Steps by their index; without it in the order of the list.", "--sort-steps")]
+System = Annotated[str | None, option("A text put before every prompt.")]
+Ids = Annotated[
+    Literal["content", "random"], option("Ids from the content, so that nothing is stored twice, or new ones.")
 ]
-SystemOption = Annotated[str | None, typer.Option(help="A text put before every prompt.")]
-ProtectOption = Annotated[
-    bool,
-    typer.Option(
-        "--protect-metadata/--no-protect-metadata",
-        help="created_at and the like are the exporter's; clashing keys of meta move to metadata.meta. Without: meta "
-        "wins.",
-    ),
+CreatedAt = Annotated[
+    str | None, option("ISO 8601: the time of the first trace, each later one a microsecond after.", metavar="TIME")
 ]
-IdsOption = Annotated[
-    Literal["content", "random"],
-    typer.Option(help="Ids from the content, so that nothing is stored twice, or new ones."),
+Name = Annotated[str, option("Name of the dataset; the key is NAME-VERSION.")]
+Version = Annotated[str, option("Version of the dataset.")]
+Limit = Annotated[int, option("At most so many traces.", min=1, max=10_000)]
+Strategy = Annotated[Literal["latest", "random"], option("The newest, or a sample by --seed.")]
+ValidFraction = Annotated[
+    float, option("Share of the traces held out for validation; the id alone decides.", min=0, max=1)
 ]
-StrictOption = Annotated[bool, typer.Option("--strict", help="A line that is no trace stops; nothing is stored.")]
-CreatedAtOption = Annotated[
+Eod = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="ISO 8601: the time of the first trace, each later one a microsecond after."),
-]
-NameOption = Annotated[str, typer.Option(help="Name of the dataset; the key is NAME-VERSION.")]
-VersionOption = Annotated[str, typer.Option(help="Version of the dataset.")]
-FilterOption = Annotated[
-    list[str] | None,
-    typer.Option("--filter", metavar="KEY=JSON", help="A key of meta and its value, as JSON; repeatable: all hold."),
-]
-LimitOption = Annotated[int, typer.Option(help="At most so many traces.", min=1, max=10_000)]
-StrategyOption = Annotated[Literal["latest", "random"], typer.Option(help="The newest, or a sample by --seed.")]
-SeedOption = Annotated[int | None, typer.Option(help="Of a random sample.")]
-ValidFractionOption = Annotated[
-    float, typer.Option(help="Share of the traces held out for validation; the id alone decides.", min=0, max=1)
-]
-EodOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TOKEN", help="The token that ends a document. Default: eos_token of the tokenizer_config.json beside."
-    ),
+    option("The token that ends a document. Default: eos_token of the tokenizer_config.json beside.", metavar="TOKEN"),
 ]
 
 
-def build_request(**options: Any) -> "BuildRequest":
-    """What the options ask for; what is wrong with them is told before a store is opened."""
+def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest":
+    """What the options ask for; `others` count first. What is wrong is told before a store is opened."""
     from pydantic import ValidationError
 
     from spanloom.families.traces.build import BuildRequest, key_of
     from spanloom.families.traces.errors import OptionError
 
+    fields = {field: _OPTIONS.get(field, field).removeprefix("--") for field in BuildRequest.model_fields}
+    named = {field: options[name] for field, name in fields.items() if name in options}
     try:
-        request = BuildRequest.model_validate(options)
+        request = BuildRequest.model_validate({**named, **others})
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
         name, *inner = map(str, first["loc"])
@@ -115,13 +113,3 @@ def key_values(option: str, values: list[str] | None) -> dict[str, Any]:
                 f"{pair!r} is not KEY=JSON; a text has quotes: '{key}=\"{text}\"'", param_hint=option
             )
     return pairs
-
-
-def export_options(
-    protect_metadata: bool, control_tokens: Any, sort_steps: bool, system: str | None
-) -> "ExportOptions":
-    from spanloom.families.traces.export.lines import ExportOptions
-
-    return ExportOptions(
-        protect_metadata=protect_metadata, control_tokens=control_tokens, sort_steps=sort_steps, system=system or None
-    )

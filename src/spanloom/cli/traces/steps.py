@@ -1,25 +1,15 @@
 """The steps of the trace family: `spanloom step ingest-traces` and the others."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from spanloom.cli.options import AllowUnknownShaOption, ReportOption, RootOption, ScratchOption, Switch, made_of, place
+from spanloom.cli import options
+from spanloom.cli.options import Switch, made_of, option, place
 from spanloom.cli.steps import step
-from spanloom.cli.traces.options import (
-    ControlTokensOption,
-    CreatedAtOption,
-    FormatOption,
-    IdsOption,
-    LimitOption,
-    NameOption,
-    StrategyOption,
-    ValidFractionOption,
-    VersionOption,
-    build_request,
-    export_options,
-)
+from spanloom.cli.traces import options as traces_options
+from spanloom.cli.traces.options import build_request
 from spanloom.families.traces import defaults
 
 StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
@@ -31,11 +21,11 @@ ExportPlaceOption = Annotated[str | None, place("File or URI of the export in th
 def step_ingest(
     source: Annotated[str, place("JSON Lines: a file, a folder of them, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
-    source_name: Annotated[str, typer.Option(help="What meta.source says of these traces.")],
-    ids: IdsOption = defaults.IDS,
-    strict: Annotated[Switch, typer.Option(help="1: a line that is no trace stops.")] = "0",
-    created_at: CreatedAtOption = None,
-    scratch: ScratchOption = None,
+    source_name: Annotated[str, option("What meta.source says of these traces.")],
+    ids: traces_options.Ids = defaults.IDS,
+    strict: Annotated[Switch, option("1: a line that is no trace stops.")] = "0",
+    created_at: traces_options.CreatedAt = None,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 1: JSON Lines → a store in a file."""
     return {"created_at": created_at or None}
@@ -49,33 +39,24 @@ def step_ingest(
 def step_build(
     store: StorePlaceOption,
     manifest: Annotated[str, place("File or URI for the manifest.")],
-    name: NameOption,
-    version: VersionOption,
-    filters: Annotated[
-        str, typer.Option(metavar="JSON", help="A JSON object of keys of meta and their values.")
-    ] = "{}",
-    limit: LimitOption = defaults.LIMIT,
-    strategy: StrategyOption = defaults.STRATEGY,
-    seed: Annotated[str, typer.Option(help="Of a random sample; empty for none.")] = "",
+    name: traces_options.Name,
+    version: traces_options.Version,
+    filters: Annotated[str, option("A JSON object of keys of meta and their values.", metavar="JSON")] = "{}",
+    limit: traces_options.Limit = defaults.LIMIT,
+    strategy: traces_options.Strategy = defaults.STRATEGY,
+    seed: Annotated[str, option("Of a random sample; empty for none.")] = "",
     reproducible: Annotated[
-        Switch, typer.Option(help="1: the build's id and times follow from what is built.")
+        Switch, option("1: the build's id and times follow from what is built.")
     ] = defaults.STEP_REPRODUCIBLE,
-    scratch: ScratchOption = None,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 2: a selection of the store → a manifest."""
+    arguments = locals()
     try:
         wanted, number = json.loads(filters), int(seed) if seed else None
     except ValueError as fault:
         raise typer.BadParameter(f"--filters is a JSON object and --seed a number: {fault}") from None
-    request = build_request(
-        dataset_name=name,
-        dataset_version=version,
-        filters=wanted,
-        limit=limit,
-        selection_strategy=strategy,
-        seed=number,
-    )
-    return {"request": request}
+    return {"request": build_request(arguments, filters=wanted, seed=number)}
 
 
 @step("export-traces", "traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
@@ -83,13 +64,16 @@ def step_export(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
     out: Annotated[str, place("File or URI for the export.")],
-    form: FormatOption,
-    control_tokens: ControlTokensOption = defaults.CONTROL_TOKENS,
-    protect_metadata: Annotated[Switch, typer.Option(help="0: clashing keys of meta win.")] = "1",
-    scratch: ScratchOption = None,
+    form: traces_options.FormatOption,
+    control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
+    protect_metadata: Annotated[Switch, option("0: clashing keys of meta win.")] = "1",
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 3, once a format: a dataset → one export."""
-    return {"options": export_options(bool(protect_metadata), control_tokens, False, None)}
+    arguments = locals()
+    from spanloom.families.traces.export.lines import ExportOptions
+
+    return {"options": made_of(ExportOptions, arguments)}
 
 
 @step("validate-traces", "traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
@@ -98,8 +82,8 @@ def step_validate(
     tunix_sft: ExportPlaceOption = None,
     training_example: ExportPlaceOption = None,
     manifest: Annotated[str | None, place("File or URI of the dataset's manifest.json.")] = None,
-    report: ReportOption = None,
-    scratch: ScratchOption = None,
+    report: options.Report = None,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 4: exports held against their rules and their manifest. Exits with 4 on errors."""
     places = {"trace": trace, "tunix_sft": tunix_sft, "training_example": training_example}
@@ -118,20 +102,19 @@ def step_tokenize(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
-    root: RootOption,
+    root: options.Root,
     asset: Annotated[str | None, place("For a copy of the tokenizer.")] = None,
-    form: Annotated[
-        Literal["tunix_sft", "training_example"], typer.Option("--format", help="Which export the tokens are of.")
-    ] = defaults.TOKENIZE_FORMAT,
-    eod: Annotated[str, typer.Option(metavar="TOKEN", help="The token that ends a document; empty: the usual.")] = "",
-    control_tokens: ControlTokensOption = defaults.TOKENIZE_CONTROL_TOKENS,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    allow_unknown_sha: AllowUnknownShaOption = False,
-    scratch: ScratchOption = None,
+    form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
+    eod: Annotated[str, option("The token that ends a document; empty: the usual.", metavar="TOKEN")] = "",
+    control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
+    valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 5: a dataset → tokens, loss mask and spans; no dataset before validate-alignment has passed."""
     arguments = locals()
+    from spanloom.families.traces.export.lines import ExportOptions
     from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 
-    options = export_options(defaults.PROTECT_METADATA, control_tokens, False, None)
-    return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=options)}
+    exported = made_of(ExportOptions, arguments)
+    return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=exported)}
