@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, listed_shards, not_converted
+from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, not_converted, read_listing
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
@@ -23,7 +23,6 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
     if uri.name.endswith(RECORD_FILES):
         raise not_converted(place)
     stage_file(uri / MANIFEST_NAME, path / MANIFEST_NAME)
-    shards = listed_shards(path, formats)
     stage_files(
         [
             Download(
@@ -32,7 +31,7 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
                 bytes=shard.bytes,
                 sha256=shard.sha256,
             )
-            for shard in shards
+            for shard in read_listing(path, formats).shards
             if only in (None, shard.index)
         ]
     )

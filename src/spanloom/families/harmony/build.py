@@ -43,6 +43,7 @@ from spanloom.families.harmony.build_root import (
     record_of,
     work_names,
 )
+from spanloom.families.harmony.contract.caps import rows_read
 from spanloom.families.harmony.contract.config import dataset_config
 from spanloom.families.harmony.contract.profile import (
     HARMONY_CHAT,
@@ -126,7 +127,12 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             if options.check_disk:
                 check_disk(source, options, root if standing is None else work)
             claim_work(root, work, record, standing.content if standing else None, resume=options.resume)
-            target = root if standing is None else _begin_replacing(root, work, progress)
+            target = root
+            if standing is not None:
+                target = work / NEW_NAME
+                progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
+                # Of a run that was killed before it replaced anything.
+                (target / manifest.MANIFEST_NAME).unlink(missing_ok=True)
             try:
                 with _ready(validator) as process:
                     result = _run_steps(options, source, asset, target, work, process, progress)
@@ -147,14 +153,6 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
 def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
     for name in names:
         progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
-
-
-def _begin_replacing(root: Path, work: Path, progress: Progress) -> Path:
-    """Where the dataset is made that is to replace the one at `root`."""
-    new = work / NEW_NAME
-    progress.say(f"the dataset at {root} stays until the new one, made under {new}, is validated")
-    (new / manifest.MANIFEST_NAME).unlink(missing_ok=True)  # of a run that was killed before it replaced anything
-    return new
 
 
 def _validate_standing(
@@ -199,11 +197,7 @@ def _run_steps(
     count = len(source.shards)
     shards = range(count)
     counters = Counters(count)
-    shares = [options.caps.share(shard, count).rows for shard in shards]
-    rows = [
-        shard.rows if share is None else min(shard.rows, share)
-        for shard, share in zip(source.shards, shares, strict=True)
-    ]
+    rows = rows_read(options.caps, [shard.rows for shard in source.shards])
     rendered, ids, inventories = (
         [work / name for name in names] for names in zip(*map(work_names, shards), strict=True)
     )

@@ -332,13 +332,11 @@ def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
                 remedy="convert data that nobody is writing to",
             )
         for _, batch in parquet_batches(file, raw.path, raw.columns):
-            columns = {name: column_values(batch.column(name), _as_bytes) for name in raw.columns}
-            yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _as_bytes(_: int, value: pa.Scalar) -> bytes:
-    raw: bytes = value.as_buffer().to_pybytes()
-    return raw
+            columns = [
+                column_values(batch.column(name), lambda _, value: value.as_buffer().to_pybytes())
+                for name in raw.columns
+            ]
+            yield [dict(zip(raw.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------

@@ -42,14 +42,11 @@ def assemble_split(
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
     fall into one split, since the id alone decides. Returns what `split.json` holds.
     """
-    if on_duplicate not in ON_DUPLICATE:
-        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
-    try:
-        threshold = valid_threshold(valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    threshold = checked_threshold(valid_fraction, on_duplicate)
     shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
-    profile = _one_profile(shards)
+    if len(families := {shard.profile.family for shard in shards}) != 1:
+        raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
+    profile = shards[0].profile
     digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
     first = valid_documents = 0
@@ -138,11 +135,14 @@ class _Ids:
             yield _IdRows(rows=rows[firsts], ids=ids.to_pylist(), documents=documents)
 
 
-def _one_profile(shards: Sequence[_Ids]) -> Profile:
-    families = {shard.profile for shard in shards}
-    if len(families) != 1:
-        raise ArtifactError(f"ids of one family are wanted, not of {sorted(each.family for each in families)}")
-    return families.pop()
+def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
+    """The threshold of the split rule. Raises SpanloomError for a value that one of the options cannot have."""
+    if on_duplicate not in ON_DUPLICATE:
+        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
+    try:
+        return valid_threshold(valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
 
 
 def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:

@@ -84,12 +84,12 @@ def write_indexed(
             for name in SPLITS
         ]
         pairs = zip(read_rendered(rendered, shard["parts"]), read_ids(ids, ids_json["parts"]), strict=True)
-        for rendered_rows, id_rows in pairs:
-            if not np.array_equal(rendered_rows.rows, id_rows.column("row").to_numpy()):
+        for (rows, documents), id_rows in pairs:
+            if not np.array_equal(rows, id_rows.column("row").to_numpy()):
                 raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
-            _append(writers, rendered_rows.documents, id_rows, valid[rendered_rows.rows], len(profile.span_names))
+            _append(writers, documents, id_rows, valid[rows], len(profile.span_names))
             if workers.counters_here:
-                workers.counters_here.add(number, written=len(rendered_rows.documents))
+                workers.counters_here.add(number, written=len(documents))
         splits = {writer.split: writer.publish().model_dump(mode="json") for writer in writers}
 
     result = {
