@@ -131,7 +131,8 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
     for position in (*head, *tail):
         if missing and position == tail.start:
             table.add_row("…", f"{missing:,} not shown", "", "", "")
-        token, label = document.tokens[position], document.label_of(position)
+        token = document.tokens[position]
+        label = document.tokens[position + 1] if position + 1 < count else None  # the last position predicts nothing
         lossmask, span = token.disk
         table.add_row(
             str(position),

@@ -92,7 +92,13 @@ def validate_dataset(
             # What is not built like a dataset of its family cannot be read as one.
             shape = list(check_shape(content, family))
             if not shape:
-                _check_documents(beyond_files, root, content, family, run, source, deep, tokenizer)
+                # Every document by itself, then all of them together, then against the source where it is given.
+                readable, digests = _check_shards(beyond_files, root, content, family, run)
+                whole = WholeCheck(root=root, content=content, readable=readable, run=run)
+                family.check_whole(beyond_files, whole, digests)
+                if source is not None:
+                    held_against = SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer)
+                    family.check_source(beyond_files, held_against)
             report.add(inventory)  # first: a file that is missing explains what follows from it
             report.add(shape)
             if not shape:
@@ -142,24 +148,6 @@ class _Run:
             self._checked += sequences
             if self._on_progress:
                 self._on_progress(self._checked, self._sequences)
-
-
-def _check_documents(
-    report: Report,
-    root: Path,
-    content: Content,
-    family: DatasetFamily,
-    run: _Run,
-    source: Path | None,
-    deep: int,
-    tokenizer: Path | None,
-) -> None:
-    """Every document by itself, then all of them together, then against the source where it is given."""
-    readable, digests = _check_shards(report, root, content, family, run)
-    whole = WholeCheck(root=root, content=content, readable=readable, run=run)
-    family.check_whole(report, whole, digests)
-    if source is not None:
-        family.check_source(report, SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer))
 
 
 def _check_shards(
