@@ -28,12 +28,7 @@ Tokens = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int32]
 
-_DTYPES: dict[str, type[np.generic]] = {
-    "tokens": np.int32,
-    "loss_mask": np.uint8,
-    "span_id": np.uint8,
-    "lengths": np.int32,
-}
+_DTYPES = {"tokens": np.int32, "loss_mask": np.uint8, "span_id": np.uint8, "lengths": np.int32}
 
 
 @dataclass(frozen=True, kw_only=True)

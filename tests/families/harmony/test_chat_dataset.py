@@ -20,6 +20,7 @@ import torch
 from conftest import Cli
 from spanloom.conversations.source.manifest import ConversationsManifest
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.source.structure import row_id
 from spanloom.dataset import manifest
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import DuplicateIdError, RejectedRowError, SourceError, SpanloomError
@@ -27,7 +28,7 @@ from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.build_root import _growth
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source

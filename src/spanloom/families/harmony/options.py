@@ -63,7 +63,6 @@ def settled(options: BuildOptions, source: Source) -> BuildOptions:
 
 
 def check_options(options: BuildOptions) -> None:
-    """What can be refused before anything is read."""
     if options.workers is not None and options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
     if options.shards is not None and options.shards < 1:

@@ -16,8 +16,9 @@ import pytest
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.source.folder import verify_hash
 from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS
+from spanloom.conversations.source.structure import row_id
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SourceError, SpanloomError
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat

@@ -166,39 +166,28 @@ def convert_synth(
         if finished:
             return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
         _check_unused(out)
-        return _convert(files, out, conversion, total, max_rows, on_progress)
-
-
-def _convert(
-    files: list[RawFile],
-    out: Path,
-    conversion: Conversion,
-    total: int,
-    max_rows: int | None,
-    on_progress: OnProgress | None,
-) -> dict[str, Any]:
-    skipped: Counter[Skip] = Counter()
-    with ExitStack() as undo:
-        shards = [
-            ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
-            for index in range(conversion.shards)
-        ]
-        for first_row, rows in _batches(files, total):
-            for index, row in enumerate(rows, start=first_row):
-                if reason := skip_reason(row):
-                    skipped[reason] += 1
-                else:
-                    shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
-            if on_progress is not None:
-                on_progress(first_row + len(rows), total)
-        for file in files:
-            check_unchanged(file.path, file.state)
-        entries = [shard.finish() for shard in shards]
-        manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
-        undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
-        write_atomically(out / MANIFEST_NAME, readable_json(manifest))
-        undo.pop_all()  # it stands: keep everything
-    return manifest
+        skipped: Counter[Skip] = Counter()
+        with ExitStack() as undo:
+            shards = [
+                ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
+                for index in range(conversion.shards)
+            ]
+            for first_row, rows in _batches(files, total):
+                for index, row in enumerate(rows, start=first_row):
+                    if reason := skip_reason(row):
+                        skipped[reason] += 1
+                    else:
+                        shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
+                if on_progress is not None:
+                    on_progress(first_row + len(rows), total)
+            for file in files:
+                check_unchanged(file.path, file.state)
+            entries = [shard.finish() for shard in shards]
+            manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
+            undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
+            write_atomically(out / MANIFEST_NAME, readable_json(manifest))
+            undo.pop_all()  # it stands: keep everything
+        return manifest
 
 
 # --- One row ---------------------------------------------------------------------------------------------------------

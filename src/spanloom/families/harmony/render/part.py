@@ -28,8 +28,8 @@ from spanloom.conversations.source.folder import (
     runs_within,
 )
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
-from spanloom.conversations.source.structure import LabelledConversation
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.conversations.source.structure import LabelledConversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CUTTING, CutConversation, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar

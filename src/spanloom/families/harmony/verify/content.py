@@ -6,6 +6,7 @@ the counts. The rules are worked out here again; nothing of what writes a manife
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_said, wrong
@@ -13,7 +14,6 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
-from spanloom.families.harmony.verify.documents import split_threshold
 from spanloom.findings import Finding
 from spanloom.split import VALID
 from spanloom.supervision import ALIGNMENT
@@ -54,7 +54,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
     rule = {
         "rule": split_rule,
-        "threshold": str(split_threshold(split.valid_fraction)),
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
         "realised_valid_fraction": valid / documents if documents else 0.0,
     }
     yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
