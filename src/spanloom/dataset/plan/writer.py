@@ -63,9 +63,9 @@ def make_plan(
     check_options(options, content, root)
     check_apart(root, out)
     identity = {"content_sha256": content.sha256, "options": options.model_dump()}
-    if is_regular(out / PLAN_JSON) and not left_by_killed_run(out, RECORD_NAME):
-        return _standing(out, root, identity)
     if not left_by_killed_run(out, RECORD_NAME):
+        if is_regular(out / PLAN_JSON):
+            return _standing(out, root, identity)
         check_unused(out, RECORD_NAME, "the plan")
     names = [
         plan_file(Path(), split, shard.shard, name).as_posix()

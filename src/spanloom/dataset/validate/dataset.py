@@ -115,7 +115,7 @@ def validate_dataset(
 
 
 class _Run:
-    """Shards checked side by side: how far they are together, and whether to go on."""
+    """A `CheckRun`: shards checked side by side, how far they are together, and whether to go on."""
 
     def __init__(self, threads: Executor, content: Content, on_progress: OnProgress | None) -> None:
         self.stopped = threading.Event()
@@ -124,8 +124,6 @@ class _Run:
         self._checked, self._lock = 0, threading.Lock()
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
-        """What `check` returns of each shard; what it reports is added in the order of the shards."""
-
         def reported(shard: ShardEntry) -> tuple[Report, T]:
             own = Report()
             return own, check(own, shard)
@@ -137,12 +135,10 @@ class _Run:
         return results
 
     def go_on(self) -> None:
-        """Raises CancelledError when nobody waits for the rest."""
         if self.stopped.is_set():
             raise CancelledError
 
     def checked(self, sequences: int) -> None:
-        """Counts sequences as checked; see `go_on`."""
         self.go_on()
         with self._lock:
             self._checked += sequences
@@ -212,12 +208,11 @@ def opened_shard(
 
     try:
         rows = RowsReader(table)
+        wrong = _wrong_columns(rows.schema, rows_schema(row_schema, content.span_names))
     except ArtifactError as unreadable:
-        fault(unreadable.what)
-        yield None
-        return
-    if message := _wrong_columns(rows.schema, rows_schema(row_schema, content.span_names)):
-        fault(message)
+        wrong = unreadable.what
+    if wrong is not None:
+        fault(wrong)
         yield None
         return
     try:

@@ -319,7 +319,6 @@ def _process_group(options: Options) -> Iterator[torch.device]:
 
 
 def parse(arguments: list[str] | None = None) -> Options:
-    """The flags."""
     parser, flag = flag_parser(
         "python -m spanloom.training.reference",
         "Train a small GPT from megatron-core on a dataset with spans: the reference, and a proof that the dataset "
