@@ -120,7 +120,13 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             not options.overwrite
             or (replaced and options.resume and differs(root, standing.content, identity, options) is None)
         ):
-            result = _validate_standing(options, record, standing, asset, work, validator, progress)
+            _check_same(options, record, standing, work)
+            progress.say(f"{root} holds this very dataset already; validating it")
+            if is_work_of(work, record):
+                clear_leftovers(root, work, record)
+            with _ready(validator) as process:
+                report = _validate(options, asset, root, standing, process, progress)
+            result = BuildResult(root=root, manifest=standing, report=report, already_built=True)
         else:
             if standing is not None:
                 check_replaceable(root, standing.content, record.files)
@@ -155,16 +161,8 @@ def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
         progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
 
 
-def _validate_standing(
-    options: BuildOptions,
-    record: BuildRecord,
-    standing: Manifest,
-    asset: Path,
-    work: Path,
-    validator: Validator | None,
-    progress: Progress,
-) -> BuildResult:
-    """A finished dataset stands there: it is the one that is asked for, or a conflict."""
+def _check_same(options: BuildOptions, record: BuildRecord, standing: Manifest, work: Path) -> None:
+    """Raises ConflictError where the finished dataset at the root is not the one that is asked for."""
     root = options.root
     begun = read_record(work)  # stands until a run has come to its end: killed there, the same command finishes it
     resume = options.resume or (begun is not None and begun.identity == record.identity)
@@ -177,12 +175,6 @@ def _validate_standing(
             where=str(root),
             remedy="give another --out, or replace it with --overwrite",
         )
-    progress.say(f"{root} holds this very dataset already; validating it")
-    if is_work_of(work, record):
-        clear_leftovers(root, work, record)
-    with _ready(validator) as process:
-        report = _validate(options, asset, root, standing, process, progress)
-    return BuildResult(root=root, manifest=standing, report=report, already_built=True)
 
 
 def _run_steps(

@@ -53,14 +53,14 @@ def assemble_split(
     for shard in shards:
         valid = np.zeros(shard.rows_read, dtype=np.uint8)
         documents = 0
-        for found in shard.read():
-            batch = id_digests(found.ids)
+        for rows, names, of_rows in shard.read():
+            batch = id_digests(names)
             digests[first : first + batch.size] = batch
             chosen = is_valid(batch, valid_fraction)
-            valid[found.rows] = chosen
+            valid[rows] = chosen
             first += batch.size
-            documents += int(found.documents.sum())
-            valid_documents += int(found.documents[chosen].sum())
+            documents += int(of_rows.sum())
+            valid_documents += int(of_rows[chosen].sum())
         if documents != shard.rows:
             raise ArtifactError(
                 f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
@@ -83,15 +83,6 @@ def assemble_split(
     }
     write_atomically(split / SPLIT_JSON, readable_json(result))
     return result
-
-
-@dataclass(frozen=True, kw_only=True)
-class _IdRows:
-    """Some source rows: their numbers, int64 [N], their ids, and how many documents each has become, int64 [N]."""
-
-    rows: npt.NDArray[np.int64]
-    ids: list[str]
-    documents: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +116,16 @@ class _Ids:
             parts=sidecar["parts"],
         )
 
-    def read(self) -> Iterator[_IdRows]:
-        """Source rows in batches. The documents of one row lie in one batch, one after the other."""
+    def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
+        """Source rows in batches: numbers, int64 [N], ids, and how many documents each has become, int64 [N].
+
+        The documents of one row lie in one batch, one after the other.
+        """
         for batch in read_ids(self.directory, self.parts):
             rows = batch.column("row").to_numpy()
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
             ids = batch.column(self.profile.split_column).take(pa.array(firsts))
-            documents = np.diff(firsts, append=rows.size)
-            yield _IdRows(rows=rows[firsts], ids=ids.to_pylist(), documents=documents)
+            yield rows[firsts], ids.to_pylist(), np.diff(firsts, append=rows.size)
 
 
 def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
@@ -160,18 +153,18 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
         seen: dict[bytes, tuple[int, int]] = {}
         first = 0
         for shard in shards:
-            for found in shard.read():
-                places = np.flatnonzero(among(digests[first : first + found.rows.size], some))
-                first += found.rows.size
+            for rows, ids, _ in shard.read():
+                places = np.flatnonzero(among(digests[first : first + rows.size], some))
+                first += rows.size
                 for place in places.tolist():
-                    here = (shard.index, int(found.rows[place]))
-                    fingerprint = blake2b(found.ids[place].encode(), digest_size=16).digest()
+                    here = (shard.index, int(rows[place]))
+                    fingerprint = blake2b(ids[place].encode(), digest_size=16).digest()
                     before = seen.setdefault(fingerprint, here)
                     if before == here:
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"{shard.profile.source.id_column} {found.ids[place]!r} stands twice",
+                            f"{shard.profile.source.id_column} {ids[place]!r} stands twice",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )
