@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch.utils.data import Dataset, Sampler
 
-from spanloom.training.pytorch import in_range
 from spanloom.training.samples.epoch_order import EpochOrder
 from spanloom.training.samples.packed import PackedSamples, open_samples
 
@@ -40,8 +39,9 @@ class PackedDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Sample:
-        sample = self.samples.sample(in_range(index, len(self)))
-        return {name: torch.from_numpy(values) for name, values in sample.items()}
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        return {name: torch.from_numpy(values) for name, values in self.samples.sample(index % len(self)).items()}
 
 
 class EpochSampler(Sampler[int]):  # type: ignore[misc]  # torch is not followed by mypy here

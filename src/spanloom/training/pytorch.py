@@ -94,7 +94,7 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
         return (int(self._split.ends[-1]) - 1) // self._length
 
     def __getitem__(self, index: int) -> Sample:
-        first = in_range(index, len(self)) * self._length
+        first = _in_range(index, len(self)) * self._length
         return self._split.sample(first, first + self._length, int(self._split.ends[-1]))
 
 
@@ -127,7 +127,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         return int(self._split.ends.size)
 
     def __getitem__(self, index: int) -> Sample:
-        index = in_range(index, len(self))
+        index = _in_range(index, len(self))
         end = int(self._split.ends[index])
         first = int(self._split.ends[index - 1]) if index else 0
         last = end if self._max is None else min(end, first + self._max)
@@ -176,8 +176,7 @@ def _open(prefix: Path, *, allow_harmful: bool) -> ShardReader:
     return open_arrays(prefix.parent.parent, shard.split, shard.number, shard.content.arrays)
 
 
-def in_range(index: int, length: int) -> int:
-    """The place of a sample, counted from the end where `index` is below 0. Raises IndexError where there is none."""
+def _in_range(index: int, length: int) -> int:
     if not -length <= index < length:
         raise IndexError(f"sample {index} of {length}")  # what ends a for loop over a map dataset
     return index % length

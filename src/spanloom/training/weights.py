@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from spanloom.errors import DatasetError
-from spanloom.training.loss import summed_over_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +33,12 @@ class WeightedCount:
         return WeightedCount(total=self.total + other.total)
 
     def all_reduced(self, group: Any = None) -> "WeightedCount":
-        """Summed over the ranks of a group."""
-        return WeightedCount(total=summed_over_ranks(self.total, group))
+        """Summed over the ranks of a group; itself where nothing is distributed."""
+        if not dist.is_initialized() or dist.get_world_size(group) == 1:
+            return self
+        total = self.total.clone()
+        dist.all_reduce(total, group=group)
+        return WeightedCount(total=total)
 
 
 def weighted_loss(
