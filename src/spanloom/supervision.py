@@ -6,7 +6,9 @@ Everything in memory and in intermediate artifacts is **token-aligned**: positio
 position t as "predict token t+1", so on disk the supervision is shifted left by one: `shift_to_labels`, the one place.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +28,8 @@ Tokens = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int32]
 
+_DTYPES = {"tokens": np.int32, "loss_mask": np.uint8, "span_id": np.uint8, "lengths": np.int32}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TokenDocuments:
@@ -43,8 +47,7 @@ class TokenDocuments:
     lengths: Lengths
 
     def __post_init__(self) -> None:
-        wanted = {"tokens": np.int32, "loss_mask": np.uint8, "span_id": np.uint8, "lengths": np.int32}
-        for name, dtype in wanted.items():
+        for name, dtype in _DTYPES.items():
             array = getattr(self, name)
             if array.dtype != dtype or array.ndim != 1:
                 raise ArtifactError(
@@ -72,6 +75,35 @@ class TokenDocuments:
             span_id=self.span_id[start:end],
             lengths=self.lengths[first:last],
         )
+
+    def taken(self, numbers: npt.NDArray[np.int64]) -> "TokenDocuments":
+        """The documents with these numbers, int64 [K], in this order, as copies."""
+        lengths = self.lengths[numbers]
+        firsts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+        inside = ranges(firsts[numbers], lengths)
+        return TokenDocuments(
+            tokens=self.tokens[inside],
+            loss_mask=self.loss_mask[inside],
+            span_id=self.span_id[inside],
+            lengths=lengths,
+        )
+
+
+def joined(parts: Sequence[TokenDocuments]) -> TokenDocuments:
+    """The documents of all parts, in order."""
+
+    def end_to_end(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.concatenate([np.empty(0, dtype=dtype), *(getattr(part, name) for part in parts)])
+
+    return TokenDocuments(**{name: end_to_end(name, dtype) for name, dtype in _DTYPES.items()})
+
+
+def ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.int64]:
+    """start, start + 1, … of each segment, end to end. Args: int64 [N], integers [N]. Returns int64 [sum(lengths)]."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    steps: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
+    steps += np.arange(steps.size)
+    return steps
 
 
 def spans_from_messages(tokens: Tokens, labels_per_message: Flags, *, message_start: int) -> Flags:

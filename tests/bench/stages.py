@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
-from spanloom.conversations.source.structure import LabelledConversation
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.conversations.source.structure import LabelledConversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
@@ -223,7 +223,7 @@ def _first_row(tokenizer: Path) -> int:
 
 def _parse(batch: SourceRows) -> list[LabelledConversation]:
     for synth_id, metadata in zip(batch.columns["synth_id"], batch.columns["metadata_json"], strict=True):
-        row_id(synth_id, metadata)
+        row_id(synth_id, metadata, "synth_id")
     texts = batch.messages_json.to_pylist()
     return [
         parse_conversation(text, quotes) for text, quotes in zip(texts, count_quotes(batch.messages_json), strict=True)

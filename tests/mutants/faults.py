@@ -292,8 +292,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="commentary-as-final",
         module="spanloom.families.harmony.contract.profile",
-        old='"final": SPAN_FINAL, "commentary": SPAN_COMMENTARY}',
-        new='"final": SPAN_FINAL, "commentary": SPAN_FINAL}',
+        old='"final": spans.SPAN_FINAL, "commentary": spans.SPAN_COMMENTARY}',
+        new='"final": spans.SPAN_FINAL, "commentary": spans.SPAN_FINAL}',
         why="tool calls would be weighed as answers",
         tests=("tests/conversations/source/test_structure.py",),
     ),
@@ -308,8 +308,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="duplicates-beyond-the-first-shard",
         module="spanloom.families.harmony.steps.assemble_split",
-        old="first += found.rows.size",
-        new="first = found.rows.size",
+        old="first += rows.size",
+        new="first = rows.size",
         why="an id that stands in a later shard a second time would not be noticed",
         tests=("tests/families/harmony/steps/test_assemble_split.py",),
     ),

@@ -8,12 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.conversations.source.manifest import (
-    CONVERSATIONS_COLUMNS,
-    CONVERSATIONS_GLOB,
-    CONVERSATIONS_V1,
-    conversations_shard_name,
-)
+from spanloom.conversations.source.format import CONVERSATIONS
+from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, CONVERSATIONS_GLOB, CONVERSATIONS_V1
 from support.sources import storage
 
 Message = dict[str, Any]
@@ -125,14 +121,14 @@ def write_source(directory: Path, shards: Sequence[Sequence[Row]], *, row_group_
     directory.mkdir(parents=True, exist_ok=True)
     for index, shard in enumerate(shards):
         table = pa.Table.from_pylist(list(shard), schema=CONVERSATIONS_COLUMNS)
-        pq.write_table(table, directory / conversations_shard_name(index), row_group_size=row_group_size)
+        pq.write_table(table, directory / CONVERSATIONS.shard_name(index), row_group_size=row_group_size)
     write_manifest(directory, len(shards))
     return directory
 
 
 def write_manifest(directory: Path, shards: int, **changes: Any) -> None:
     """Writes a manifest for the shards as they lie there now; `changes` replaces its top-level keys."""
-    names = [conversations_shard_name(index) for index in range(shards)]
+    names = [CONVERSATIONS.shard_name(index) for index in range(shards)]
     stored = storage(directory, names, CONVERSATIONS_GLOB)
     manifest = {
         "schema_version": CONVERSATIONS_V1,

@@ -3,7 +3,6 @@
 In: ids, in any order. Out: of each, whether it came before.
 """
 
-from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any
 
@@ -31,10 +30,6 @@ class SeenIds:
         if len(self._recent) == self.RECENT:
             self._sort()
         return True
-
-    def add_all(self, identities: Iterable[str]) -> None:
-        for identity in identities:
-            self.add(identity)
 
     def _sort(self) -> None:
         array = np.sort(np.fromiter(self._recent, dtype=np.uint64, count=len(self._recent)))

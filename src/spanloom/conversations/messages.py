@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, refuse_other_keys
+from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
 from spanloom.conversations.turns import (
     Call,
     Dropping,
@@ -23,7 +23,6 @@ from spanloom.conversations.turns import (
     kind,
     says_nothing,
 )
-from spanloom.records.json_lines import unique_keys
 
 ROLE_KEYS = ("role", "from", "speaker")
 TEXT_KEYS = ("content", "value", "text")
@@ -163,12 +162,7 @@ def _result(keys: dict[str, Any], content: Any, number: int, dropping: Dropping)
 def _written_calls(content: Any, where: str, dropping: Dropping) -> tuple[Call, ...]:
     """ShareGPT's turn `function_call`, whose text is the JSON of a call or of several."""
     if isinstance(content, str):
-        try:
-            content = unique_keys(content.encode())
-        except (ValueError, RecursionError) as fault:
-            raise RecordRefusedError(
-                Refusal.TOOL_CALL_INVALID, f"{where}: the text of the call is not JSON: {fault}"
-            ) from None
+        content = parsed_json(content, Refusal.TOOL_CALL_INVALID, f"{where}: the text of the call")
     return tuple(calls_of(content if isinstance(content, list) else [content], where, dropping))
 
 

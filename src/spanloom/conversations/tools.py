@@ -25,7 +25,7 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
     Returns `{"name", "description", "parameters"}` of each. Raises RecordRefusedError.
     """
     if isinstance(value, str):
-        value = _parsed(value, Refusal.TOOLS_INVALID, "the list of tools")
+        value = parsed_json(value, Refusal.TOOLS_INVALID, "the list of tools")
     if says_nothing(value):
         return []
     if not isinstance(value, list):
@@ -35,14 +35,14 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
 
 def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     if isinstance(tool, str):
-        tool = _parsed(tool, Refusal.TOOLS_INVALID, f"{where}: its text")
+        tool = parsed_json(tool, Refusal.TOOLS_INVALID, f"{where}: its text")
     tool = _uncovered(tool, where, Refusal.TOOLS_INVALID)
     name = _name(tool.pop("name", None), where, Refusal.TOOLS_INVALID)
     description, parameters = tool.pop("description", None), tool.pop("parameters", None)
     if description is not None and not isinstance(description, str):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the description is {kind(description)}, not text")
     if isinstance(parameters, str) and parameters:
-        parameters = _parsed(parameters, Refusal.TOOLS_INVALID, f"{where}: the text of its parameters")
+        parameters = parsed_json(parameters, Refusal.TOOLS_INVALID, f"{where}: the text of its parameters")
     if parameters is not None and not isinstance(parameters, dict):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the parameters are {kind(parameters)}, not a schema")
     refuse_other_keys(tool, where, dropping)
@@ -103,7 +103,7 @@ _OF_PROPERTY = _OF_VARIANT | {"title", "examples"}
 def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
     """`tool_calls`: a list of calls, or the JSON text of one."""
     if isinstance(value, str):
-        value = _parsed(value, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its calls")
+        value = parsed_json(value, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its calls")
     if says_nothing(value):
         return []
     if not isinstance(value, list):
@@ -124,7 +124,7 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     if not isinstance(arguments, str):
         detail = f"{where}: the arguments are {kind(arguments)}, not a JSON object or its text"
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
-    if not isinstance(_parsed(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its arguments"), dict):
+    if not isinstance(parsed_json(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its arguments"), dict):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the arguments are no JSON object")
     refuse_other_keys(call, where, dropping)
     return Call(id=identity or None, name=name, arguments=arguments)
@@ -168,7 +168,8 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
             )
 
 
-def _parsed(text: str, reason: Refusal, name: str) -> Any:
+def parsed_json(text: str, reason: Refusal, name: str) -> Any:
+    """The value of a text within a record; `name`: what the text is. Raises RecordRefusedError where it is not JSON."""
     try:
         return unique_keys(text.encode())
     except (ValueError, RecursionError) as fault:

@@ -110,10 +110,6 @@ class Dropping:
         self.counts[name] += 1
         self.characters[name] += len(value) if isinstance(value, str) else len(json.dumps(value, ensure_ascii=False))
 
-    def fresh(self) -> "Dropping":
-        """The same names, nothing counted."""
-        return Dropping(names=self.names)
-
 
 def says_nothing(value: Any) -> bool:
     """Null, and text, lists and objects that are empty: as if the key were not there."""

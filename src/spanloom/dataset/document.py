@@ -69,10 +69,6 @@ class ShownDocument:
         """Labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
 
-    def label_of(self, position: int) -> ShownToken | None:
-        """The token that `position` learns to predict; the last position predicts nothing."""
-        return self.tokens[position + 1] if position + 1 < len(self.tokens) else None
-
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:
     """What is shown of the positions `first` … `last - 1` when at most `most` of their document's `count` tokens are

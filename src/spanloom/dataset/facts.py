@@ -77,7 +77,7 @@ def _statistics(root: Path, content: Content, family: DatasetFamily) -> dict[str
     total = counted[()].get(())
 
     def table(by: tuple[str, ...]) -> list[dict[str, Any]]:
-        return [{**_named(by, key), **as_values(counts)} for key, counts in counted[by].items()]
+        return [{**dict(zip(by, key, strict=True)), **as_values(counts)} for key, counts in counted[by].items()]
 
     return {
         "total": as_values(total) if total else None,
@@ -92,10 +92,6 @@ def _statistics(root: Path, content: Content, family: DatasetFamily) -> dict[str
 def plural(column: str) -> str:
     """Where the counts by a column stand among the statistics: `language` → `languages`."""
     return f"{column}s"
-
-
-def _named(by: tuple[str, ...], key: Key) -> dict[str, str | None]:
-    return dict(zip(by, key, strict=True))
 
 
 def as_values(counts: Counts) -> dict[str, Any]:

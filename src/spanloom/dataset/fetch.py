@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Check
@@ -24,7 +23,7 @@ from spanloom.storage import (
 )
 from spanloom.storage.staging import Download, stage_files
 from spanloom.storage.transfer import OnProgress, Transfers
-from spanloom.storage.uri import SCHEMES, Uri, is_uri, parse_uri
+from spanloom.storage.uri import SCHEMES, is_uri, parse_uri
 
 LOCK_NAME = ".spanloom-fetch.lock"
 
@@ -69,7 +68,12 @@ def fetch(
     ]
     final = directory / manifest.MANIFEST_NAME
     if final.exists():
-        _check_same_dataset(final, remote, uri, check)
+        if not manifest.same_content(manifest.read_as(final, manifest.as_json(check)), remote):
+            raise ConflictError(
+                f"the folder holds another dataset than {uri}",
+                where=str(final),
+                remedy="fetch into another folder; `spanloom manifest diff` shows where the two differ",
+            )
         missing = _missing(downloads)
         if not missing:  # complete: needs to write nothing, so a read-only volume will do
             _clear_leftovers(directory)
@@ -99,15 +103,6 @@ def _fetched(downloads: list[Download], missing: list[Download]) -> Fetched:
         files_kept=len(downloads) - len(missing),
         bytes_kept=sum(download.bytes or 0 for download in downloads) - came,
     )
-
-
-def _check_same_dataset(final: Path, remote: dict[str, Any], uri: Uri, check: Check[object]) -> None:
-    if not manifest.same_content(manifest.read_as(final, manifest.as_json(check)), remote):
-        raise ConflictError(
-            f"the folder holds another dataset than {uri}",
-            where=str(final),
-            remedy="fetch into another folder; `spanloom manifest diff` shows where the two differ",
-        )
 
 
 def _missing(downloads: list[Download]) -> list[Download]:

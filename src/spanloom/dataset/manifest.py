@@ -258,21 +258,17 @@ def check(manifest: Any, where: Path | Uri) -> Manifest:
     try:
         found = Manifest.model_validate(manifest)
     except ValidationError as fault:
-        raise ManifestError(
-            f"the manifest does not follow {SCHEMA_VERSION}: {_short(str(fault))}", where=str(where), remedy=_AGAIN
-        ) from None
-    _check_listed_once(found.content, where)
+        raise _damaged(f"the manifest does not follow {SCHEMA_VERSION}: {_short(str(fault))}", where) from None
+    seen: set[str] = set()
+    for file in found.content.listed_files():
+        if file.path in seen:
+            raise _damaged(f"the manifest lists a file twice: {_short(file.path)}", where)
+        seen.add(file.path)
     return found
 
 
-def _check_listed_once(content: Content, where: Path | Uri) -> None:
-    seen: set[str] = set()
-    for file in content.listed_files():
-        if file.path in seen:
-            raise ManifestError(
-                f"the manifest lists a file twice: {_short(file.path)}", where=str(where), remedy=_AGAIN
-            )
-        seen.add(file.path)
+def _damaged(what: str, where: Path | Uri) -> ManifestError:
+    return ManifestError(what, where=str(where), remedy=_AGAIN)
 
 
 def _short(message: str) -> str:
@@ -285,11 +281,7 @@ def check_schema(manifest: Any, version: str, schema: Mapping[str, Any], where: 
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(manifest), key=lambda error: list(error.path))
     if errors:
         place = ".".join(map(str, errors[0].absolute_path)) or "(top)"
-        raise ManifestError(
-            f"the manifest does not follow {version} at {place[:200]}: {_short(errors[0].message)}",
-            where=str(where),
-            remedy=_AGAIN,
-        )
+        raise _damaged(f"the manifest does not follow {version} at {place[:200]}: {_short(errors[0].message)}", where)
 
 
 def check_family(family: str, where: Path | Uri | None = None) -> None:

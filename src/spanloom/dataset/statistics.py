@@ -42,6 +42,7 @@ RATIO_EDGES: npt.NDArray[np.float64] = 2.0 ** (
 """Upper edges of the bins of a ratio, from 1:256 to 256:1; the last bin takes everything above."""
 
 Key = tuple[str | None, ...]
+Counted = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +109,11 @@ def collect(
     tallies = {by: _Tally(spans) for by in groupings}
     for split, shard, batch in _row_batches(root, content, columns):
         values = {name: batch.column(name).to_numpy() for name in (*(f"{span}_tokens" for span in spans), "tokens")}
-        measured = _Measured.of(values, spans, ratio)
+        counts = np.stack([values[f"{span}_tokens"] for span in spans], axis=1)
+        ratio_bin = _ratio_bins(values, ratio)
         for by, tally in tallies.items():
             codes, keys = _groups(batch, by, split, shard)
-            tally.add(codes, keys, measured)
+            tally.add(codes, keys, counts, values["tokens"], ratio_bin)
     return {by: tally.counts() for by, tally in tallies.items()}
 
 
@@ -125,25 +127,14 @@ def _row_batches(root: Path, content: Content, columns: Sequence[str]) -> Iterat
                     yield split, shard.shard, batch
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Measured:
-    """One batch of N documents: `spans` int64 [N, S], `tokens`, `length_bin`, `ratio_bin` (-1: no ratio) int64 [N]."""
-
-    spans: npt.NDArray[np.int64]
-    tokens: npt.NDArray[np.int64]
-    length_bin: npt.NDArray[np.int64]
-    ratio_bin: npt.NDArray[np.int64]
-
-    @staticmethod
-    def of(values: Mapping[str, npt.NDArray[np.int64]], spans: list[str], ratio: tuple[str, str] | None) -> "_Measured":
-        counts = np.stack([values[f"{span}_tokens"] for span in spans], axis=1)
-        ratio_bin = np.full(counts.shape[0], -1, dtype=np.int64)
-        if ratio is not None:
-            above, below = (values[f"{span}_tokens"] for span in ratio)
-            both = (above > 0) & (below > 0)
-            ratio_bin[both] = np.searchsorted(RATIO_EDGES, above[both] / below[both], side="left")
-        length_bin = np.searchsorted(LENGTH_EDGES, values["tokens"], side="left")
-        return _Measured(spans=counts, tokens=values["tokens"], length_bin=length_bin, ratio_bin=ratio_bin)
+def _ratio_bins(values: Mapping[str, Counted], ratio: tuple[str, str] | None) -> Counted:
+    """The bin of the ratio of each of N documents, -1 where it has none. `values`: int64 [N] each."""
+    bins = np.full(values["tokens"].size, -1, dtype=np.int64)
+    if ratio is not None:
+        above, below = (values[f"{span}_tokens"] for span in ratio)
+        both = (above > 0) & (below > 0)
+        bins[both] = np.searchsorted(RATIO_EDGES, above[both] / below[both], side="left")
+    return bins
 
 
 def _groups(
@@ -193,16 +184,17 @@ class _Tally:
             )
         }
 
-    def add(self, codes: npt.NDArray[np.int64], keys: list[Key], measured: _Measured) -> None:
+    def add(self, codes: Counted, keys: list[Key], spans: Counted, tokens: Counted, ratio_bin: Counted) -> None:
+        """N documents: `codes` [N] into the keys, labels of `spans` [N, S], `tokens` [N], `ratio_bin` [N]; int64."""
         line = np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
         sums = self._sums
         np.add.at(sums["sequences"][:, 0], line, 1)
-        np.add.at(sums["spans"], line, measured.spans)
-        np.add.at(sums["without"], line, (measured.spans == 0).astype(np.int64))
-        np.maximum.at(sums["longest"][:, 0], line, measured.tokens)
-        np.add.at(sums["lengths"], (line, measured.length_bin), 1)
-        has = measured.ratio_bin >= 0
-        np.add.at(sums["ratios"], (line[has], measured.ratio_bin[has]), 1)
+        np.add.at(sums["spans"], line, spans)
+        np.add.at(sums["without"], line, (spans == 0).astype(np.int64))
+        np.maximum.at(sums["longest"][:, 0], line, tokens)
+        np.add.at(sums["lengths"], (line, np.searchsorted(LENGTH_EDGES, tokens, side="left")), 1)
+        has = ratio_bin >= 0
+        np.add.at(sums["ratios"], (line[has], ratio_bin[has]), 1)
 
     def _line(self, key: Key) -> int:
         if key not in self._lines and len(self._lines) >= GROUPS_KEPT:

@@ -39,11 +39,10 @@ _SEAL = re.compile(rb"\n<!-- spanloom card ([0-9a-f]{64}) -->\n$")
 
 def dataset_card(content: Content, description: Description, by_language: Mapping[str, Counts]) -> bytes:
     """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none."""
-    named = sorted(by_language.items())
-    languages = [name for name, _ in named if _LANGUAGE.fullmatch(name)][:LANGUAGES_NAMED]
     filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
     configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled})
-    lines = [*_front_matter(content, description, languages, configs), "", *_body(content, description, named), ""]
+    body = _body(content, description, by_language)
+    lines = [*_front_matter(content, description, by_language, configs), "", *body, ""]
     text = "\n".join(lines).encode()
     return text + f"\n<!-- spanloom card {hashlib.sha256(text).hexdigest()} -->\n".encode()
 
@@ -51,8 +50,6 @@ def dataset_card(content: Content, description: Description, by_language: Mappin
 def export_card(description: Description, by_language: Mapping[str, Counts], exported: Exported) -> bytes:
     """The card of an export: it tells `datasets` which files are which split, and people what the columns mean."""
     content = exported.content
-    named = sorted(by_language.items())
-    languages = [name for name, _ in named if _LANGUAGE.fullmatch(name)][:LANGUAGES_NAMED]
     filled = list(dict.fromkeys(file["split"] for file in exported.said["files"]))
     configs = _configs("default", {split: f"{split}/*.parquet" for split in filled})
     form = exported.form
@@ -70,7 +67,7 @@ def export_card(description: Description, by_language: Mapping[str, Counts], exp
         "|---|---|",
         *(f"| `{name}` | {form.meanings[name]} |" for name in form.schema.names),
         "",
-        *_counted(content, named),
+        *_counted(content, by_language),
         "",
         *_making(content, description),
         "",
@@ -78,7 +75,7 @@ def export_card(description: Description, by_language: Mapping[str, Counts], exp
         "",
         *_loading_export(exported, filled),
     ]
-    return "\n".join([*_front_matter(content, description, languages, configs), "", *body, ""]).encode()
+    return "\n".join([*_front_matter(content, description, by_language, configs), "", *body, ""]).encode()
 
 
 def _loading_export(exported: Exported, filled: list[str]) -> list[str]:
@@ -112,10 +109,12 @@ def size_category(documents: int) -> str:
     return next((name for limit, name in SIZE_CATEGORIES if documents < limit), "n>1T")
 
 
-def _front_matter(content: Content, description: Description, languages: list[str], configs: list[str]) -> list[str]:
+def _front_matter(
+    content: Content, description: Description, by_language: Mapping[str, Counts], configs: list[str]
+) -> list[str]:
     """YAML whose strings are JSON strings, so that no value can end its line (nor `no` become a boolean)."""
     lines = ["---", f"pretty_name: {_quoted(_title(content))}"]
-    if languages:
+    if languages := [name for name in sorted(by_language) if _LANGUAGE.fullmatch(name)][:LANGUAGES_NAMED]:
         lines += ["language:", *(f"- {_quoted(name)}" for name in languages)]
     licence = content.input.license
     if licence and licence.lower() in _LICENCES.split():
@@ -152,31 +151,25 @@ def code(text: str) -> str:
     return "`" + visible_line(text, 200).replace("`", "'") + "`"
 
 
-def _body(content: Content, description: Description, languages: list[tuple[str, Counts]]) -> list[str]:
+def _body(content: Content, description: Description, by_language: Mapping[str, Counts]) -> list[str]:
+    described = "Loss mask and span describe" if "span" in content.arrays else "The loss mask describes"
     return [
         f"# {_plain(_title(content))}",
         "",
         description.introduction,
         "",
-        *_holdings(content, description, languages),
+        *_counted(content, by_language),
+        "",
+        description.files,
+        f"{described} labels: position *t* says what holds for the token that position *t* predicts,"
+        " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
         "",
         *_making(content, description),
         *_loading(content),
     ]
 
 
-def _holdings(content: Content, description: Description, languages: list[tuple[str, Counts]]) -> list[str]:
-    described = "Loss mask and span describe" if "span" in content.arrays else "The loss mask describes"
-    return [
-        *_counted(content, languages),
-        "",
-        description.files,
-        f"{described} labels: position *t* says what holds for the token that position *t* predicts,"
-        " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
-    ]
-
-
-def _counted(content: Content, languages: list[tuple[str, Counts]]) -> list[str]:
+def _counted(content: Content, by_language: Mapping[str, Counts]) -> list[str]:
     spans = content.span_names
     lines = [
         "## What it holds",
@@ -187,12 +180,12 @@ def _counted(content: Content, languages: list[tuple[str, Counts]]) -> list[str]
     for name, counts in content.totals.splits.items():
         numbers = [counts.sequences, counts.tokens, *counts.span_tokens.values(), counts.longest]
         lines.append(f"| {name} | " + " | ".join(f"{number:,}" for number in numbers) + " |")
-    if languages:
+    if by_language:
         named = ", ".join(
             f"{code(name)} {counts.sequences:,} documents, {counts.tokens:,} tokens"
-            for name, counts in languages[:LANGUAGES_NAMED]
+            for name, counts in sorted(by_language.items())[:LANGUAGES_NAMED]
         )
-        more = f", and {len(languages) - LANGUAGES_NAMED:,} more" if len(languages) > LANGUAGES_NAMED else ""
+        more = f", and {len(by_language) - LANGUAGES_NAMED:,} more" if len(by_language) > LANGUAGES_NAMED else ""
         lines += ["", f"Languages: {named}{more}."]
     return lines
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
+import pyarrow as pa
+
 from spanloom.dataset.export.parquet import Exported
 from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import Content
@@ -100,6 +102,7 @@ def _metadata(mlc: Any, description: Description, by_language: Mapping[str, Coun
     ]
     record_sets = [_record_set(mlc, context, exported, split) for split in splits]
     licence = content.input.license
+    source_name = visible_line(content.input.dataset or content.input.schema_version, 200)
     return mlc.Metadata(
         ctx=context,
         conforms_to=[_CROISSANT, _RAI],
@@ -111,7 +114,7 @@ def _metadata(mlc: Any, description: Description, by_language: Mapping[str, Coun
         in_language=sorted(visible_line(name, 200) for name in by_language) or None,
         distribution=distribution,
         record_sets=record_sets,
-        data_collection=f"Read from {_source_name(content)}: {content.totals.rows_read} rows read, "
+        data_collection=f"Read from {source_name}: {content.totals.rows_read} rows read, "
         f"{sum(content.totals.rejected.values())} rejected.",
         data_collection_type=["Secondary Data Analysis"],
         data_collection_raw_data=f"{len(content.input.shards)} files of {content.input.schema_version}, named by their "
@@ -127,7 +130,7 @@ def _record_set(mlc: Any, context: Any, exported: Exported, split: str) -> Any:
     form = exported.form
     fields = []
     for column in form.schema:
-        is_list = column.name in form.list_columns
+        is_list = pa.types.is_list(column.type)
         fields.append(
             mlc.Field(
                 ctx=context,
@@ -169,7 +172,3 @@ def _provenance(content: Content, exported: Exported) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _source_name(content: Content) -> str:
-    return visible_line(content.input.dataset or content.input.schema_version, 200)

@@ -6,8 +6,8 @@ In: counters that workers write to. Out: what a person sees on stderr. stdout st
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 
 from rich.console import Console
@@ -56,37 +56,23 @@ class Progress:
         self.timings[name] = round(time.monotonic() - began, 3)
         self.say(f"{name} done in {self.timings[name]:.1f} s{detail and ': ' + detail}")
 
-    @contextmanager
-    def rendering(self, counters: Counters, rows: Sequence[int]) -> Iterator[None]:
+    def rendering(self, counters: Counters, rows: Sequence[int]) -> AbstractContextManager[None]:
         """Rows, tokens/s, rejects and time left of every shard; `rows` are the rows that each will read."""
 
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
 
         meters = [_Meter(f"render shard {s:02d}", counters, s, n, "rows", rate) for s, n in enumerate(rows)]
-        with self._watched("rows", meters):
-            yield
+        return self._watched("rows", meters)
 
-    @contextmanager
-    def writing(self, counters: Counters, documents: Sequence[int]) -> Iterator[None]:
+    def writing(self, counters: Counters, documents: Sequence[int]) -> AbstractContextManager[None]:
         """Documents written of every shard."""
+        meters = [_Meter(f"write shard {s:02d}", counters, s, n, "written") for s, n in enumerate(documents)]
+        return self._watched("documents", meters)
 
-        def rate(count: ShardCount, seconds: float) -> str:
-            return f"{count.written / seconds:,.0f} documents/s"
-
-        meters = [_Meter(f"write shard {s:02d}", counters, s, n, "written", rate) for s, n in enumerate(documents)]
-        with self._watched("documents", meters):
-            yield
-
-    @contextmanager
-    def checking(self, counters: Counters, documents: int) -> Iterator[None]:
+    def checking(self, counters: Counters, documents: int) -> AbstractContextManager[None]:
         """Documents validated, counted as those of shard 0."""
-
-        def rate(count: ShardCount, seconds: float) -> str:
-            return f"{count.checked / seconds:,.0f} documents/s"
-
-        with self._watched("documents", [_Meter("validate", counters, 0, documents, "checked", rate)]):
-            yield
+        return self._watched("documents", [_Meter("validate", counters, 0, documents, "checked")])
 
     @contextmanager
     def counting(self, verb: str, unit: str) -> Iterator[Callable[[int, int], None]]:
@@ -129,8 +115,8 @@ class Progress:
 
                 def show() -> None:
                     for task, meter in zip(tasks, meters, strict=True):
-                        reading = meter.read()
-                        bars.update(task, completed=reading.done, rate=reading.rate)
+                        done, rate, _ = meter.read()
+                        bars.update(task, completed=done, rate=rate)
 
                 with _polled(show):
                     yield
@@ -143,52 +129,39 @@ class Progress:
                 if time.monotonic() - last < LINE_SECONDS:
                     return
                 last = time.monotonic()
-                for meter, reading in zip(meters, readings, strict=True):
-                    if 0 < reading.done < meter.total:
-                        self.say(
-                            f"{meter.name}: {reading.done:,}/{meter.total:,} {unit}, "
-                            f"{reading.rate}, {reading.seconds_left:,.0f} s left"
-                        )
+                for meter, (done, rate, left) in zip(meters, readings, strict=True):
+                    if 0 < done < meter.total:
+                        self.say(f"{meter.name}: {done:,}/{meter.total:,} {unit}, {rate}, {left:,.0f} s left")
 
             with _polled(show_lines):
                 yield
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Reading:
-    """How far a shard is, how fast, and how many seconds are left at this speed."""
-
-    done: int
-    rate: str
-    seconds_left: float
-
-
+@dataclass
 class _Meter:
-    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn."""
+    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn.
 
-    def __init__(
-        self,
-        name: str,
-        counters: Counters,
-        shard: int,
-        total: int,
-        field: str,
-        rate: Callable[[ShardCount, float], str],
-    ) -> None:
-        self.name, self.total = name, total
-        self._counters, self._shard, self._field, self._rate = counters, shard, field, rate
-        self._idle_until = time.monotonic()
+    `counted`: the counter that `total` is of; `rate`: how fast it goes, in words, by default documents a second.
+    """
 
-    def read(self) -> _Reading:
-        count = self._counters.read(self._shard)
-        done: int = getattr(count, self._field)
+    name: str
+    counters: Counters
+    shard: int
+    total: int
+    counted: str
+    rate: Callable[[ShardCount, float], str] | None = None
+    idle_until: float = field(default_factory=time.monotonic)
+
+    def read(self) -> tuple[int, str, float]:
+        """How far the shard is, how fast, and how many seconds are left at this speed."""
+        count = self.counters.read(self.shard)
+        done: int = getattr(count, self.counted)
         if not done:
-            self._idle_until = time.monotonic()
-            return _Reading(done=0, rate="", seconds_left=0.0)
-        seconds = time.monotonic() - self._idle_until
-        return _Reading(
-            done=done, rate=self._rate(count, seconds), seconds_left=seconds * max(self.total - done, 0) / done
-        )
+            self.idle_until = time.monotonic()
+            return 0, "", 0.0
+        seconds = time.monotonic() - self.idle_until
+        rate = self.rate(count, seconds) if self.rate else f"{done / seconds:,.0f} documents/s"
+        return done, rate, seconds * max(self.total - done, 0) / done
 
 
 @contextmanager

@@ -74,12 +74,10 @@ def _print_title(console: Console, document: ShownDocument, message: ShownMessag
         return
     header = f"{message.role} {message.channel}".rstrip()
     state = f"learned as {_name(document, message.span)}" if message.trained else "masked"
-    title = f"{_margin(message.span)} {visible_line(header, 80)} – {state}, {_tokens(message.last - message.first)}"
+    count = message.last - message.first
+    counted = f"{count:,} token{'' if count == 1 else 's'}"
+    title = f"{_margin(message.span)} {visible_line(header, 80)} – {state}, {counted}"
     console.print(Text(title, style=f"bold {_style(message.span)}"), soft_wrap=True)
-
-
-def _tokens(count: int) -> str:
-    return f"{count:,} token{'' if count == 1 else 's'}"
 
 
 def _print_tokens(console: Console, tokens: tuple[ShownToken, ...], message: ShownMessage, shown: Shown) -> None:
@@ -131,7 +129,8 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
     for position in (*head, *tail):
         if missing and position == tail.start:
             table.add_row("…", f"{missing:,} not shown", "", "", "")
-        token, label = document.tokens[position], document.label_of(position)
+        token = document.tokens[position]
+        label = document.tokens[position + 1] if position + 1 < count else None  # the last position predicts nothing
         lossmask, span = token.disk
         table.add_row(
             str(position),

@@ -53,16 +53,10 @@ def write_report(
 
 def write_report_at(root: Path, facts: dict[str, Any], content: Content, family: DatasetFamily) -> list[Path]:
     """Writes both forms of the report at a dataset's root. Returns files of others that stand there, which stay."""
-    json_file, html_file = root / REPORT_JSON, root / REPORT_HTML
-    kept = [path for path in (json_file, html_file) if not may_replace_view(path)]
-    write_report(
-        facts,
-        content,
-        family,
-        json_file=None if json_file in kept else json_file,
-        html_file=None if html_file in kept else html_file,
-    )
-    return kept
+    files = {"json_file": root / REPORT_JSON, "html_file": root / REPORT_HTML}
+    free = {form: path if may_replace_view(path) else None for form, path in files.items()}
+    write_report(facts, content, family, **free)
+    return [path for form, path in files.items() if free[form] is None]
 
 
 def write_card(root: Path, content: Content, family: DatasetFamily) -> bool:

@@ -17,54 +17,27 @@ What is imported from `spanloom.storage` itself is `local` and `small_files`; th
 where URIs are taken.
 """
 
-from spanloom.storage.local import (
-    TEMPORARY_MARK,
-    check_writable,
-    clear_temporaries,
-    clear_temporaries_of,
-    free_bytes,
-    fsync_directory,
-    fsync_file,
-    hold_lock,
-    is_regular,
-    link_file,
-    link_in_the_way,
-    open_lock,
-    path_below,
-    publish,
-    publish_bytes,
-    remove_files,
-    remove_if_empty,
-    sha256_file,
-    temporary_beside,
-    write_atomically,
-    written_atomically,
-)
-from spanloom.storage.small_files import parse_json, read_json, read_small
-
-__all__ = [
-    "TEMPORARY_MARK",
-    "check_writable",
-    "clear_temporaries",
-    "clear_temporaries_of",
-    "free_bytes",
-    "fsync_directory",
-    "fsync_file",
-    "hold_lock",
-    "is_regular",
-    "link_file",
-    "link_in_the_way",
-    "open_lock",
-    "parse_json",
-    "path_below",
-    "publish",
-    "publish_bytes",
-    "read_json",
-    "read_small",
-    "remove_files",
-    "remove_if_empty",
-    "sha256_file",
-    "temporary_beside",
-    "write_atomically",
-    "written_atomically",
-]
+from spanloom.storage.local import TEMPORARY_MARK as TEMPORARY_MARK
+from spanloom.storage.local import check_writable as check_writable
+from spanloom.storage.local import clear_temporaries as clear_temporaries
+from spanloom.storage.local import clear_temporaries_of as clear_temporaries_of
+from spanloom.storage.local import free_bytes as free_bytes
+from spanloom.storage.local import fsync_directory as fsync_directory
+from spanloom.storage.local import fsync_file as fsync_file
+from spanloom.storage.local import hold_lock as hold_lock
+from spanloom.storage.local import is_regular as is_regular
+from spanloom.storage.local import link_file as link_file
+from spanloom.storage.local import link_in_the_way as link_in_the_way
+from spanloom.storage.local import open_lock as open_lock
+from spanloom.storage.local import path_below as path_below
+from spanloom.storage.local import publish as publish
+from spanloom.storage.local import publish_bytes as publish_bytes
+from spanloom.storage.local import remove_files as remove_files
+from spanloom.storage.local import remove_if_empty as remove_if_empty
+from spanloom.storage.local import sha256_file as sha256_file
+from spanloom.storage.local import temporary_beside as temporary_beside
+from spanloom.storage.local import write_atomically as write_atomically
+from spanloom.storage.local import written_atomically as written_atomically
+from spanloom.storage.small_files import parse_json as parse_json
+from spanloom.storage.small_files import read_json as read_json
+from spanloom.storage.small_files import read_small as read_small

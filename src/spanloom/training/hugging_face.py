@@ -15,12 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from spanloom.errors import DatasetError
 from spanloom.supervision import IGNORED
 from spanloom.training import pytorch
-from spanloom.training.loss import SpanCounts, SpanWeights, span_normalized_loss, span_sums
+from spanloom.training.loss import SpanCounts, SpanWeights, span_normalized_loss, span_sums, summed_over_ranks
 
 
 def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = None) -> dict[str, torch.Tensor]:
@@ -144,10 +143,6 @@ class _Seen:
 
     def taken(self) -> tuple[list[float], list[int]]:
         """Mean loss (0 without tokens) and tokens of each span over all ranks, and forgets them."""
-        sums, counts = self._sums.clone(), self._counts.clone()
-        self._sums.zero_()
-        self._counts.zero_()
-        if dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(sums)
-            dist.all_reduce(counts)
+        sums, counts = summed_over_ranks(self._sums), summed_over_ranks(self._counts)
+        self._sums, self._counts = torch.zeros_like(sums), torch.zeros_like(counts)
         return (sums / counts.clamp(min=1)).tolist(), counts.tolist()

@@ -64,12 +64,8 @@ class SpanCounts:
         return SpanCounts(tokens=self.tokens + other.tokens)
 
     def all_reduced(self, group: Any = None) -> "SpanCounts":
-        """Summed over the ranks of a group; itself where nothing is distributed."""
-        if not dist.is_initialized() or dist.get_world_size(group) == 1:
-            return self
-        tokens = self.tokens.clone()
-        dist.all_reduce(tokens, group=group)
-        return SpanCounts(tokens=tokens)
+        """Summed over the ranks of a group."""
+        return SpanCounts(tokens=summed_over_ranks(self.tokens, group))
 
     def per_token(self, weights: SpanWeights) -> torch.Tensor:
         """Weight of one token of each span, `w_s / N_s`, 0 where the step has none: float64 [spans]."""
@@ -79,6 +75,15 @@ class SpanCounts:
     def effective_weights(self, weights: SpanWeights) -> torch.Tensor:
         """How many tokens of a plain masked mean one token of each span weighs, `w_s · N / N_s`: float64 [spans]."""
         return self.per_token(weights) * self.tokens.sum()
+
+
+def summed_over_ranks(values: torch.Tensor, group: Any = None) -> torch.Tensor:
+    """A new tensor with the sums over the ranks of a group; `values` itself where nothing is distributed."""
+    if not dist.is_initialized() or dist.get_world_size(group) == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total, group=group)
+    return total
 
 
 def span_sums(per_token_loss: torch.Tensor, loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> torch.Tensor:

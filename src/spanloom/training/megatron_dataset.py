@@ -182,13 +182,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         # Not an option of upstream's config: who means it says `config.allow_harmful = True`.
         shard = open_shard(Path(dataset_path), allow_harmful=getattr(config, "allow_harmful", False))
         _check_blocks(dataset_path, config, shard.content.block_size)
-        tokenizer = config.tokenizer
-        check_tokenizer(
-            shard.content,
-            eod=getattr(tokenizer, "eod", None),
-            sha256=getattr(tokenizer, "sha256", None),
-            where=Path(dataset_path),
-        )
+        check_tokenizer(shard.content, config.tokenizer, Path(dataset_path))
         report = Report()
         open_parallel(
             report,

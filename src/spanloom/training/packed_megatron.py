@@ -187,13 +187,7 @@ def _check_config(samples: PackedSamples, config: GPTDatasetConfig) -> None:
             f"{config.sequence_length:,}",
             "make a plan of that length, or set --seq-length to the plan's",
         )
-    tokenizer = config.tokenizer
-    check_tokenizer(
-        samples.plan.dataset,
-        eod=getattr(tokenizer, "eod", None),
-        sha256=getattr(tokenizer, "sha256", None),
-        where=folder,
-    )
+    check_tokenizer(samples.plan.dataset, config.tokenizer, folder)
     masking = getattr(config, "inter_document_masking", None)
     if masking is False and not config.create_attention_mask:
         raise refuse(

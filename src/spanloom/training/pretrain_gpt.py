@@ -181,12 +181,6 @@ def plan_splits(plan: Path) -> list[str]:
     return [split for split, planned in read_plan(plan)[0].splits.items() if planned.samples]
 
 
-def _evaluates_never(flags: Sequence[str]) -> bool:
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--eval-iters", default="100")  # Megatron's
-    return bool(parser.parse_known_args(flags)[0].eval_iters == "0")
-
-
 def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path | None = None) -> Content:
     """The `content` of the manifest behind the prefixes in Megatron's flags, or behind the plan (its dataset: `root`).
 
@@ -208,7 +202,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
         opened = open_plan(plan, root)
         if "--skip-train" not in flags:
             opened.split("train")
-        if "valid" not in plan_splits(plan) and not _evaluates_never(flags):
+        if "valid" not in plan_splits(plan) and _megatron_flags(flags).eval_iters != "0":
             raise DatasetError(
                 "the plan has no samples of valid to evaluate on, which Megatron would tell after training",
                 where=str(plan),
@@ -241,14 +235,20 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
     return first
 
 
-def _prefixes(flags: Sequence[str]) -> list[str]:
-    """Prefixes of shards in Megatron's flags for data, weights left out."""
+def _megatron_flags(flags: Sequence[str]) -> argparse.Namespace:
+    """Those of Megatron's flags that say what is trained and evaluated on."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("data-path", "train-data-path", "valid-data-path", "test-data-path"):
         parser.add_argument(f"--{name}", nargs="*", default=[])
     parser.add_argument("--data-args-path", type=Path)
     parser.add_argument("--per-split-data-args-path", type=Path)
-    named, _ = parser.parse_known_args(flags)
+    parser.add_argument("--eval-iters", default="100")  # Megatron's
+    return parser.parse_known_args(flags)[0]
+
+
+def _prefixes(flags: Sequence[str]) -> list[str]:
+    """Prefixes of shards in Megatron's flags for data, weights left out."""
+    named = _megatron_flags(flags)
     parts = [*named.data_path, *named.train_data_path, *named.valid_data_path, *named.test_data_path]
     for path in filter(None, (named.data_args_path, named.per_split_data_args_path)):
         try:

@@ -108,12 +108,12 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
     return content
 
 
-def check_tokenizer(content: Content, *, eod: int | None, sha256: str | None, where: Path) -> None:
+def check_tokenizer(content: Content, tokenizer: Any, where: Path) -> None:
     """Raises DatasetError when the trainer's tokenizer is not the one that made the tokens, as far as it can be told.
 
-    `sha256` is None for a tokenizer that does not say which file it was made from.
+    Looked at are its `eod`, and its `sha256` where it says which file it was made from.
     """
-    made = content.tokenizer
+    made, eod, sha256 = content.tokenizer, getattr(tokenizer, "eod", None), getattr(tokenizer, "sha256", None)
     if sha256 is not None and sha256 != made.sha256:
         raise DatasetError(
             f"the tokens were made by {made.name} with sha256 {made.sha256}, this tokenizer has {sha256}",

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.conversations.source.structure import row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 
 CONTEXT, ANALYSIS, FINAL, COMMENTARY = range(4)
+ID = "synth_id"
 ANSWER = {"role": "assistant", "channel": "final", "content": "So."}
 
 
@@ -41,13 +43,13 @@ def message(role: str, channel: str | None = None) -> dict[str, str]:
     ],
 )
 def test_the_id_is_the_column_else_the_metadata(column: str | None, metadata: str | None, expected: str) -> None:
-    assert row_id(column, metadata) == expected
+    assert row_id(column, metadata, ID) == expected
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_one_id_said_in_either_place_or_both_is_the_same_id(synth_id: str) -> None:
     metadata = json.dumps({"synth_id": synth_id})
-    assert row_id(synth_id, None) == row_id(None, metadata) == row_id(synth_id, metadata) == synth_id
+    assert row_id(synth_id, None, ID) == row_id(None, metadata, ID) == row_id(synth_id, metadata, ID) == synth_id
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_an_id_that_is_missing_or_contradicted_is_refused(
     column: str | None, metadata: str | None, reason: Reason, detail: str
 ) -> None:
     with pytest.raises(RowRefusedError) as refusal:
-        row_id(column, metadata)
+        row_id(column, metadata, ID)
     assert (refusal.value.reason, refusal.value.detail) == (reason, detail)
 
 
@@ -107,7 +109,7 @@ def test_an_id_that_is_missing_or_contradicted_is_refused(
 )
 def test_metadata_that_is_not_json_is_refused_even_where_the_column_has_the_id(metadata: str) -> None:
     with pytest.raises(RowRefusedError) as refusal:
-        row_id("a", metadata)
+        row_id("a", metadata, ID)
     assert refusal.value.reason == Reason.METADATA_JSON_INVALID
     assert refusal.value.detail.startswith("metadata_json is not JSON: ")
 

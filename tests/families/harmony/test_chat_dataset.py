@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ import pytest
 import torch
 
 from conftest import Cli
-from spanloom.conversations.source.manifest import ConversationsManifest, conversations_schema
+from spanloom.conversations.source.manifest import ConversationsManifest
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.source.structure import row_id
 from spanloom.dataset import manifest
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import DuplicateIdError, RejectedRowError, SourceError, SpanloomError
@@ -26,7 +28,7 @@ from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.build_root import _growth
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
@@ -350,7 +352,8 @@ def test_the_number_of_shards_is_that_of_the_manifest_unless_another_is_demanded
 
 
 def test_the_source_manifest_follows_its_schema_which_is_that_of_its_type(source: Path) -> None:
-    schema = {key: value for key, value in conversations_schema().items() if key != "$schema"}
+    file = files("spanloom.conversations.source").joinpath("harmony_conversations_v1.schema.json")
+    schema = {key: value for key, value in json.loads(file.read_bytes()).items() if key != "$schema"}
     assert schema == ConversationsManifest.model_json_schema()
     said = json.loads((source / "manifest.json").read_bytes())
     jsonschema.Draft202012Validator(schema).validate(said)

@@ -97,32 +97,19 @@ def open_source(
     `formats`: those that are taken. `shards`: how many there must be; None stands for the format's number, or as many
     as the manifest lists. With `only`, the one shard of that number is looked at; the others need not be there.
     """
-    listed, manifest, manifest_sha256, source_format = _read_listing(directory, formats)
-    _check_names(listed, directory, shards or source_format.shards or len(listed), only, source_format)
+    source = read_listing(directory, formats)
+    listed = source.shards
+    _check_names(source, shards or source.format.shards or len(listed), only)
     if only is not None and not 0 <= only < len(listed):
         raise SourceError(f"there is no shard {only}: the source has {len(listed)}", where=str(directory))
-    total = manifest["storage"].get("total_rows")
-    if total is not None and total != sum(shard.rows for shard in listed):
-        raise SourceError(
-            f"total_rows is {total}, but the shards' rows add up to {sum(shard.rows for shard in listed)}",
-            where=str(directory / MANIFEST_NAME),
-            remedy=_DISAGREE,
-        )
+    total, rows = source.manifest["storage"].get("total_rows"), sum(shard.rows for shard in listed)
+    if total not in (None, rows):
+        message = f"total_rows is {total}, but the shards' rows add up to {rows}"
+        raise _disagreeing(message, directory / MANIFEST_NAME)
     for shard in listed:
         if only in (None, shard.index):
             _check_file(shard)
-    return Source(
-        format=source_format,
-        directory=directory,
-        manifest=manifest,
-        manifest_sha256=manifest_sha256,
-        shards=tuple(listed),
-    )
-
-
-def _is_of_records(file: Path, formats: Sequence[SourceFormat]) -> bool:
-    """Whether it is a file of records, and no shard of a source whose manifest is missing."""
-    return file.name.endswith(RECORD_FILES) and not any(file.match(each.shard_glob) for each in formats)
+    return source
 
 
 def not_converted(place: str) -> SourceError:
@@ -138,14 +125,8 @@ def not_converted(place: str) -> SourceError:
     )
 
 
-def listed_shards(directory: Path, formats: Sequence[SourceFormat]) -> list[SourceShard]:
-    """The shards that the manifest lists, whether or not their files are there."""
-    return _read_listing(directory, formats)[0]
-
-
-def _read_listing(
-    directory: Path, formats: Sequence[SourceFormat]
-) -> tuple[list[SourceShard], dict[str, Any], str, SourceFormat]:
+def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
+    """What the manifest says, with the shards that it lists, whether or not their files are there."""
     path = directory / MANIFEST_NAME
     if directory.is_file() and directory.name.endswith(RECORD_FILES):
         raise not_converted(str(directory))
@@ -155,8 +136,10 @@ def _read_listing(
     try:
         raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
     except FileNotFoundError:
-        if any(_is_of_records(file, formats) for file in directory.iterdir()):
-            raise not_converted(str(directory)) from None
+        for file in directory.iterdir():
+            is_shard = any(file.match(each.shard_glob) for each in formats)  # of a source whose manifest is missing
+            if file.name.endswith(RECORD_FILES) and not is_shard:
+                raise not_converted(str(directory)) from None
         raise SourceError(
             f"the source has no {MANIFEST_NAME}",
             where=str(directory),
@@ -164,11 +147,20 @@ def _read_listing(
         ) from None
     manifest, source_format = _read_manifest(raw, path, formats)
     entries = enumerate(manifest["storage"]["shards"])
-    listed = [_shard(entry, index, directory, path, source_format) for index, entry in entries]
-    return listed, manifest, hashlib.sha256(raw).hexdigest(), source_format
+    return Source(
+        format=source_format,
+        directory=directory,
+        manifest=manifest,
+        manifest_sha256=hashlib.sha256(raw).hexdigest(),
+        shards=tuple(_shard(entry, index, directory, path, source_format) for index, entry in entries),
+    )
 
 
 _DISAGREE = "the manifest and the shards are not of one making: fetch or convert them again"
+
+
+def _disagreeing(what: str, where: Path | str) -> SourceError:
+    return SourceError(what, where=str(where), remedy=_DISAGREE)
 
 
 def _known(formats: Sequence[SourceFormat]) -> str:
@@ -191,7 +183,7 @@ def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> t
         )
     storage = manifest.get("storage")
     if not isinstance(storage, dict) or not isinstance(storage.get("shards"), list):
-        raise SourceError("the source manifest has no list storage.shards", where=str(path), remedy=_DISAGREE)
+        raise _disagreeing("the source manifest has no list storage.shards", path)
     if source_format.manifest is not None:
         try:
             source_format.manifest.model_validate(manifest)
@@ -210,9 +202,7 @@ def _shard(entry: object, index: int, directory: Path, path: Path, source_format
     wanted: dict[str, type] = {"path": str, "rows": int, "bytes": int, "sha256": str}
     for key, kind in wanted.items():
         if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
-            raise SourceError(
-                f"storage.shards[{index}] has no {key} ({kind.__name__})", where=str(path), remedy=_DISAGREE
-            )
+            raise _disagreeing(f"storage.shards[{index}] has no {key} ({kind.__name__})", path)
     assert isinstance(entry, dict)
     return SourceShard(
         format=source_format,
@@ -224,52 +214,37 @@ def _shard(entry: object, index: int, directory: Path, path: Path, source_format
     )
 
 
-def _check_names(
-    listed: Sequence[SourceShard], directory: Path, shards: int, only: int | None, source_format: SourceFormat
-) -> None:
-    names = [
-        shard.path.relative_to(directory).as_posix() if shard.path.is_relative_to(directory) else str(shard.path)
-        for shard in listed
-    ]
-    on_disk = sorted(file.name for file in directory.glob(source_format.shard_glob))
-    if len(listed) != shards:
+def _check_names(source: Source, shards: int, only: int | None) -> None:
+    directory, paths = source.directory, [shard.path for shard in source.shards]
+    if len(paths) != shards:
         raise SourceError(
-            f"the manifest lists {len(listed)} shards, {shards} are expected",
+            f"the manifest lists {len(paths)} shards, {shards} are expected",
             where=str(directory),
-            remedy=f"pass --shards {len(listed)} if that is what you mean, or bring the missing shards",
+            remedy=f"pass --shards {len(paths)} if that is what you mean, or bring the missing shards",
         )
-    if names != [source_format.shard_name(index) for index in range(shards)]:
-        raise SourceError(
-            f"the manifest must list {source_format.shard_name(0)} … {source_format.shard_name(shards - 1)} in order,"
-            f" it lists {', '.join(names)}",
-            where=str(directory / MANIFEST_NAME),
-            remedy=_DISAGREE,
-        )
+    names = [path.relative_to(directory).as_posix() if path.is_relative_to(directory) else str(path) for path in paths]
+    wanted = [source.format.shard_name(index) for index in range(shards)]
+    if names != wanted:
+        message = f"the manifest must list {wanted[0]} … {wanted[-1]} in order, it lists {', '.join(names)}"
+        raise _disagreeing(message, directory / MANIFEST_NAME)
+    on_disk = sorted(file.name for file in directory.glob(source.format.shard_glob))
     needed = names if only is None else names[only : only + 1]
     if missing := [name for name in needed if name not in on_disk]:
-        raise SourceError(f"missing shards: {', '.join(missing)}", where=str(directory), remedy=_DISAGREE)
+        raise _disagreeing(f"missing shards: {', '.join(missing)}", directory)
     if extra := [name for name in on_disk if name not in names]:
-        raise SourceError(
-            f"shards that the manifest does not list: {', '.join(extra)}", where=str(directory), remedy=_DISAGREE
-        )
+        raise _disagreeing(f"shards that the manifest does not list: {', '.join(extra)}", directory)
 
 
 def _check_file(shard: SourceShard) -> None:
     size = shard.path.stat().st_size
     if size != shard.bytes:
-        raise SourceError(
-            f"the shard has {size} bytes, the manifest says {shard.bytes}"
-            + (": truncated?" if size < shard.bytes else ""),
-            where=shard.where,
-            remedy=_DISAGREE,
-        )
+        truncated = ": truncated?" if size < shard.bytes else ""
+        message = f"the shard has {size} bytes, the manifest says {shard.bytes}{truncated}"
+        raise _disagreeing(message, shard.where)
     with open_source_shard(shard) as file:
-        if file.metadata.num_rows != shard.rows:
-            raise SourceError(
-                f"the shard holds {file.metadata.num_rows} rows, the manifest says {shard.rows}",
-                where=shard.where,
-                remedy=_DISAGREE,
-            )
+        rows = file.metadata.num_rows
+    if rows != shard.rows:
+        raise _disagreeing(f"the shard holds {rows} rows, the manifest says {shard.rows}", shard.where)
 
 
 def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
@@ -284,9 +259,7 @@ def verify_hash(shard: SourceShard) -> SourceShard:
     state = file_state(shard.path)
     digest = sha256_file(shard.path)
     if digest != shard.sha256:
-        raise SourceError(
-            f"the shard has sha256 {digest}, the manifest says {shard.sha256}", where=shard.where, remedy=_DISAGREE
-        )
+        raise _disagreeing(f"the shard has sha256 {digest}, the manifest says {shard.sha256}", shard.where)
     return replace(shard, state=state)
 
 
@@ -305,26 +278,27 @@ def open_source_shard(shard: SourceShard, footer: pq.FileMetaData | None = None)
         file = open_parquet(shard.path, footer)
     except SourceError as fault:
         check_still_hashed(shard)
-        raise SourceError(f"the shard is {fault.what}", where=shard.where, remedy=_DISAGREE) from None
-    schema, source_format = file.schema_arrow, shard.format
-    remedy = f"the columns of {source_format.schema_version} are described in docs/format.md"
+        raise _disagreeing(f"the shard is {fault.what}", shard.where) from None
+    if fault_of_columns := next(_wrong_columns(file.schema_arrow, shard.format), None):
+        remedy = f"the columns of {shard.format.schema_version} are described in docs/format.md"
+        raise SourceError(fault_of_columns, where=shard.where, remedy=remedy)
+    return file
+
+
+def _wrong_columns(schema: pa.Schema, source_format: SourceFormat) -> Iterator[str]:
     present, ids = set(schema.names), {source_format.id_column, "metadata_json"}
     if "messages_json" not in present:
-        raise SourceError("the column messages_json is missing", where=shard.where, remedy=remedy)
+        yield "the column messages_json is missing"
     if not present & ids:
-        detail = f"neither {source_format.id_column} nor metadata_json is a column"
-        raise SourceError(detail, where=shard.where, remedy=remedy)
+        yield f"neither {source_format.id_column} nor metadata_json is a column"
     if source_format.id_is_demanded and (missing := ids - present):
-        raise SourceError(f"the column {', '.join(missing)} is missing", where=shard.where, remedy=remedy)
+        yield f"the column {', '.join(missing)} is missing"
     for name in _columns(schema, source_format):
-        if schema.names.count(name) > 1:
-            raise SourceError(f"the column {name} is there twice", where=shard.where, remedy=remedy)
-        kind = schema.field(name).type
-        if kind not in (pa.string(), pa.large_string()):
-            raise SourceError(
-                f"the column {name} is {kind}, not string or large_string", where=shard.where, remedy=remedy
-            )
-    return file
+        kind = schema.field(name).type if schema.names.count(name) == 1 else None
+        if kind is None:
+            yield f"the column {name} is there twice"
+        elif kind not in (pa.string(), pa.large_string()):
+            yield f"the column {name} is {kind}, not string or large_string"
 
 
 def _columns(schema: pa.Schema, source_format: SourceFormat) -> list[str]:
@@ -379,16 +353,10 @@ def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
             if row >= end:
                 break
             batch = batch.slice(0, end - row)
-            for few in _by_size(batch):
-                yield _source_rows(few, row)
-                row += few.num_rows
-
-
-def _by_size(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in runs of rows of up to `BATCH_BYTES` of JSON, at least one row each."""
-    sizes = pc.fill_null(pc.binary_length(batch.column("messages_json")), 0).to_numpy(zero_copy_only=False)
-    for first, last in runs_within(sizes.tolist(), BATCH_BYTES):
-        yield batch.slice(first, last - first)
+            sizes = pc.fill_null(pc.binary_length(batch.column("messages_json")), 0).to_pylist()
+            for first, last in runs_within(sizes, BATCH_BYTES):
+                yield _source_rows(batch.slice(first, last - first), row)
+                row += last - first
 
 
 def source_batches(
@@ -411,9 +379,7 @@ def source_batches(
             row += batch.num_rows
     except (pa.ArrowException, OSError) as fault:
         check_still_hashed(shard)
-        raise SourceError(
-            f"the shard cannot be read after row {row}: {one_line(fault)}", where=shard.where, remedy=_DISAGREE
-        ) from None
+        raise _disagreeing(f"the shard cannot be read after row {row}: {one_line(fault)}", shard.where) from None
 
 
 @lru_cache(maxsize=1)

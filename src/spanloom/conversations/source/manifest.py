@@ -13,8 +13,6 @@ field of `system_content` that is to be left out of the render stands there as n
 reading it back fills in openai-harmony's default, such as "You are ChatGPT, …".
 """
 
-import json
-from importlib.resources import files
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -35,11 +33,6 @@ ids are unique over all shards. Readers take `string` too."""
 
 Count = Field(ge=0)
 Sha256 = Field(pattern="^[0-9a-f]{64}$")
-
-
-def conversations_shard_name(shard: int) -> str:
-    """`conversations_shard_03.parquet`"""
-    return CONVERSATIONS_GLOB.replace("*", f"{shard:02d}")
 
 
 class _Section(BaseModel):
@@ -116,9 +109,3 @@ class ConversationsManifest(_Section):
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         return self.model_dump(mode="json", exclude_unset=True)
-
-
-def conversations_schema() -> dict[str, Any]:
-    """The JSON Schema of a `harmony_conversations_v1` manifest."""
-    file = files("spanloom.conversations.source").joinpath(f"{CONVERSATIONS_V1}.schema.json")
-    return dict(json.loads(file.read_bytes()))

@@ -3,13 +3,12 @@
 In: a place as text, the formats that are taken. Out: a local path. A local place is not copied.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, listed_shards, not_converted
+from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, not_converted, read_listing
 from spanloom.conversations.source.format import SourceFormat
-from spanloom.storage.scratch import Scratch, scratch_for
+from spanloom.storage.scratch import Scratch
 from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
 from spanloom.storage.uri import is_uri, parse_uri
 
@@ -23,7 +22,6 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
     if uri.name.endswith(RECORD_FILES):
         raise not_converted(place)
     stage_file(uri / MANIFEST_NAME, path / MANIFEST_NAME)
-    shards = listed_shards(path, formats)
     stage_files(
         [
             Download(
@@ -32,15 +30,8 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
                 bytes=shard.bytes,
                 sha256=shard.sha256,
             )
-            for shard in shards
+            for shard in read_listing(path, formats).shards
             if only in (None, shard.index)
         ]
     )
     return path
-
-
-@contextmanager
-def local_source(source: str, formats: Sequence[SourceFormat], scratch: Path | None = None) -> Iterator[Path]:
-    """The whole of a source folder on this machine, while the block runs."""
-    with scratch_for("source", [source], scratch) as staging:
-        yield staged_source(staging, source, formats)

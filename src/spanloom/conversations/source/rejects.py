@@ -76,16 +76,12 @@ def reject_limit(limit: str, rows: int) -> int:
     Raises SpanloomError when `limit` is neither.
     """
     try:
-        value = Decimal(limit.removesuffix("%"))
+        value, is_share = Decimal(limit.removesuffix("%")), limit.endswith("%")
         if "e" in limit.lower() or not value.is_finite():  # 1e99999999 would take for ever to write out
             raise ValueError
-        if value < 0 or (limit.endswith("%") and value > 100):
+        if value < 0 or (value > 100 if is_share else value != int(value)):
             raise ValueError
-        if limit.endswith("%"):
-            return int(rows * value / 100)
-        if value != int(value):
-            raise ValueError
-        return int(value)
+        return int(rows * value / 100 if is_share else value)
     except (InvalidOperation, ValueError, OverflowError):
         raise SpanloomError(
             f"--max-rejects takes a whole number of rows per shard or a percentage such as 0.1%, not {limit!r}"

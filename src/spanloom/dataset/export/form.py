@@ -58,11 +58,6 @@ class Form:
         return "rows" if self.name == "megatron-bridge" else "documents"
 
     @property
-    def list_columns(self) -> frozenset[str]:
-        """The columns that hold a number for each token, or the like; the others hold one string."""
-        return frozenset(field.name for field in self.schema if pa.types.is_list(field.type))
-
-    @property
     def options(self) -> dict[str, Any]:
         """What decides the bytes, beside the dataset; nothing of the first form, which was the only one once."""
         if self.name == "parquet":
@@ -107,17 +102,13 @@ def export_form(
     if name == "trl":
         schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in _TRL])
     else:
-        schema = export_schema(content, columns)
+        left_out = {"completion_mask"}
+        left_out |= set() if "span" in content.arrays else {"span_id"}
+        left_out |= {"attention_mask"} if content.block_size is None else set()
+        fields = {field: kind for field, (kind, _) in _FIELDS.items() if field not in left_out}
+        fields |= {column.name: pa.string() for column in columns}
+        schema = pa.schema([pa.field(field, kind, nullable=False) for field, kind in fields.items()])
     return Form(name=name, schema=schema, meanings=meanings)
-
-
-def export_schema(content: Content, columns: Sequence[ExportColumn] = ()) -> pa.Schema:
-    """The columns of the form `parquet` of a dataset with this manifest `content`."""
-    left_out = {"completion_mask"}
-    left_out |= set() if "span" in content.arrays else {"span_id"}
-    left_out |= {"attention_mask"} if content.block_size is None else set()
-    fields = [pa.field(name, kind, nullable=False) for name, (kind, _) in _FIELDS.items() if name not in left_out]
-    return pa.schema([*fields, *(pa.field(column.name, pa.string(), nullable=False) for column in columns)])
 
 
 def is_said_by_rows(column: str) -> bool:

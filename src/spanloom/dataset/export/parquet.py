@@ -77,7 +77,9 @@ def export_dataset(
     holds something, ArtifactError when the dataset cannot be read. Whatever is raised, nothing of this run stays; what
     a killed run left is cleared.
     """
-    _check_outside(out, root)
+    inside, dataset = out.resolve(), root.resolve()
+    if inside == dataset or dataset in inside.parents:
+        raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")
     if not left_by_killed_run(out, RECORD_NAME):
         check_unused(out, RECORD_NAME, "the export")
     if form.name == "megatron-bridge":
@@ -309,9 +311,3 @@ class _Parts:
 
     def _path(self) -> Path:
         return self._prefix.with_name(_part_name(self._prefix.name, len(self.files), self._form))
-
-
-def _check_outside(out: Path, root: Path) -> None:
-    one, other = out.resolve(), root.resolve()
-    if one == other or other in one.parents:
-        raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")

@@ -42,7 +42,9 @@ def best_fit(sizes: Sizes, length: int, *, seed: int) -> Iterator[Groups]:
     `seed` decides which units of equal size stand where. The same arguments give the same groups under any version of
     numpy.
     """
-    counts = _histogram(sizes, length)
+    counts = np.zeros(length + 1, dtype=np.int64)
+    for first in range(0, sizes.size, _CHUNK):
+        counts += np.bincount(sizes[first : first + _CHUNK], minlength=length + 1)
     order = _by_size(sizes, counts)
     next_of = np.cumsum(counts) - counts
     next_of -= counts[0]  # `order` leaves out those of size 0
@@ -130,13 +132,6 @@ def sequential(sizes: Sizes, length: int) -> Iterator[Groups]:
         if at:
             bounds = np.array(cuts, dtype=np.int64)
             yield units[:at], bounds[1:] - bounds[:-1]
-
-
-def _histogram(sizes: Sizes, length: int) -> npt.NDArray[np.int64]:
-    counts = np.zeros(length + 1, dtype=np.int64)
-    for first in range(0, sizes.size, _CHUNK):
-        counts += np.bincount(sizes[first : first + _CHUNK], minlength=length + 1)
-    return counts
 
 
 def _by_size(sizes: Sizes, counts: npt.NDArray[np.int64]) -> Units:

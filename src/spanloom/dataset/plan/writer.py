@@ -5,8 +5,8 @@ checked. The same dataset and options give the same files and `content`. Indexes
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,9 @@ def make_plan(
     check_options(options, content, root)
     check_apart(root, out)
     identity = {"content_sha256": content.sha256, "options": options.model_dump()}
-    if is_regular(out / PLAN_JSON) and not left_by_killed_run(out, RECORD_NAME):
-        return _standing(out, root, identity)
     if not left_by_killed_run(out, RECORD_NAME):
+        if is_regular(out / PLAN_JSON):
+            return _standing(out, root, identity)
         check_unused(out, RECORD_NAME, "the plan")
     names = [
         plan_file(Path(), split, shard.shard, name).as_posix()
@@ -134,16 +134,15 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
     indexes: dict[str, Any] = {}
     for split in content.totals.splits:
         shards = []
-        counted: dict[str, int] = {}
+        counted: Counter[str] = Counter()
         for shard in content.shards:
             if split not in shard.splits or not shard.splits[split].sequences:
                 continue
             indexes |= _check_shard(root, content, split, shard.shard)
             reader = open_arrays(root, split, shard.shard, content.arrays)
-            planned = _plan_shard(reader, options, out, split, shard.shard)
-            shards.append(planned.entry)
-            for name, count in planned.counts.items():
-                counted[name] = counted.get(name, 0) + count
+            entry, counts = _plan_shard(reader, options, out, split, shard.shard)
+            shards.append(entry)
+            counted.update(counts)
             done += reader.sequences
             if on_progress is not None:
                 on_progress(done, total)
@@ -191,19 +190,12 @@ def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[s
     return states
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Planned:
-    """`entry`: of the shard, as JSON; `counts`: what it adds to those of its split."""
-
-    entry: dict[str, Any]
-    counts: dict[str, int]
-
-
-def _plan_shard(reader: ShardReader, options: PlanOptions, out: Path, split: str, shard: int) -> _Planned:
+def _plan_shard(
+    reader: ShardReader, options: PlanOptions, out: Path, split: str, shard: int
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The entry of the shard, as JSON, and what it adds to the counts of its split."""
     documents = reader.sequences
-    sizes, long = document_sizes(
-        (reader.lengths(first, _CHUNK) for first in range(0, documents, _CHUNK)), documents, options
-    )
+    sizes, long = document_sizes(_lengths(reader), documents, options)
     windows, labels = _windows(reader, long, options)
     del long
     pinned = (windows[:, 1] + windows[:, 3] - windows[:, 2]).astype(np.int64)
@@ -228,7 +220,7 @@ def _plan_shard(reader: ShardReader, options: PlanOptions, out: Path, split: str
         **{f"slicing {name}": count for name, count in _slicing(reader, options.sequence_length).items()},
     }
     entry = {"shard": shard, "documents": documents, "samples": samples, "units": units, "windows": len(windows)}
-    return _Planned(entry={**entry, "files": files}, counts=counts)
+    return {**entry, "files": files}, counts
 
 
 def _lengths(reader: ShardReader) -> Iterator[npt.NDArray[np.int32]]:

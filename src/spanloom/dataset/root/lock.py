@@ -102,7 +102,11 @@ def check_root(root: Path) -> None:
                 raise link_in_the_way(path)
     if not root.is_dir() or (work / BUILD_JSON).exists():
         return
-    foreign = [f"{WORK_NAME}/{path.name}" for path in _entries(work) if not _begins_work(path.name)]
+    foreign = [
+        f"{WORK_NAME}/{path.name}"
+        for path in _entries(work)  # of a build that has just begun, or was killed before its record stood
+        if path.name not in (LOCK_NAME, BUILD_JSON) and not path.name.startswith(f".{BUILD_JSON}.")
+    ]
     if not os.path.lexists(root / MANIFEST_NAME):
         foreign += [path.name for path in _entries(root) if not path.name.startswith(".") and path.name != "lost+found"]
     if foreign:
@@ -119,11 +123,6 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _begins_work(name: str) -> bool:
-    """Whether an entry of `.work` may be of a build that has just begun, or was killed before its record stood."""
-    return name in (LOCK_NAME, BUILD_JSON) or name.startswith(f".{BUILD_JSON}.")
 
 
 @contextmanager

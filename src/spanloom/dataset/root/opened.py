@@ -17,7 +17,6 @@ _KEPT = 16
 """Manifests kept of a kind, those used last: one of a thousand shards takes tens of megabytes."""
 
 R = TypeVar("R")
-_Identity = tuple[int, ...]
 
 
 class ReadOnce(Generic[R]):
@@ -28,16 +27,17 @@ class ReadOnce(Generic[R]):
 
     def __init__(self, read: Callable[[Path], R]) -> None:
         self._read = read
-        self._kept: OrderedDict[Path, tuple[_Identity, R]] = OrderedDict()
+        self._kept: OrderedDict[Path, tuple[tuple[int, ...], R]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __call__(self, root: Path) -> R:
         key = root.absolute()  # a relative path means another folder after a chdir
         try:
             # Taken before the file is read: a manifest that changes in between is read again the next time.
-            identity = _identity(root / MANIFEST_NAME)
+            status = (root / MANIFEST_NAME).stat()
         except OSError:
             return self._read(root)  # which says what is missing
+        identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept[0] == identity:
@@ -52,18 +52,5 @@ class ReadOnce(Generic[R]):
         return value
 
 
-def _identity(path: Path) -> _Identity:
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _read(root: Path) -> Content:
-    return manifest.read(root).content
-
-
-_contents = ReadOnce(_read)
-
-
-def content_at(root: Path) -> Content:
-    """The `content` of the finished dataset at `root`. Raises ManifestError as `spanloom.dataset.manifest.read`."""
-    return _contents(root)
+content_at: ReadOnce[Content] = ReadOnce(lambda root: manifest.read(root).content)
+"""The `content` of the finished dataset at a root. Raises ManifestError as `spanloom.dataset.manifest.read`."""

@@ -58,22 +58,20 @@ def staged_root(here: Scratch, place: str, check: Check[object] = manifest.check
 
 def staged_manifests(uri: Uri, directory: Path) -> bool:
     """Brings `manifest.json` and `manifest.pending.json` as they are at the root now. Whether one of them is there."""
-    there = False
-    for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):
-        data = read_object(uri / name)
-        (directory / name).unlink(missing_ok=True)
-        if data is not None:
-            write_atomically(directory / name, data)
-            there = True
-    return there
+    return bool(_staged(uri, directory, (manifest.MANIFEST_NAME, manifest.PENDING_NAME)))
 
 
 def staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
     """Brings report and card as they are at the root now: a card that somebody edited is not to be replaced."""
+    return _staged(uri, directory, VIEW_NAMES)
+
+
+def _staged(uri: Uri, directory: Path, names: Iterable[str]) -> dict[str, bytes]:
     standing = {}
-    for name in VIEW_NAMES:
+    for name in names:
+        data = read_object(uri / name)
         (directory / name).unlink(missing_ok=True)
-        if (data := read_object(uri / name)) is not None:
+        if data is not None:
             write_atomically(directory / name, data)
             standing[name] = data
     return standing
@@ -114,15 +112,16 @@ def made_at(
     """
     if not is_uri(root):
         return make(Path(root)).as_dict()
-    uri, local_root = parse_uri(root), here.path(root)
+    uri = parse_uri(root)
+
+    def assemble(local_root: Path) -> dict[str, Any]:
+        written = make(local_root)
+        publish_data(written.content.listed_files(), local_root, uri)
+        return written.as_dict()
+
     claim_root(uri, {"git_sha": git_sha(), **identity()})
-    shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of another source
-    standing = staged_manifests(uri, local_root)
-    written = make(local_root)  # held against the manifest that stands there
-    publish_data(written.content.listed_files(), local_root, uri)
-    if not standing:
-        publish_pending(uri, local_root, written.as_dict())
-    return written.as_dict()
+    shutil.rmtree(here.path(root), ignore_errors=True)  # what a killed run left, perhaps of another source
+    return pending_at(root, here, assemble)
 
 
 def pending_at(

@@ -92,7 +92,13 @@ def validate_dataset(
             # What is not built like a dataset of its family cannot be read as one.
             shape = list(check_shape(content, family))
             if not shape:
-                _check_documents(beyond_files, root, content, family, run, source, deep, tokenizer)
+                # Every document by itself, then all of them together, then against the source where it is given.
+                readable, digests = _check_shards(beyond_files, root, content, family, run)
+                whole = WholeCheck(root=root, content=content, readable=readable, run=run)
+                family.check_whole(beyond_files, whole, digests)
+                if source is not None:
+                    held_against = SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer)
+                    family.check_source(beyond_files, held_against)
             report.add(inventory)  # first: a file that is missing explains what follows from it
             report.add(shape)
             if not shape:
@@ -109,7 +115,7 @@ def validate_dataset(
 
 
 class _Run:
-    """Shards checked side by side: how far they are together, and whether to go on."""
+    """A `CheckRun`: shards checked side by side, how far they are together, and whether to go on."""
 
     def __init__(self, threads: Executor, content: Content, on_progress: OnProgress | None) -> None:
         self.stopped = threading.Event()
@@ -118,8 +124,6 @@ class _Run:
         self._checked, self._lock = 0, threading.Lock()
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
-        """What `check` returns of each shard; what it reports is added in the order of the shards."""
-
         def reported(shard: ShardEntry) -> tuple[Report, T]:
             own = Report()
             return own, check(own, shard)
@@ -131,35 +135,15 @@ class _Run:
         return results
 
     def go_on(self) -> None:
-        """Raises CancelledError when nobody waits for the rest."""
         if self.stopped.is_set():
             raise CancelledError
 
     def checked(self, sequences: int) -> None:
-        """Counts sequences as checked; see `go_on`."""
         self.go_on()
         with self._lock:
             self._checked += sequences
             if self._on_progress:
                 self._on_progress(self._checked, self._sequences)
-
-
-def _check_documents(
-    report: Report,
-    root: Path,
-    content: Content,
-    family: DatasetFamily,
-    run: _Run,
-    source: Path | None,
-    deep: int,
-    tokenizer: Path | None,
-) -> None:
-    """Every document by itself, then all of them together, then against the source where it is given."""
-    readable, digests = _check_shards(report, root, content, family, run)
-    whole = WholeCheck(root=root, content=content, readable=readable, run=run)
-    family.check_whole(report, whole, digests)
-    if source is not None:
-        family.check_source(report, SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer))
 
 
 def _check_shards(
@@ -224,12 +208,11 @@ def opened_shard(
 
     try:
         rows = RowsReader(table)
+        wrong = _wrong_columns(rows.schema, rows_schema(row_schema, content.span_names))
     except ArtifactError as unreadable:
-        fault(unreadable.what)
-        yield None
-        return
-    if message := _wrong_columns(rows.schema, rows_schema(row_schema, content.span_names)):
-        fault(message)
+        wrong = unreadable.what
+    if wrong is not None:
+        fault(wrong)
         yield None
         return
     try:

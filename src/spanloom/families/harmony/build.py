@@ -43,6 +43,7 @@ from spanloom.families.harmony.build_root import (
     record_of,
     work_names,
 )
+from spanloom.families.harmony.contract.caps import rows_read
 from spanloom.families.harmony.contract.config import dataset_config
 from spanloom.families.harmony.contract.profile import (
     HARMONY_CHAT,
@@ -119,14 +120,25 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             not options.overwrite
             or (replaced and options.resume and differs(root, standing.content, identity, options) is None)
         ):
-            result = _validate_standing(options, record, standing, asset, work, validator, progress)
+            _check_same(options, record, standing, work)
+            progress.say(f"{root} holds this very dataset already; validating it")
+            if is_work_of(work, record):
+                clear_leftovers(root, work, record)
+            with _ready(validator) as process:
+                report = _validate(options, asset, root, standing, process, progress)
+            result = BuildResult(root=root, manifest=standing, report=report, already_built=True)
         else:
             if standing is not None:
                 check_replaceable(root, standing.content, record.files)
             if options.check_disk:
                 check_disk(source, options, root if standing is None else work)
             claim_work(root, work, record, standing.content if standing else None, resume=options.resume)
-            target = root if standing is None else _begin_replacing(root, work, progress)
+            target = root
+            if standing is not None:
+                target = work / NEW_NAME
+                progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
+                # Of a run that was killed before it replaced anything.
+                (target / manifest.MANIFEST_NAME).unlink(missing_ok=True)
             try:
                 with _ready(validator) as process:
                     result = _run_steps(options, source, asset, target, work, process, progress)
@@ -149,24 +161,8 @@ def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
         progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
 
 
-def _begin_replacing(root: Path, work: Path, progress: Progress) -> Path:
-    """Where the dataset is made that is to replace the one at `root`."""
-    new = work / NEW_NAME
-    progress.say(f"the dataset at {root} stays until the new one, made under {new}, is validated")
-    (new / manifest.MANIFEST_NAME).unlink(missing_ok=True)  # of a run that was killed before it replaced anything
-    return new
-
-
-def _validate_standing(
-    options: BuildOptions,
-    record: BuildRecord,
-    standing: Manifest,
-    asset: Path,
-    work: Path,
-    validator: Validator | None,
-    progress: Progress,
-) -> BuildResult:
-    """A finished dataset stands there: it is the one that is asked for, or a conflict."""
+def _check_same(options: BuildOptions, record: BuildRecord, standing: Manifest, work: Path) -> None:
+    """Raises ConflictError where the finished dataset at the root is not the one that is asked for."""
     root = options.root
     begun = read_record(work)  # stands until a run has come to its end: killed there, the same command finishes it
     resume = options.resume or (begun is not None and begun.identity == record.identity)
@@ -179,12 +175,6 @@ def _validate_standing(
             where=str(root),
             remedy="give another --out, or replace it with --overwrite",
         )
-    progress.say(f"{root} holds this very dataset already; validating it")
-    if is_work_of(work, record):
-        clear_leftovers(root, work, record)
-    with _ready(validator) as process:
-        report = _validate(options, asset, root, standing, process, progress)
-    return BuildResult(root=root, manifest=standing, report=report, already_built=True)
 
 
 def _run_steps(
@@ -199,11 +189,7 @@ def _run_steps(
     count = len(source.shards)
     shards = range(count)
     counters = Counters(count)
-    shares = [options.caps.share(shard, count).rows for shard in shards]
-    rows = [
-        shard.rows if share is None else min(shard.rows, share)
-        for shard, share in zip(source.shards, shares, strict=True)
-    ]
+    rows = rows_read(options.caps, [shard.rows for shard in source.shards])
     rendered, ids, inventories = (
         [work / name for name in names] for names in zip(*map(work_names, shards), strict=True)
     )

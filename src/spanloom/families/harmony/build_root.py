@@ -21,6 +21,7 @@ from spanloom.dataset.root.lock import (
     unfinished,
 )
 from spanloom.errors import StorageError
+from spanloom.families.harmony.contract.caps import rows_read
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation
@@ -82,11 +83,9 @@ def claim_work(root: Path, work: Path, record: BuildRecord, standing: Content | 
     `standing`: the finished dataset at the root, which is to be replaced; nothing of it is touched.
     """
     begun = read_record(work)
-    if begun is not None and begun.identity != record.identity:
-        of_standing = standing is not None and _made_of(standing, begun.identity)
-        if resume and not of_standing:
-            raise unfinished(root, "discard it with --no-resume")
     if begun is not None and (not resume or begun.identity != record.identity):
+        if resume and not (standing is not None and _made_of(standing, begun.identity)):
+            raise unfinished(root, "discard it with --no-resume")
         remove_intermediates(work, begun)
         if standing is None:
             remove_files(root, begun.files)
@@ -135,11 +134,7 @@ def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:
         repeated, documents = _growth(source, options.rules)
         tokens *= repeated
     if options.caps.any:
-        shares = [options.caps.share(shard.index, len(source.shards)).rows for shard in source.shards]
-        read = sum(
-            shard.rows if share is None else min(shard.rows, share)
-            for shard, share in zip(source.shards, shares, strict=True)
-        )
+        read = sum(rows_read(options.caps, [shard.rows for shard in source.shards]))
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, options.caps.max_tokens or tokens)

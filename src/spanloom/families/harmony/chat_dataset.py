@@ -5,6 +5,7 @@ profile that a manifest names; here are the constants, and what people are told.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spanloom.dataset.family import Description, ExportColumn
@@ -17,11 +18,11 @@ from spanloom.families.harmony.dataset import check_source as check_source
 from spanloom.families.harmony.dataset import check_sums as check_sums
 from spanloom.families.harmony.dataset import check_whole as check_whole
 from spanloom.families.harmony.dataset import cut_messages as cut_messages
+from spanloom.families.harmony.dataset import described
 from spanloom.families.harmony.dataset import header_tokens as header_tokens
 from spanloom.families.harmony.dataset import load_vocabulary as load_vocabulary
 from spanloom.families.harmony.dataset import stage_source as stage_source
 from spanloom.families.harmony.dataset import stage_tokenizer as stage_tokenizer
-from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 
 ID_COLUMN = "id"
@@ -48,12 +49,9 @@ def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
 
 def describe(content: Content) -> Description:
     """Conversations, what of them is shown and trained, rendered by what, split how."""
-    origin, split, renderer, cutting = content.input.dataset, content.split, content.renderer, content.totals.cutting
+    split, cutting = content.split, content.totals.cutting
     assert split is not None, "the schema demands it of this family"
-    assert renderer is not None, "the schema demands it of this family"
     assert cutting is not None, "the schema demands it of this family"
-    made_from = f"from {code(origin)} " if origin else ""
-    spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
     realised = f"{split.realised_valid_fraction:.6f}"
     history, turns = content.config["history"], content.config["turns"]
     train = ", ".join(content.config["train"])
@@ -63,24 +61,21 @@ def describe(content: Content) -> Description:
     )
     cut = f"{cutting['conversations']:,} {made}"
     which = "every assistant run" if turns == "all" else "the assistant runs of the last turn"
-    return Description(
-        tags=("harmony", "conversational"),
-        introduction=f"Conversations {made_from}as Harmony token documents for Megatron."
-        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning (analysis),"
-        " final or commentary, which holds tool calls and what is said before them. Made by Spanloom.",
-        files="Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
-        f" `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: {spans}), and `shard_NN_rows.parquet`"
-        " with the id (`CONVERSATION#RUN`) and token counts of each document.",
+    parts = "reasoning (analysis), final or commentary, which holds tool calls and what is said before them"
+    told = described(content, parts=parts, columns="id (`CONVERSATION#RUN`)", unit="documents")
+    return replace(
+        told,
+        tags=(*told.tags, "conversational"),
         making=(
-            f"tokenizer: {content.tokenizer.name}, sha256 `{content.tokenizer.sha256}`",
-            f"rendered by {renderer.version}; one `<|endoftext|>` after each document",
+            *told.making[:-1],
+            f"{told.making[-1]}; one `<|endoftext|>` after each document",
             f"history `{history}`: {HISTORY_SAID[history]}",
             f"trained: {train}, of {which}",
             f"{cutting['conversations']:,} conversations {made}",
             f"split by conversation: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
         ),
         summary={
-            "renderer": f"{renderer.name} ({renderer.version})",
+            **told.summary,
             "history": history,
             "trained": f"{train}, of {which}",
             "conversations": cut,
@@ -88,7 +83,7 @@ def describe(content: Content) -> Description:
         },
         result={"conversations": cut, "history": f"{history}; trained: {train}, of {which}"},
         facts={
-            "renderer": content.as_dict()["renderer"],
+            **told.facts,
             "history": history,
             "train": content.config["train"],
             "turns": turns,
@@ -97,8 +92,7 @@ def describe(content: Content) -> Description:
         provenance={
             "history": f"{history}: {HISTORY_SAID[history]}; trained: {train}, of {which}",
             "conversations": cut,
-            "renderer": f"{renderer.name}: {renderer.version}; {renderer.audited_rows:,} documents audited, "
-            f"{renderer.fallback_rows:,} fell back",
+            **told.provenance,
         },
     )
 

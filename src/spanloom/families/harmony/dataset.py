@@ -7,6 +7,7 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +49,6 @@ from spanloom.megatron.official import open_indexed
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
-from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
@@ -223,14 +223,8 @@ def _input_of(given: Source) -> dict[str, Any]:
 # --- Places -----------------------------------------------------------------------------------------------------------
 
 
-def stage_source(here: Scratch, place: str) -> Path:
-    """A `synth_harmony_v1` or `harmony_conversations_v1` folder."""
-    return staged_source(here, place)
-
-
-def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
-    """The o200k asset."""
-    return staged_asset(here, place)
+stage_source = staged_source
+stage_tokenizer = staged_asset
 
 
 # --- Documents for people ---------------------------------------------------------------------------------------------
@@ -285,32 +279,43 @@ def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
 
 def describe(content: Content) -> Description:
     """Conversations as documents with spans: rendered by what, split how."""
-    origin, split, renderer = content.input.dataset, content.split, content.renderer
+    split = content.split
     assert split is not None, "the schema demands it of this family"
+    realised = f"{split.realised_valid_fraction:.6f}"
+    told = described(content, parts="reasoning or final", columns="id, language, exercise", unit="rows")
+    return replace(
+        told,
+        making=(
+            *told.making[:-1],
+            f"{told.making[-1]}, all reasoning kept; one `<|endoftext|>` after each",
+            f"split: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
+        ),
+        summary={**told.summary, "split": f"valid_fraction {split.valid_fraction}, realised {realised}"},
+    )
+
+
+def described(content: Content, *, parts: str, columns: str, unit: str) -> Description:
+    """What is told of both families: `parts` of an answer, `columns` of the row table, what is audited."""
+    origin, renderer = content.input.dataset, content.renderer
     assert renderer is not None, "the schema demands it of this family"
     made_from = f"from {code(origin)} " if origin else ""
     spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
-    realised = f"{split.realised_valid_fraction:.6f}"
     return Description(
         tags=("harmony",),
         introduction=f"Conversations {made_from}as Harmony token documents for Megatron."
-        " Every token has a loss mask and a span id: which part of the answer it belongs to, reasoning or final."
+        f" Every token has a loss mask and a span id: which part of the answer it belongs to, {parts}."
         " Made by Spanloom.",
         files="Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
         f" `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: {spans}), and `shard_NN_rows.parquet`"
-        " with the id, language, exercise and token counts of each document.",
+        f" with the {columns} and token counts of each document.",
         making=(
             f"tokenizer: {content.tokenizer.name}, sha256 `{content.tokenizer.sha256}`",
-            f"rendered by {renderer.version}, all reasoning kept; one `<|endoftext|>` after each",
-            f"split: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
+            f"rendered by {renderer.version}",
         ),
-        summary={
-            "renderer": f"{renderer.name} ({renderer.version})",
-            "split": f"valid_fraction {split.valid_fraction}, realised {realised}",
-        },
+        summary={"renderer": f"{renderer.name} ({renderer.version})"},
         facts={"renderer": content.as_dict()["renderer"]},
         provenance={
-            "renderer": f"{renderer.name}: {renderer.version}; {renderer.audited_rows:,} rows audited, "
+            "renderer": f"{renderer.name}: {renderer.version}; {renderer.audited_rows:,} {unit} audited, "
             f"{renderer.fallback_rows:,} fell back"
         },
     )

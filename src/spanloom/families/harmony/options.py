@@ -15,8 +15,7 @@ from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.render.audit import check_fraction
 from spanloom.families.harmony.render.routes import check_renderer
-from spanloom.families.harmony.steps.assemble_split import ON_DUPLICATE
-from spanloom.split import valid_threshold
+from spanloom.families.harmony.steps.assemble_split import checked_threshold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +63,12 @@ def settled(options: BuildOptions, source: Source) -> BuildOptions:
 
 
 def check_options(options: BuildOptions) -> None:
-    """What can be refused before anything is read."""
     if options.workers is not None and options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
     if options.shards is not None and options.shards < 1:
         raise SpanloomError(f"--shards must be at least 1, not {options.shards}")
-    try:
-        valid_threshold(options.valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    checked_threshold(options.valid_fraction, options.on_duplicate)
     reject_limit(options.max_rejects, 0)
-    if options.on_duplicate not in ON_DUPLICATE:
-        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {options.on_duplicate!r}")
     check_renderer(options.renderer)
     check_fraction(options.audit_fraction)
     options.caps.check_root(

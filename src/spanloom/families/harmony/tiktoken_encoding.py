@@ -91,12 +91,10 @@ def first_difference(encoding: "HarmonyEncoding", second: "tiktoken.Encoding") -
 
 
 def _stands_for(second: "tiktoken.Encoding", token: int, piece: bytes) -> bool:
-    if token < FIRST_SPECIAL:
-        try:
+    try:
+        if token < FIRST_SPECIAL:
             return second.decode_single_token_bytes(token) == piece
-        except KeyError:
-            return False
-    try:  # by name, since one id may have several
+        # By name, since one id may have several.
         return second.encode_single_token(piece) == token and second.is_special_token(token)
     except KeyError:
         return False

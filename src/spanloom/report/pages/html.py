@@ -57,7 +57,7 @@ def _environment() -> "Environment":
     environment = Environment(
         loader=PackageLoader("spanloom.report"),
         autoescape=True,
-        finalize=_visible,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # not Markup, a str of another type
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -77,7 +77,3 @@ def percent(value: float | None) -> str:
     if value < 0.001:
         return f"{100 * value:.2g} %"
     return f"{min(100 * value, 99.9):.1f} %" if value < 1 else f"{100 * value:.1f} %"
-
-
-def _visible(value: Any) -> Any:
-    return visible(value) if type(value) is str else value  # not Markup, which is a str of another type

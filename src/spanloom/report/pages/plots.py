@@ -131,18 +131,9 @@ def fraction_plot(fraction: dict[str, Any]) -> Markup:
         axes.plot([low, high], [0, 0], color=_SECOND, linewidth=3, solid_capstyle="butt", alpha=0.45)
         axes.plot([fraction["realised"]], [0], "o", color=_SECOND, markersize=7)
         axes.plot([fraction["asked"]], [0], "|", color=_INK, markersize=20, markeredgewidth=1.6)
-        axes.annotate(
-            "asked", (fraction["asked"], 0), (0, 12), textcoords="offset points", ha="center", color=_INK, fontsize=9
-        )
-        axes.annotate(
-            "realised",
-            (fraction["realised"], 0),
-            (0, -18),
-            textcoords="offset points",
-            ha="center",
-            color=_SECOND,
-            fontsize=9,
-        )
+        for name, offset, colour in (("asked", 12, _INK), ("realised", -18, _SECOND)):
+            where = {"xy": (fraction[name], 0), "xytext": (0, offset), "textcoords": "offset points"}
+            axes.annotate(name, **where, ha="center", color=colour, fontsize=9)
         reach = max(high - low, abs(fraction["asked"] - fraction["realised"]), 1e-9)
         axes.set_xlim(
             max(0.0, min(low, fraction["asked"]) - 0.25 * reach), min(1.0, max(high, fraction["asked"]) + 0.25 * reach)

@@ -29,6 +29,7 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
             plots["ratios"] = ratios_plot(statistics["ratios"])
         if facts["valid_fraction"] and facts["valid_fraction"]["documents"]:
             plots["fraction"] = fraction_plot(facts["valid_fraction"])
+    tokens = sum(counts["tokens"] for counts in facts["dataset"]["totals"]["splits"].values())
     return page(
         "report.html.j2",
         style="report.css",
@@ -46,7 +47,10 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
             for name in (groups if filled else ())
         },
         sequence_lengths=SEQUENCE_LENGTHS,
-        throughput=_throughput(facts),
+        throughput=[
+            {"stage": stage, "seconds": seconds, "rate": tokens / seconds if seconds > 0 else None}
+            for stage, seconds in facts["environment"]["timings"].items()
+        ],
         plots=plots,
         plots_missing=filled and not can_plot(),
     )
@@ -62,11 +66,3 @@ def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         added |= {key: sum(line[key] for line in rest) for key in rest[0] if key.endswith("_tokens")}
         shown.append({**added, "name": f"{len(rest):,} more"})
     return shown
-
-
-def _throughput(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    tokens = sum(counts["tokens"] for counts in facts["dataset"]["totals"]["splits"].values())
-    return [
-        {"stage": stage, "seconds": seconds, "rate": tokens / seconds if seconds > 0 else None}
-        for stage, seconds in facts["environment"]["timings"].items()
-    ]

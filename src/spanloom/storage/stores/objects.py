@@ -57,7 +57,6 @@ class Store(Protocol):
 
         Fails where there is no such bucket.
         """
-        ...
 
     def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
         """Gives the bytes from `first` on to `sink`; fails when the object is no longer the one that was found.
@@ -65,7 +64,6 @@ class Store(Protocol):
         The answer's status, range, length and version have been compared with what was asked for before the first byte.
         A store may answer less than was asked for.
         """
-        ...
 
     def create(
         self,
@@ -82,21 +80,17 @@ class Store(Protocol):
         Raises AlreadyThereError, writing nothing, when the name is taken and `replace` is not set; LostUploadError
         when all must be sent again. `moved` hears of bytes on their way.
         """
-        ...
 
     def delete(self, found: StoredObject) -> None:
         """Removes the object; not another that has taken its place, where the store has a condition for that."""
-        ...
 
     def holds(self, found: StoredObject, path: Path) -> bool | None:
         """Whether the object's checksum and size are those of the file; None where that cannot be told."""
-        ...
 
     def is_transient(self, fault: Exception) -> bool: ...
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
         """A fault of the store in words for the person who must act, or None when it is none of the store's."""
-        ...
 
 
 def replaced_meanwhile(found: StoredObject) -> StorageError:

@@ -172,7 +172,8 @@ def train(options: Options, device: torch.device) -> None:
                 if log:
                     log.write({"kind": "valid", "step": done, **record})
         if last or done % options.save_interval == 0:
-            state = {"model": _tensors(model), "optimizer": optimizer.state()}
+            tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+            state = {"model": tensors, "optimizer": optimizer.state()}
             writes = parallel_state.get_data_parallel_rank() == 0
             checkpoint.save(options.output, done, state, identity, rank=tensor_rank, writes=writes, keep=options.keep)
     if log:
@@ -199,12 +200,9 @@ def build_datasets(options: Options, content: Content, layout: Layout) -> tuple[
             create_attention_mask=False,
         )
         sizes = [size if number == place else None for number in range(3)]
-
-        def on_this_rank() -> bool:
-            return bool(parallel_state.get_tensor_model_parallel_rank() == 0)
-
+        on_this_rank = parallel_state.get_tensor_model_parallel_rank() == 0
         with blended_index_named(options.index_cache):
-            return BlendedMegatronDatasetBuilder(SpanWireGPTDataset, sizes, on_this_rank, config).build()[place]
+            return BlendedMegatronDatasetBuilder(SpanWireGPTDataset, sizes, lambda: on_this_rank, config).build()[place]
 
     train_set = build("train", options.steps * layout.global_batch)
     tokens = [shard.splits[VALID].tokens for shard in content.shards if VALID in shard.splits]
@@ -283,10 +281,6 @@ def _record(kind: str, step: int, result: StepResult, weights: SpanWeights) -> R
     return record
 
 
-def _tensors(model: Any) -> dict[str, torch.Tensor]:
-    return {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
-
-
 def _layout(options: Options) -> Layout:
     replicas = parallel_state.get_data_parallel_world_size()
     micro_batches, rest = divmod(options.global_batch_size, replicas * options.micro_batch_size)
@@ -325,7 +319,6 @@ def _process_group(options: Options) -> Iterator[torch.device]:
 
 
 def parse(arguments: list[str] | None = None) -> Options:
-    """The flags."""
     parser, flag = flag_parser(
         "python -m spanloom.training.reference",
         "Train a small GPT from megatron-core on a dataset with spans: the reference, and a proof that the dataset "

@@ -43,12 +43,6 @@ class _Shard:
     pointers: npt.NDArray[np.int64]
     arrays: dict[str, npt.NDArray[Any]]
 
-    def units_of(self, sample: int) -> list[int]:
-        """The units of a sample, counted in this shard."""
-        begin, end = self.samples[sample : sample + 2].tolist()
-        units: list[int] = self.units[begin:end].tolist()
-        return units
-
     def pieces(self, unit: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
         """The first position of its document in the arrays, the document's length, and the runs of its positions that
         the unit holds, of which the last is trained."""
@@ -112,7 +106,8 @@ class PackedSamples:
         if span is not None and not wire:
             sample["span_id"] = np.zeros(length, dtype=np.int64)
         bounds, at = [0], 0
-        for unit in shard.units_of(index - shard.first):
+        own = index - shard.first
+        for unit in shard.units[slice(*shard.samples[own : own + 2])].tolist():
             base, size, pieces = shard.pieces(unit)
             filled = at
             for first, last in pieces:
@@ -156,10 +151,8 @@ def open_samples(
 def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
     mapped: dict[str, npt.NDArray[Any]] = {}
     for name, (dtype, width) in FILES.items():
-        if name == "windows" and not shard.windows:
-            mapped[name] = np.empty((0, width), dtype=dtype)
-            continue
-        values = _map(plan_file(plan.folder, split, shard.shard, name), dtype)
+        path = plan_file(plan.folder, split, shard.shard, name)
+        values = _map(path, dtype) if name != "windows" or shard.windows else np.empty(0, dtype=dtype)
         mapped[name] = values.reshape(-1, width) if width > 1 else values
     prefix = array_prefix(plan.root, split, shard.shard, "tokens")
     index = _map(prefix.with_name(prefix.name + ".idx"), np.dtype(np.uint8))

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import pytest
 
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.source.folder import verify_hash
-from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, conversations_schema
+from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS
+from spanloom.conversations.source.structure import row_id
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SourceError, SpanloomError
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat
@@ -87,7 +89,8 @@ def test_a_row_has_exactly_this_shape(tmp_path: Path) -> None:
 def test_what_is_written_is_what_the_contract_reads(tmp_path: Path) -> None:
     chat = write(tmp_path / "chat.jsonl", [record(number) for number in range(9)])
     manifest = run(chat, out=tmp_path / "out", rows_per_shard=4)
-    jsonschema.validate(manifest, conversations_schema())
+    schema = files("spanloom.conversations.source").joinpath("harmony_conversations_v1.schema.json")
+    jsonschema.validate(manifest, json.loads(schema.read_bytes()))
     source = open_source(tmp_path / "out")
     assert [shard.rows for shard in source.shards] == [4, 4, 1]
     for shard in source.shards:

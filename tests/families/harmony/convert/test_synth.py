@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from spanloom.conversations.source.folder import verify_hash
+from spanloom.conversations.source.structure import row_id
 from spanloom.errors import ConflictError, SourceError, SpanloomError
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert import synth as convert
 from spanloom.families.harmony.convert.synth import Conversion, convert_synth, find_raw_files
@@ -151,7 +152,7 @@ def test_what_is_written_is_what_the_contract_reads(tmp_path: Path) -> None:
     for shard in source.shards:
         verify_hash(shard)
         for row in pq.read_table(shard.path).to_pylist():
-            assert row_id(row["synth_id"], row["metadata_json"]) == row["synth_id"]
+            assert row_id(row["synth_id"], row["metadata_json"], "synth_id") == row["synth_id"]
             assert parse_conversation(row["messages_json"]).labels.tolist() == [0, 0, 1, 2]
 
 

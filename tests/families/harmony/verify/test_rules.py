@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.source.structure import row_id
 from spanloom.families.harmony.build import BuildOptions, build
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, PROFILES, Profile
 from spanloom.families.harmony.verify.rules import Judgement, judge_row

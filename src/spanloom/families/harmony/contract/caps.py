@@ -3,6 +3,7 @@
 In: the caps of a whole run. Out: the share of one shard, worked out the same way by every runner, before rendering.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -54,15 +55,10 @@ class Caps:
             canonical = parse_uri(root).name in CANONICAL_NAMES
         else:
             followed = Path(root).resolve()
-            names = (Path(root).name, followed.name)
-            canonical = any(name in CANONICAL_NAMES for name in names)
+            canonical = bool({Path(root).name, followed.name} & set(CANONICAL_NAMES))
             canonical = canonical or followed in [Path(whole).resolve() for whole in CANONICAL_ROOTS]
         if canonical:
-            raise ConflictError(
-                "a capped run must not write the canonical dataset",
-                where=root,
-                remedy=remedy,
-            )
+            raise ConflictError("a capped run must not write the canonical dataset", where=root, remedy=remedy)
 
     def share(self, shard: int, shards: int) -> ShardCaps:
         """The share of `shard` out of `shards`: even, with the remainder to the lower shards.
@@ -71,6 +67,12 @@ class Caps:
         """
         shares = [cap for cap in (_even(self.max_rows, shard, shards), self.max_rows_per_shard) if cap is not None]
         return ShardCaps(rows=min(shares, default=None), tokens=_even(self.max_tokens, shard, shards))
+
+
+def rows_read(caps: Caps, rows: Sequence[int]) -> list[int]:
+    """How many of the rows of each shard are read."""
+    shares = [caps.share(shard, len(rows)).rows for shard in range(len(rows))]
+    return [there if share is None else min(there, share) for there, share in zip(rows, shares, strict=True)]
 
 
 def _even(total: int | None, shard: int, shards: int) -> int | None:

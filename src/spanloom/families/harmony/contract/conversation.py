@@ -1,16 +1,11 @@
-"""One row → its id and its checked conversation, by the rules of a profile.
+"""One row → its checked conversation, by the rules of a profile.
 
-In: the texts of a row. Out: what `spanloom.conversations.source.structure` makes of them.
+In: the JSON of a row. Out: what `spanloom.conversations.source.structure` makes of them.
 """
 
 from spanloom.conversations.source import structure
 from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
-
-
-def row_id(given: str | None, metadata_json: str | None, column: str = SYNTH_KD.source.id_column) -> str:
-    """`structure.row_id`, by default with SYNTH's column of ids."""
-    return structure.row_id(given, metadata_json, column)
 
 
 def parse_conversation(

@@ -15,13 +15,7 @@ import pyarrow as pa
 from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.spans import (
-    CHAT_SPAN_NAMES,
-    SPAN_ANALYSIS,
-    SPAN_COMMENTARY,
-    SPAN_FINAL,
-    SPAN_NAMES,
-)
+from spanloom.families.harmony.contract import spans
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,8 +69,8 @@ SYNTH_KD = Profile(
     source=SYNTH,
     root=defaults.ROOT,
     capped_root=defaults.CAPPED_ROOT,
-    span_of_channel={"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL},
-    span_names=SPAN_NAMES,
+    span_of_channel={"analysis": spans.SPAN_ANALYSIS, "final": spans.SPAN_FINAL},
+    span_names=spans.SPAN_NAMES,
     table_keys=frozenset({"role", "content", "channel"}),
     table_tools=False,
     cuts=False,
@@ -96,8 +90,8 @@ HARMONY_CHAT = Profile(
     source=CONVERSATIONS,
     root=defaults.CHAT_ROOT,
     capped_root=defaults.CAPPED_CHAT_ROOT,
-    span_of_channel={"analysis": SPAN_ANALYSIS, "final": SPAN_FINAL, "commentary": SPAN_COMMENTARY},
-    span_names=CHAT_SPAN_NAMES,
+    span_of_channel={"analysis": spans.SPAN_ANALYSIS, "final": spans.SPAN_FINAL, "commentary": spans.SPAN_COMMENTARY},
+    span_names=spans.CHAT_SPAN_NAMES,
     table_keys=ANY_KEYS,
     table_tools=True,
     cuts=True,

@@ -11,7 +11,7 @@ from pathlib import Path
 from spanloom.conversations.source import folder, places
 from spanloom.conversations.source.folder import Source
 from spanloom.families.harmony.contract.profile import PROFILES
-from spanloom.storage.scratch import Scratch
+from spanloom.storage.scratch import Scratch, scratch_for
 
 FORMATS = tuple(profile.source for profile in PROFILES)
 
@@ -28,6 +28,6 @@ def staged_source(here: Scratch, place: str, *, only: int | None = None) -> Path
 
 @contextmanager
 def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
-    """`places.local_source` for these formats."""
-    with places.local_source(source, FORMATS, scratch) as path:
-        yield path
+    """The whole of a source folder on this machine, while the block runs."""
+    with scratch_for("source", [source], scratch) as here:
+        yield staged_source(here, source)

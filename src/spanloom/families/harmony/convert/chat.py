@@ -13,6 +13,7 @@ bytes (under one version of pyarrow), gone on with or not.
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,20 +25,17 @@ from typing import Any, BinaryIO
 from spanloom.conversations.forms import Form, key_map, recognise
 from spanloom.conversations.outcomes import Counts, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
+from spanloom.conversations.source.format import CONVERSATIONS
 from spanloom.conversations.source.manifest import (
     CONVERSATIONS_COLUMNS,
     CONVERSATIONS_GLOB,
     CONVERSATIONS_V1,
     ConversationsManifest,
-    Conversion,
-    ConvertedFile,
-    Storage,
-    StoredShard,
-    conversations_shard_name,
 )
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.conversations.source.writer import ShardWriter
 from spanloom.conversations.turns import RecordRefusedError
+from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.lock import check_apart
 from spanloom.errors import ArtifactError, RecordError, SourceError
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
@@ -127,27 +125,22 @@ def _reads(files: Sequence[RecordFile], on_progress: OnProgress | None = None) -
     before, number = 0, 0
     for file in files:
         faults: list[RecordError] = []
-        place = _Place()
-        for where, value in read_records(file, faults.append, place.read_to):
+        reached = 0
+
+        def read_to(count: int) -> None:
+            nonlocal reached
+            reached = count
+
+        for where, value in read_records(file, faults.append, read_to):
             yield from _faults(file, faults)
             yield Read(file=file.name, number=where.number, where=where, value=value)
             number += 1
             if on_progress is not None and number % PROGRESS_EVERY == 0:
-                on_progress(min(before + place.bytes, total), total)
+                on_progress(min(before + reached, total), total)
         yield from _faults(file, faults)
         before += file.state.bytes
         if on_progress is not None:
             on_progress(before, total)
-
-
-@dataclass
-class _Place:
-    """How far a file has been read."""
-
-    bytes: int = 0
-
-    def read_to(self, count: int) -> None:
-        self.bytes = count
 
 
 def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
@@ -205,9 +198,11 @@ def _write_shards(
     for said in steps.ended:
         if "shard" in said:
             _check_standing(out, said["shard"])
-            converter.ids.add_all(_ids(out / said["shard"]["path"]))
+            for identity in _ids(out / said["shard"]["path"]):
+                converter.ids.add(identity)
     reads = islice(_reads(chat.files, on_progress), converter.counts.read, None)
     first: Rejected | None = None
+    limit = conversion.max_rejects
     for read in reads:
         with ExitStack() as undo:
             shard = _Shard(out, len(steps.ended), steps, undo)
@@ -216,7 +211,8 @@ def _write_shards(
                 if isinstance(done, Rejected):
                     first = first or done
                     shard.reject(done)
-                    _check_number(converter.counts, done, conversion.max_rejects)
+                    if not limit.endswith("%") and converter.counts.skipped.total() > reject_limit(limit, 0):
+                        raise done.as_error(allowed=limit)
                 else:
                     shard.append(done)
                 if shard.rows == conversion.rows_per_shard:
@@ -224,31 +220,22 @@ def _write_shards(
             said = shard.finish()
             undo.pop_all()  # it stands: keep it
         steps.end({**said, "counts": converter.counts.as_dict()})
-    _check_share(converter.counts, first, conversion.max_rejects)
-    if not converter.counts.written:
+    counts = converter.counts
+    # How many records a share allows is known at the end alone.
+    if first is not None and limit.endswith("%") and counts.skipped.total() > reject_limit(limit, counts.read):
+        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.skipped)}")
+    if not counts.written:
         raise SourceError(
-            f"no record makes a conversation: {told(converter.counts.skipped)}",
+            f"no record makes a conversation: {told(counts.skipped)}",
             where=chat.first.where,
             remedy="--dry-run shows the first record of each reason",
         )
-    return converter.counts
+    return counts
 
 
 def told(counts: Mapping[str, int]) -> str:
     """`3 no_assistant, 1 think_tags`, or `none`."""
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
-
-
-def _check_number(counts: Counts, rejected: Rejected, limit: str) -> None:
-    """Stops at the reject that is one too many."""
-    if not limit.endswith("%") and counts.skipped.total() > reject_limit(limit, 0):
-        raise rejected.as_error(allowed=limit)
-
-
-def _check_share(counts: Counts, first: Rejected | None, limit: str) -> None:
-    """Of how many records a share is, shows at the end."""
-    if first is not None and limit.endswith("%") and counts.skipped.total() > reject_limit(limit, counts.read):
-        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.skipped)}")
 
 
 def _check_standing(out: Path, shard: dict[str, Any]) -> None:
@@ -271,8 +258,9 @@ class _Shard:
     """One shard and the rejects of the records beside its own. Registers with `undo` the removal of what it makes."""
 
     def __init__(self, out: Path, index: int, steps: Steps, undo: ExitStack) -> None:
-        self._path, self._rejects_path = out / conversations_shard_name(index), out / rejects_name(index)
-        steps.begin([self._path.name, rejects_name(index)])
+        self._path, self._rejects_path = out / CONVERSATIONS.shard_name(index), rejects_file(out, index)
+        self._rejects_name = self._rejects_path.relative_to(out).as_posix()
+        steps.begin([self._path.name, self._rejects_name])
         self._undo = undo
         self._writer: ShardWriter | None = None
         self._rejects: BinaryIO | None = None
@@ -300,50 +288,46 @@ class _Shard:
         self._files.close()
         said: dict[str, Any] = {} if self._writer is None else {"shard": self._writer.finish()}
         if self._rejects is not None:
-            name = self._rejects_path.relative_to(self._path.parent).as_posix()
-            said["rejects"] = {"path": name, "records": self.rejected, "bytes": self._rejects_path.stat().st_size}
+            size = self._rejects_path.stat().st_size
+            said["rejects"] = {"path": self._rejects_name, "records": self.rejected, "bytes": size}
         return said
-
-
-def rejects_name(shard: int) -> str:
-    """`rejects/shard_03.jsonl`"""
-    return f"rejects/shard_{shard:02d}.jsonl"
 
 
 def _manifest(
     chat: ChatInput, conversion: ChatConversion, counts: Counts, ended: list[dict[str, Any]]
 ) -> dict[str, Any]:
     fields = conversion.system_fields
-    more = {
-        "dropped_characters": dict(sorted(counts.dropped_characters.items())),
-        "metadata": dict(sorted(counts.metadata.items())),
-        "messages": dict(sorted(counts.messages.items())),
-        "ids_made": counts.ids_made,
-        "rejects": [said["rejects"] for said in ended if "rejects" in said],
-        "spanloom": version("spanloom"),
+    counted = {name: dict(sorted(count.items())) for name, count in vars(counts).items() if isinstance(count, Counter)}
+    whole = {
+        "schema_version": CONVERSATIONS_V1,
+        "conversion": {
+            "form": chat.form.name,
+            "options": conversion.deciding(),
+            "model_identity": fields.model_identity,
+            "conversation_start_date": fields.start_date,
+            "knowledge_cutoff": fields.knowledge_cutoff,
+            "reasoning_effort": fields.reasoning_effort,
+            "developer": fields.developer,
+            "rows_read": counts.read,
+            "rows_written": counts.written,
+            "sources": [
+                {"path": file.name, "rows": counts.files[file.name], "bytes": file.state.bytes} for file in chat.files
+            ],
+            "dataset": conversion.dataset,
+            "license": conversion.license,
+            **{name: counted[name] for name in ("skipped", "dropped", "dropped_characters", "metadata", "messages")},
+            "ids_made": counts.ids_made,
+            "rejects": [said["rejects"] for said in ended if "rejects" in said],
+            "spanloom": version("spanloom"),
+        },
+        "storage": {
+            "format": "parquet",
+            "glob": CONVERSATIONS_GLOB,
+            "total_rows": counts.written,
+            "shards": [said["shard"] for said in ended if "shard" in said],
+        },
     }
-    done = Conversion(
-        form=chat.form.name,
-        options=conversion.deciding(),
-        model_identity=fields.model_identity,
-        conversation_start_date=fields.start_date,
-        knowledge_cutoff=fields.knowledge_cutoff,
-        reasoning_effort=fields.reasoning_effort,
-        developer=fields.developer,
-        rows_read=counts.read,
-        rows_written=counts.written,
-        skipped=dict(sorted(counts.skipped.items())),
-        dropped=dict(sorted(counts.dropped.items())),
-        sources=tuple(
-            ConvertedFile(path=file.name, rows=counts.files[file.name], bytes=file.state.bytes) for file in chat.files
-        ),
-        dataset=conversion.dataset,
-        license=conversion.license,
-        **more,
-    )
-    shards = tuple(StoredShard(**said["shard"]) for said in ended if "shard" in said)
-    storage = Storage(format="parquet", glob=CONVERSATIONS_GLOB, total_rows=counts.written, shards=shards)
-    return ConversationsManifest(schema_version=CONVERSATIONS_V1, conversion=done, storage=storage).as_dict()
+    return ConversationsManifest.model_validate(whole).as_dict()
 
 
 def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:

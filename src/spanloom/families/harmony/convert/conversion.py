@@ -75,7 +75,7 @@ class Converter:
 
     def __init__(self, form: Form, conversion: ChatConversion, counts: Counts | None = None) -> None:
         self._form, self._conversion = form, conversion
-        self._dropping = Dropping(names=frozenset(conversion.drop))
+        self._dropped = frozenset(conversion.drop)
         self.counts = counts or Counts()
         self.ids = SeenIds()
 
@@ -84,7 +84,7 @@ class Converter:
         counts = self.counts
         counts.read += 1
         counts.files[read.file] += 1
-        dropping = self._dropping.fresh()
+        dropping = Dropping(names=self._dropped)
         try:
             converted = self._converted(read, dropping)
         except RecursionError:

@@ -166,39 +166,28 @@ def convert_synth(
         if finished:
             return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
         _check_unused(out)
-        return _convert(files, out, conversion, total, max_rows, on_progress)
-
-
-def _convert(
-    files: list[RawFile],
-    out: Path,
-    conversion: Conversion,
-    total: int,
-    max_rows: int | None,
-    on_progress: OnProgress | None,
-) -> dict[str, Any]:
-    skipped: Counter[Skip] = Counter()
-    with ExitStack() as undo:
-        shards = [
-            ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
-            for index in range(conversion.shards)
-        ]
-        for first_row, rows in _batches(files, total):
-            for index, row in enumerate(rows, start=first_row):
-                if reason := skip_reason(row):
-                    skipped[reason] += 1
-                else:
-                    shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
-            if on_progress is not None:
-                on_progress(first_row + len(rows), total)
-        for file in files:
-            check_unchanged(file.path, file.state)
-        entries = [shard.finish() for shard in shards]
-        manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
-        undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
-        write_atomically(out / MANIFEST_NAME, readable_json(manifest))
-        undo.pop_all()  # it stands: keep everything
-    return manifest
+        skipped: Counter[Skip] = Counter()
+        with ExitStack() as undo:
+            shards = [
+                ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
+                for index in range(conversion.shards)
+            ]
+            for first_row, rows in _batches(files, total):
+                for index, row in enumerate(rows, start=first_row):
+                    if reason := skip_reason(row):
+                        skipped[reason] += 1
+                    else:
+                        shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
+                if on_progress is not None:
+                    on_progress(first_row + len(rows), total)
+            for file in files:
+                check_unchanged(file.path, file.state)
+            entries = [shard.finish() for shard in shards]
+            manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
+            undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
+            write_atomically(out / MANIFEST_NAME, readable_json(manifest))
+            undo.pop_all()  # it stands: keep everything
+        return manifest
 
 
 # --- One row ---------------------------------------------------------------------------------------------------------
@@ -332,13 +321,11 @@ def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
                 remedy="convert data that nobody is writing to",
             )
         for _, batch in parquet_batches(file, raw.path, raw.columns):
-            columns = {name: column_values(batch.column(name), _as_bytes) for name in raw.columns}
-            yield [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _as_bytes(_: int, value: pa.Scalar) -> bytes:
-    raw: bytes = value.as_buffer().to_pybytes()
-    return raw
+            columns = [
+                column_values(batch.column(name), lambda _, value: value.as_buffer().to_pybytes())
+                for name in raw.columns
+            ]
+            yield [dict(zip(raw.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 # --- Writing ---------------------------------------------------------------------------------------------------------

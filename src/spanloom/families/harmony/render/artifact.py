@@ -16,7 +16,6 @@ longer than all of the tokens themselves to write and to read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +54,6 @@ RENDERED_SCHEMA = pa.schema(
 def part_name(part: int) -> str:
     """`part_00003`"""
     return f"part_{part:05d}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RenderedRows:
-    """A batch read back: `rows` int64 [N], the source row of each document."""
-
-    rows: npt.NDArray[np.int64]
-    documents: TokenDocuments
 
 
 class PartWriter:
@@ -144,22 +135,27 @@ def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa
     return pa.RecordBatch.from_arrays([pa.array(rows), *columns], schema=RENDERED_SCHEMA)
 
 
-def read_rendered(directory: Path, parts: list[dict[str, Any]]) -> Iterator[RenderedRows]:
-    """The documents of a rendered shard in source order, one row group at a time."""
+def read_rendered(
+    directory: Path, parts: list[dict[str, Any]]
+) -> Iterator[tuple[npt.NDArray[np.int64], TokenDocuments]]:
+    """The source row of each document, int64 [N], and the documents of a rendered shard, one row group at a time."""
+    for batch in read_ids(directory, parts):
+        yield batch.column("row").to_numpy(), _documents(batch)
+
+
+def read_ids(directory: Path, parts: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """What the profile says about each document of a shard, in source order.
+
+    One batch a row group: both files of a part are written in the same groups, so they read in step.
+    """
     for part in parts:
         with _open(directory / f"{part_name(part['part'])}.parquet") as file:
-            for batch in _batches(file):
-                yield _rows(batch)
+            for group in range(file.metadata.num_row_groups):
+                (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
+                yield batch
 
 
-def _batches(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """One batch a row group: both files of a part are written in the same groups, so they read in step."""
-    for group in range(file.metadata.num_row_groups):
-        (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
-        yield batch
-
-
-def _rows(batch: pa.RecordBatch) -> RenderedRows:
+def _documents(batch: pa.RecordBatch) -> TokenDocuments:
     flat: dict[str, npt.NDArray[Any]] = {}
     lengths: dict[str, npt.NDArray[np.int32]] = {}
     for name, dtype in RENDERED_DTYPES.items():
@@ -169,16 +165,7 @@ def _rows(batch: pa.RecordBatch) -> RenderedRows:
         lengths[name] = (np.diff(ends) // dtype.itemsize).astype(np.int32)
     if not all(np.array_equal(lengths["tokens"], other) for other in lengths.values()):
         raise ArtifactError("tokens, loss_mask and span_id of a rendered part differ in length", remedy=_AGAIN)
-    return RenderedRows(
-        rows=batch.column("row").to_numpy(), documents=TokenDocuments(**flat, lengths=lengths["tokens"])
-    )
-
-
-def read_ids(directory: Path, parts: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """What the profile says about each document of a shard, in source order, in step with `read_rendered`."""
-    for part in parts:
-        with _open(directory / f"{part_name(part['part'])}.parquet") as file:
-            yield from _batches(file)
+    return TokenDocuments(**flat, lengths=lengths["tokens"])
 
 
 def _open(path: Path) -> pq.ParquetFile:

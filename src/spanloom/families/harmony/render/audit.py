@@ -107,21 +107,22 @@ class Auditor:
             for index, (row, _) in enumerate(places)
             if self._chooses(row, conversations[index], lengths.get(index))
         ]
-        ours = _documents(rendered, set(chosen))
+        document_of = {index: document for document, index in enumerate(rendered.kept)}
         for index in chosen:
             row, name = places[index]
             where = f"shard {shard:02d}, row {row}, {self._profile.source.id_column} {name!r}"
             record = render_through_harmony([conversations[index]], self._encoding)  # one: its renders take much memory
-            found, wanted = ours.get(index), record.documents if record.kept else None
-            if (found is None) != (wanted is None):
-                said = "renders" if wanted is None else "refuses"
+            document = document_of.get(index)
+            if (document is None) == bool(record.kept):
+                said = "refuses" if record.kept else "renders"
                 raise AuditError(
                     f"the fast renderer {said} a conversation on which openai-harmony decides otherwise",
                     where=where,
                     remedy=_REMEDY,
                 )
-            if found is not None and wanted is not None:
-                self._compare(found, wanted, where)
+            if document is not None:
+                found = rendered.documents.between(document, document + 1)
+                self._compare(found, record.documents, where)
                 if cuts:
                     self._check_prompt(cuts[index], found.tokens, where)
         return len(chosen)
@@ -149,11 +150,9 @@ class Auditor:
             if np.array_equal(one, other):
                 continue
             at = _first_difference(one, other)
-            shown = slice(max(at - AROUND, 0), at + AROUND)
-            here, there = (self._encoding.decode(side.tokens[shown].tolist()) for side in (found, wanted))
             raise AuditError(
                 f"the fast renderer differs from openai-harmony in {name} at token {at}: {one[at : at + 3].tolist()} "
-                f"instead of {other[at : at + 3].tolist()}, around {here!r} instead of {there!r}",
+                f"instead of {other[at : at + 3].tolist()}, around {self._around(at, found.tokens, wanted.tokens)}",
                 where=where,
                 remedy=_REMEDY,
             )
@@ -166,14 +165,17 @@ class Auditor:
         begins = np.flatnonzero(tokens == START)
         if at == wanted.size and int(begins[cut.run]) == at:
             return
-        around = slice(max(at - AROUND, 0), at + AROUND)
-        here, there = (self._encoding.decode(side[around].tolist()) for side in (tokens, wanted))
         raise AuditError(
             f"what stands before run {cut.number} is not what openai-harmony renders for completion, from token {at} "
-            f"on: {here!r} instead of {there!r}",
+            f"on: {self._around(at, tokens, wanted)}",
             where=where,
             remedy="report this row: with this --history the two must never differ",
         )
+
+    def _around(self, at: int, *sides: Tokens) -> str:
+        """The text around a token on either side."""
+        shown = slice(max(at - AROUND, 0), at + AROUND)
+        return " instead of ".join(repr(self._encoding.decode(side[shown].tolist())) for side in sides)
 
 
 def prompt_before(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
@@ -192,15 +194,6 @@ def prompt_before(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
 
 
 _REMEDY = "build with --renderer harmony, and report this row: the two must never differ"
-
-
-def _documents(batch: RenderedBatch, wanted: set[int]) -> dict[int, TokenDocuments]:
-    """The documents of the wanted conversations that were rendered, by their index."""
-    return {
-        index: batch.documents.between(document, document + 1)
-        for document, index in enumerate(batch.kept)
-        if index in wanted
-    }
 
 
 def _first_difference(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> int:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 from openai_harmony import HarmonyEncoding
 
@@ -35,7 +34,7 @@ from spanloom.families.harmony.render.official import (
 )
 from spanloom.families.harmony.render.text_encoder import TextEncoder
 from spanloom.families.harmony.tokenizer import EOD, START
-from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens, joined, ranges
 
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
@@ -194,7 +193,7 @@ class FastRenderer:
         record = render_through_harmony([conversations[index] for index in others], self._encoding)
         kept = [others[index] for index in record.kept]
         return RenderedBatch(
-            documents=_interleave(documents, fitting, record.documents, kept),
+            documents=joined([documents, record.documents]).taken(np.argsort(fitting + kept)),
             kept=sorted(fitting + kept),
             refused=[(others[index], reason) for index, reason in record.refused],
             fallbacks=len(others),
@@ -299,7 +298,7 @@ class FastRenderer:
             numbers = np.array(layout.text_numbers, dtype=np.int64)
             firsts = np.cumsum(text_lengths, dtype=np.int64) - text_lengths
             text_lengths = text_lengths[numbers]
-            text_tokens = text_tokens[_ranges(firsts[numbers], text_lengths.astype(np.int64))]
+            text_tokens = text_tokens[ranges(firsts[numbers], text_lengths)]
         lengths[layout.text_segments] = text_lengths
         is_text = np.zeros(lengths.size, dtype=np.bool_)
         is_text[layout.text_segments] = True
@@ -317,34 +316,5 @@ class FastRenderer:
         )
 
 
-def _ranges(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """start, start + 1, … of each segment, end to end. Args: int64 [N], int64 [N]. Returns int64 [sum(lengths)]."""
-    ends = np.cumsum(lengths)
-    steps: npt.NDArray[np.int64] = np.repeat(starts - (ends - lengths), lengths)
-    steps += np.arange(steps.size)
-    return steps
-
-
-def _interleave(
-    one: TokenDocuments, one_order: list[int], other: TokenDocuments, other_order: list[int]
-) -> TokenDocuments:
-    """Documents of two batches in the order of the numbers that go with them."""
-    lengths = np.concatenate([one.lengths, other.lengths])
-    order = np.argsort(np.array(one_order + other_order, dtype=np.int64))
-    ends = np.cumsum(lengths, dtype=np.int64)
-    index = _ranges((ends - lengths)[order], lengths[order].astype(np.int64))
-    return TokenDocuments(
-        tokens=np.concatenate([one.tokens, other.tokens])[index],
-        loss_mask=np.concatenate([one.loss_mask, other.loss_mask])[index],
-        span_id=np.concatenate([one.span_id, other.span_id])[index],
-        lengths=lengths[order],
-    )
-
-
 _EOD = np.array([EOD], dtype=np.int32)
-_NO_DOCUMENTS = TokenDocuments(
-    tokens=np.empty(0, dtype=np.int32),
-    loss_mask=np.empty(0, dtype=np.uint8),
-    span_id=np.empty(0, dtype=np.uint8),
-    lengths=np.empty(0, dtype=np.int32),
-)
+_NO_DOCUMENTS = joined([])

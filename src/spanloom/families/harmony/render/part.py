@@ -28,8 +28,8 @@ from spanloom.conversations.source.folder import (
     runs_within,
 )
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
-from spanloom.conversations.source.structure import LabelledConversation
-from spanloom.families.harmony.contract.conversation import parse_conversation, row_id
+from spanloom.conversations.source.structure import LabelledConversation, row_id
+from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CUTTING, CutConversation, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
@@ -39,7 +39,7 @@ from spanloom.families.harmony.render.routes import Renderer, load_renderer, ren
 from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
 from spanloom.provenance import code_sha256, sha256_json
 from spanloom.records.strict_json import count_quotes
-from spanloom.supervision import TokenDocuments, tokens_per_span
+from spanloom.supervision import TokenDocuments, joined, tokens_per_span
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 
@@ -229,7 +229,8 @@ def render_rows(
 
     tokens, kept, rows_read = rendered.documents, rendered.kept, len(batch)
     if refused and rules is not None:
-        tokens, kept = _without(rendered, {position for position in kept if owner[position] in refused})
+        taken = [place for place, position in enumerate(kept) if owner[position] not in refused]
+        tokens, kept = tokens.taken(np.array(taken, dtype=np.int64)), [kept[place] for place in taken]
     if token_budget is not None and tokens.tokens.size > token_budget:
         fitting = int(np.searchsorted(np.cumsum(tokens.lengths, dtype=np.int64), token_budget, side="right"))
         crossing = owner[kept[fitting]]
@@ -254,18 +255,8 @@ def _joined(pieces: Sequence[tuple[int, RenderedBatch]]) -> RenderedBatch:
     """Renders of runs of conversations, each with the index of its first, as one."""
     if len(pieces) == 1:
         return pieces[0][1]
-    documents = [piece.documents for _, piece in pieces]
-
-    def joined(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return np.concatenate([np.empty(0, dtype=dtype), *(getattr(each, name) for each in documents)])
-
     return RenderedBatch(
-        documents=TokenDocuments(
-            tokens=joined("tokens", np.int32),
-            loss_mask=joined("loss_mask", np.uint8),
-            span_id=joined("span_id", np.uint8),
-            lengths=joined("lengths", np.int32),
-        ),
+        documents=joined([piece.documents for _, piece in pieces]),
         kept=[first + index for first, piece in pieces for index in piece.kept],
         refused=[(first + index, detail) for first, piece in pieces for index, detail in piece.refused],
         fallbacks=sum(piece.fallbacks for _, piece in pieces),
@@ -298,21 +289,6 @@ def _checked_rows(
             continue
         documents = [conversation] if cut is None else [one.shown for one in cut.cuts]
         yield _CheckedRow(index=index, id=found, documents=documents, cut=cut)
-
-
-def _without(rendered: RenderedBatch, dropped: set[int]) -> tuple[TokenDocuments, list[int]]:
-    """A render without the documents of some conversations that were kept."""
-    if not dropped:
-        return rendered.documents, rendered.kept
-    keeps = np.array([position not in dropped for position in rendered.kept], dtype=np.bool_)
-    documents = rendered.documents
-    inside = np.repeat(keeps, documents.lengths)
-    return TokenDocuments(
-        tokens=documents.tokens[inside],
-        loss_mask=documents.loss_mask[inside],
-        span_id=documents.span_id[inside],
-        lengths=documents.lengths[keeps],
-    ), [position for position in rendered.kept if position not in dropped]
 
 
 def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedRow]) -> dict[str, list[Any]]:

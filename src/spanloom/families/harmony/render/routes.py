@@ -32,7 +32,6 @@ ROWS_WORTH_LOADING = 5000
 class Renderer:
     """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""
 
-    name: str
     render: "Callable[[Sequence[LabelledConversation]], RenderedBatch]"
     encoding: "HarmonyEncoding"
     audited: bool
@@ -48,15 +47,9 @@ def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: i
     check_renderer(name)
     encoding = load_encoding(asset)
     if name == "fast":
-        return Renderer(
-            name=name, render=FastRenderer(encoding, asset, profile, few=few).render, encoding=encoding, audited=True
-        )
-    return Renderer(
-        name=name,
-        render=lambda conversations: render_through_harmony(conversations, encoding),
-        encoding=encoding,
-        audited=False,
-    )
+        fast = FastRenderer(encoding, asset, profile, few=few)
+        return Renderer(render=fast.render, encoding=encoding, audited=True)
+    return Renderer(render=partial(render_through_harmony, encoding=encoding), encoding=encoding, audited=False)
 
 
 def loading_ahead(name: str, asset: Path, rows: int) -> Callable[[], object] | None:

@@ -33,16 +33,10 @@ class TextEncoder:
         if self._fast is None:
             self._left -= sum(map(len, texts))
             if self._left >= 0:
-                return self._encoded(texts)
+                encoded = [self._encoding.encode(text, disallowed_special=()) for text in texts]
+                return EncodedTexts(
+                    tokens=np.array([token for tokens in encoded for token in tokens], dtype=np.int32),
+                    lengths=np.array([len(tokens) for tokens in encoded], dtype=np.int32),
+                )
             self._fast = Encoder(self._asset)
         return self._fast.encode(texts)
-
-    def _encoded(self, texts: Sequence[str]) -> EncodedTexts:
-        encoded = [np.array(self._encoding.encode(text, disallowed_special=()), dtype=np.int32) for text in texts]
-        return EncodedTexts(
-            tokens=np.concatenate([_NO_TOKENS, *encoded]),
-            lengths=np.array([tokens.size for tokens in encoded], dtype=np.int32),
-        )
-
-
-_NO_TOKENS = np.empty(0, dtype=np.int32)

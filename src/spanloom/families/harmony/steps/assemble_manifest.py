@@ -9,16 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    Manifest,
-    RendererEntry,
-    ShardEntry,
-    SplitRule,
-    TokenizerEntry,
-)
 from spanloom.dataset.root.inventory import add_up
 from spanloom.dataset.root.places import pending_at
 from spanloom.errors import ArtifactError
@@ -40,7 +30,7 @@ def assemble_manifest(
     root: Path,
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
-) -> Manifest:
+) -> manifest.Manifest:
     """Joins the inventory files (in shard order) and writes the pending manifest under `root`.
 
     `environment` adds to what is recorded of this run (timings) and to source and tokenizer as the shards were given
@@ -60,25 +50,26 @@ def assemble_manifest(
         rules=rules_of(first["rules"], profile) if profile.cuts else None,
     )
     names = ["shard", "rows_read", "rejected", "rejects_file", "splits", *(["cutting"] if profile.cuts else [])]
-    shards = tuple(ShardEntry.model_validate({name: inventory[name] for name in names}) for inventory in found)
+    shards = tuple(manifest.ShardEntry.model_validate({name: inventory[name] for name in names}) for inventory in found)
     totals = add_up(shards)
     realised = totals.splits[VALID].sequences / totals.sequences if totals.sequences else 0.0
-    content = Content(
+    content = manifest.Content(
         family=profile.family,
         git_sha=git_sha,
         config=config,
         config_sha256=sha256_json(config),
-        tokenizer=TokenizerEntry(
+        tokenizer=manifest.TokenizerEntry(
             name=tokenizer.NAME,
             sha256=first["tokenizer_sha256"],
             vocab_size=tokenizer.VOCAB_SIZE,
             eod=tokenizer.EOD,
         ),
-        input=Input(
-            **first["source"], shards=tuple(InputShard.model_validate(inventory["input"]) for inventory in found)
+        input=manifest.Input(
+            **first["source"],
+            shards=tuple(manifest.InputShard.model_validate(inventory["input"]) for inventory in found),
         ),
-        split=SplitRule(**first["split"], realised_valid_fraction=realised),
-        renderer=RendererEntry(
+        split=manifest.SplitRule(**first["split"], realised_valid_fraction=realised),
+        renderer=manifest.RendererEntry(
             **first["renderer"],
             fallback_rows=sum(inventory["audit"]["fallback_rows"] for inventory in found),
             audited_rows=sum(inventory["audit"]["audited_rows"] for inventory in found),

@@ -42,28 +42,25 @@ def assemble_split(
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
     fall into one split, since the id alone decides. Returns what `split.json` holds.
     """
-    if on_duplicate not in ON_DUPLICATE:
-        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
-    try:
-        threshold = valid_threshold(valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    threshold = checked_threshold(valid_fraction, on_duplicate)
     shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
-    profile = _one_profile(shards)
+    if len(families := {shard.profile.family for shard in shards}) != 1:
+        raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
+    profile = shards[0].profile
     digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
     first = valid_documents = 0
     for shard in shards:
         valid = np.zeros(shard.rows_read, dtype=np.uint8)
         documents = 0
-        for found in shard.read():
-            batch = id_digests(found.ids)
+        for rows, names, of_rows in shard.read():
+            batch = id_digests(names)
             digests[first : first + batch.size] = batch
             chosen = is_valid(batch, valid_fraction)
-            valid[found.rows] = chosen
+            valid[rows] = chosen
             first += batch.size
-            documents += int(found.documents.sum())
-            valid_documents += int(found.documents[chosen].sum())
+            documents += int(of_rows.sum())
+            valid_documents += int(of_rows[chosen].sum())
         if documents != shard.rows:
             raise ArtifactError(
                 f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
@@ -86,15 +83,6 @@ def assemble_split(
     }
     write_atomically(split / SPLIT_JSON, readable_json(result))
     return result
-
-
-@dataclass(frozen=True, kw_only=True)
-class _IdRows:
-    """Some source rows: their numbers, int64 [N], their ids, and how many documents each has become, int64 [N]."""
-
-    rows: npt.NDArray[np.int64]
-    ids: list[str]
-    documents: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +116,26 @@ class _Ids:
             parts=sidecar["parts"],
         )
 
-    def read(self) -> Iterator[_IdRows]:
-        """Source rows in batches. The documents of one row lie in one batch, one after the other."""
+    def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
+        """Source rows in batches: numbers, int64 [N], ids, and how many documents each has become, int64 [N].
+
+        The documents of one row lie in one batch, one after the other.
+        """
         for batch in read_ids(self.directory, self.parts):
             rows = batch.column("row").to_numpy()
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
             ids = batch.column(self.profile.split_column).take(pa.array(firsts))
-            documents = np.diff(firsts, append=rows.size)
-            yield _IdRows(rows=rows[firsts], ids=ids.to_pylist(), documents=documents)
+            yield rows[firsts], ids.to_pylist(), np.diff(firsts, append=rows.size)
 
 
-def _one_profile(shards: Sequence[_Ids]) -> Profile:
-    families = {shard.profile for shard in shards}
-    if len(families) != 1:
-        raise ArtifactError(f"ids of one family are wanted, not of {sorted(each.family for each in families)}")
-    return families.pop()
+def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
+    """The threshold of the split rule. Raises SpanloomError for a value that one of the options cannot have."""
+    if on_duplicate not in ON_DUPLICATE:
+        raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
+    try:
+        return valid_threshold(valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
 
 
 def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
@@ -160,18 +153,18 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
         seen: dict[bytes, tuple[int, int]] = {}
         first = 0
         for shard in shards:
-            for found in shard.read():
-                places = np.flatnonzero(among(digests[first : first + found.rows.size], some))
-                first += found.rows.size
+            for rows, ids, _ in shard.read():
+                places = np.flatnonzero(among(digests[first : first + rows.size], some))
+                first += rows.size
                 for place in places.tolist():
-                    here = (shard.index, int(found.rows[place]))
-                    fingerprint = blake2b(found.ids[place].encode(), digest_size=16).digest()
+                    here = (shard.index, int(rows[place]))
+                    fingerprint = blake2b(ids[place].encode(), digest_size=16).digest()
                     before = seen.setdefault(fingerprint, here)
                     if before == here:
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"{shard.profile.source.id_column} {found.ids[place]!r} stands twice",
+                            f"{shard.profile.source.id_column} {ids[place]!r} stands twice",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )

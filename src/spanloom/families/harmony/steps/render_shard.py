@@ -21,7 +21,7 @@ from spanloom.conversations.source.folder import (
 )
 from spanloom.conversations.source.rejects import Reject, reject_limit
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.caps import Caps, rows_read
 from spanloom.families.harmony.contract.history import CUTTING, CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.contract.source import open_source, staged_source
@@ -203,9 +203,8 @@ def run(
         asset = staged_asset(here, tokenizer)
         given = {"source": source, **({"tokenizer": tokenizer} if tokenizer else {})}
         listed = open_source(local_source, shards=shards, only=shard).shards
-        share = caps.share(shard, len(listed)).rows
         rows = [0] * len(listed)
-        rows[shard] = listed[shard].rows if share is None else min(listed[shard].rows, share)
+        rows[shard] = rows_read(caps, [each.rows for each in listed])[shard]
         counters = Counters(len(listed))
         ahead = loading_ahead(options.get("renderer", defaults.RENDERER), locate_asset(asset), rows[shard])
         with (

@@ -1,9 +1,8 @@
 """Step 1: is the tokenizer asset the pinned file, and do openai-harmony and tiktoken make the same tokenizer of it?
 
-In: a path, or the usual places. Out: the verified path and what is to be recorded of it.
+In: a path, or the usual places. Out: what is to be recorded of it.
 """
 
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,38 +18,24 @@ from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifiedTokenizer:
-    """An asset that is right; `probe_texts`: how many texts gave the same tokens in all of `proven_by` (package →
-    version), beside each id by itself."""
-
-    path: Path
-    sha256: str
-    vocab_size: int
-    eod: int
-    proven_by: dict[str, str]
-    probe_texts: int
-
-
-def verify_tokenizer(path: Path | None = None) -> VerifiedTokenizer:
+def verify_tokenizer(asset: Path) -> dict[str, Any]:
     """Verifies the asset's bytes, loads it in openai-harmony and in tiktoken, and tries each id and many texts in both.
 
-    Raises TokenizerError.
+    Returns what is to be recorded of it; `probe_texts`: how many texts gave the same tokens in all of `proven_by`
+    (package → version), beside each id by itself. Raises TokenizerError.
     """
-    asset = locate_asset(path)
     encoding = check_special_tokens(asset)
     if (difference := first_difference(encoding, load_tiktoken(asset))) is not None:
         raise TokenizerError(
             difference, where=str(asset), remedy="install the pinned openai-harmony and tiktoken (constraints.txt)"
         )
-    return VerifiedTokenizer(
-        path=asset,
-        sha256=ASSET_SHA256,
-        vocab_size=tokenizer.VOCAB_SIZE,
-        eod=tokenizer.EOD,
-        proven_by={package: version(package) for package in ("openai-harmony", "tiktoken")},
-        probe_texts=len(probe_texts()),
-    )
+    return {
+        "sha256": ASSET_SHA256,
+        "vocab_size": tokenizer.VOCAB_SIZE,
+        "eod": tokenizer.EOD,
+        "proven_by": {package: version(package) for package in ("openai-harmony", "tiktoken")},
+        "probe_texts": len(probe_texts()),
+    }
 
 
 def check_special_tokens(asset: Path) -> HarmonyEncoding:
@@ -71,9 +56,9 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. `asset`: for a copy of the verified file; `report`: for what this returns, as JSON."""
     with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as here:
-        verified = verify_tokenizer(staged_asset(here, tokenizer))
-        result = {**asdict(verified), "path": here.stands_for.get(verified.path, str(verified.path))}
-        here.create(asset, verified.path.read_bytes())
+        path = locate_asset(staged_asset(here, tokenizer))
+        result = {"path": here.stands_for.get(path, str(path)), **verify_tokenizer(path)}
+        here.create(asset, path.read_bytes())
         here.replace(report, readable_json(result))
     return result
 

@@ -5,7 +5,6 @@ In: one rendered shard, its ids, the split. Out: under the dataset root, for eac
 aside; and the shard's inventory, which the manifest is made of.
 """
 
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,25 +17,15 @@ from spanloom import workers
 from spanloom.dataset.manifest import ListedFile
 from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.places import publish_data
-from spanloom.dataset.split_writer import SplitWriter
+from spanloom.dataset.split_writer import SplitWriter, split_writers
 from spanloom.errors import ArtifactError
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES
 from spanloom.families.harmony.contract.profile import profile_of_family
-from spanloom.families.harmony.render.artifact import (
-    IDS_JSON,
-    RENDERED_JSON,
-    files_stand,
-    part_name,
-    read_ids,
-    read_rendered,
-    read_sidecar,
-    verify_files,
-)
+from spanloom.families.harmony.render import artifact
 from spanloom.families.harmony.split_files import SPLIT_JSON, read_valid
 from spanloom.kubeflow import split_metrics
 from spanloom.provenance import code_sha256, git_sha, readable_json, sha256_json
-from spanloom.split import SPLITS
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import scratch_for
@@ -60,9 +49,9 @@ def write_indexed(
     bytes raises ConflictError. With `resume`, a shard whose inventory and files stand is left alone.
     Returns what the inventory holds.
     """
-    shard = read_sidecar(rendered / RENDERED_JSON)
-    ids_json = read_sidecar(ids / IDS_JSON)
-    split_json = read_sidecar(split / SPLIT_JSON)
+    shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
+    ids_json = artifact.read_sidecar(ids / artifact.IDS_JSON)
+    split_json = artifact.read_sidecar(split / SPLIT_JSON)
     _check_belong_together(shard, ids_json, split_json, rendered)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
     code = code_sha256("harmony")
@@ -70,27 +59,25 @@ def write_indexed(
     if resume and (standing := _standing(inventory, root, key)) is not None:
         return standing
     for part in shard["parts"]:
-        verify_files(rendered, part["files"])
+        artifact.verify_files(rendered, part["files"])
     for part in ids_json["parts"]:
-        verify_files(ids, part["files"])
+        artifact.verify_files(ids, part["files"])
 
     number, profile = shard["shard"], profile_of_family(shard["family"])
     valid = read_valid(split, number, shard["rows_read"])
-    with ExitStack() as stack:
-        writers = [
-            stack.enter_context(
-                SplitWriter(root, name, number, arrays=ARRAY_DTYPES, span_names=profile.span_names, about=profile.about)
-            )
-            for name in SPLITS
-        ]
-        pairs = zip(read_rendered(rendered, shard["parts"]), read_ids(ids, ids_json["parts"]), strict=True)
-        for rendered_rows, id_rows in pairs:
-            if not np.array_equal(rendered_rows.rows, id_rows.column("row").to_numpy()):
+    options = {"arrays": ARRAY_DTYPES, "span_names": profile.span_names, "about": profile.about}
+    with split_writers(root, number, **options) as by_split:
+        writers = list(by_split.values())
+        pairs = zip(
+            artifact.read_rendered(rendered, shard["parts"]), artifact.read_ids(ids, ids_json["parts"]), strict=True
+        )
+        for (rows, documents), id_rows in pairs:
+            if not np.array_equal(rows, id_rows.column("row").to_numpy()):
                 raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
-            _append(writers, rendered_rows.documents, id_rows, valid[rendered_rows.rows], len(profile.span_names))
+            _append(writers, documents, id_rows, valid[rows], len(profile.span_names))
             if workers.counters_here:
-                workers.counters_here.add(number, written=len(rendered_rows.documents))
-        splits = {writer.split: writer.publish().model_dump(mode="json") for writer in writers}
+                workers.counters_here.add(number, written=len(documents))
+        splits = {name: writer.publish().model_dump(mode="json") for name, writer in by_split.items()}
 
     result = {
         "artifact": "shard_inventory_v1",
@@ -163,10 +150,10 @@ def _check_belong_together(
 def _standing(inventory: Path, root: Path, key: str) -> dict[str, Any] | None:
     if not inventory.is_file():
         return None
-    found = read_sidecar(inventory)
+    found = artifact.read_sidecar(inventory)
     if found.get("key") != key:
         return None
-    return found if files_stand(root, {file.path: file.sha256 for file in _files(found)}) else None
+    return found if artifact.files_stand(root, {file.path: file.sha256 for file in _files(found)}) else None
 
 
 def _files(inventory: dict[str, Any]) -> list[ListedFile]:
@@ -177,7 +164,7 @@ def _files(inventory: dict[str, Any]) -> list[ListedFile]:
 
 
 def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[str, Any] | None:
-    names = [f"{part_name(part['part'])}.rejects.jsonl" for part in shard["parts"] if part["rejected"]]
+    names = [f"{artifact.part_name(part['part'])}.rejects.jsonl" for part in shard["parts"] if part["rejected"]]
     if not names:
         return None
     path = rejects_file(root, shard["shard"])
@@ -203,7 +190,7 @@ def run(
     """
     with scratch_for("write-indexed", [rendered, ids, split, root, inventory], scratch) as here:
         folders = {"rendered": here.folder(rendered), "ids": here.folder(ids), "split": here.folder(split)}
-        Caps(**read_sidecar(folders["rendered"] / RENDERED_JSON)["caps"]).check_root(root)
+        Caps(**artifact.read_sidecar(folders["rendered"] / artifact.RENDERED_JSON)["caps"]).check_root(root)
         if not is_uri(root):
             result = write_indexed(**folders, root=Path(root), inventory=here.path(inventory), resume=resume)
             here.publish_file(inventory)
@@ -219,7 +206,7 @@ def run(
 
 def _build_of(rendered: Path, split: Path) -> dict[str, Any]:
     """What decides the bytes below a root, as far as one shard knows: equal for all shards and retries of a build."""
-    shard, decided = read_sidecar(rendered / RENDERED_JSON), read_sidecar(split / SPLIT_JSON)
+    shard, decided = artifact.read_sidecar(rendered / artifact.RENDERED_JSON), artifact.read_sidecar(split / SPLIT_JSON)
     return {
         "git_sha": git_sha(),
         **{name: shard[name] for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "rules")},

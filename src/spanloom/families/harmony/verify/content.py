@@ -6,7 +6,7 @@ the counts. The rules are worked out here again; nothing of what writes a manife
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from decimal import Decimal
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_said, wrong
@@ -14,7 +14,6 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
-from spanloom.families.harmony.verify.documents import split_threshold
 from spanloom.findings import Finding
 from spanloom.split import VALID
 from spanloom.supervision import ALIGNMENT
@@ -29,7 +28,11 @@ def check_content(content: Content) -> Iterator[Finding]:
     assert split is not None, "the schema demands it of this family"
     split_rule = rule_of_split(profile)
     caps = content.config.get("caps")
-    caps_are_sound = isinstance(caps, dict) and tuple(caps) == CAPS and all(map(_is_cap, caps.values()))
+    caps_are_sound = (
+        isinstance(caps, dict)
+        and tuple(caps) == CAPS
+        and all(cap is None or (type(cap) is int and cap >= 0) for cap in caps.values())
+    )
     if not caps_are_sound:
         yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")
     wanted = {
@@ -51,7 +54,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
     rule = {
         "rule": split_rule,
-        "threshold": str(split_threshold(split.valid_fraction)),
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
         "realised_valid_fraction": valid / documents if documents else 0.0,
     }
     yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
@@ -70,10 +73,6 @@ def check_content(content: Content) -> Iterator[Finding]:
     if caps_are_sound and len(content.input.shards) == len(content.shards):
         for shard in content.shards:
             yield from _check_caps(content, shard)
-
-
-def _is_cap(value: Any) -> bool:
-    return value is None or (type(value) is int and value >= 0)
 
 
 def _check_renderer(content: Content) -> Iterator[Finding]:
@@ -113,18 +112,14 @@ def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """The rows that were read are all that the caps allow, or fewer where the tokens ran out; so are the tokens."""
     caps, shards, number = content.config["caps"], len(content.shards), shard.shard
     there = content.input.shards[number].rows
-    allowed = [there, *(_share(caps["max_rows"], number, shards)), *filter(_is_set, [caps["max_rows_per_shard"]])]
-    most = min(allowed)
+    of_each = caps["max_rows_per_shard"]
+    most = min([there, *_share(caps["max_rows"], number, shards), *([] if of_each is None else [of_each])])
     tokens = sum(counts.tokens for counts in shard.splits.values())
     budget = _share(caps["max_tokens"], number, shards)
     if shard.rows_read > most or (shard.rows_read < most and not budget):
         yield wrong(f"{shard.rows_read} rows read of {there}, the caps allow {most}", number)
     if budget and tokens > budget[0]:
         yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
-
-
-def _is_set(cap: int | None) -> bool:
-    return cap is not None
 
 
 def _share(cap: int | None, shard: int, shards: int) -> list[int]:

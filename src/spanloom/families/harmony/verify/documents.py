@@ -6,7 +6,6 @@ The label shift is checked, not undone: spans are read off the tokens, shifted h
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -114,8 +113,3 @@ def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]
     ends = np.cumsum(documents.lengths, dtype=np.int64)
     found: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
     return found
-
-
-def split_threshold(valid_fraction: float) -> int:
-    """Digests below this number are valid."""
-    return int(Decimal(str(valid_fraction)) * 2**64)

@@ -34,13 +34,14 @@ def repeated_rows(digests: Digests, tables: Sequence[Path], id_column: str) -> i
     Raises ArtifactError where a table cannot be read.
     """
     candidates = np.unique(digests[1:][digests[1:] == digests[:-1]])
+    columns = [pa.field("row", pa.int64(), nullable=False), pa.field(id_column, pa.string(), nullable=False)]
     repeated = 0
     for first in range(0, candidates.size, CANDIDATES):
         some = candidates[first : first + CANDIDATES]
         seen: set[bytes] = set()
         for table in tables:
             before = -1
-            for batch in row_batches(table, _columns(id_column)):
+            for batch in row_batches(table, pa.schema(columns)):
                 rows = batch.column("row").to_numpy()
                 chosen = among(digests_of(batch.column(id_column)), some) & firsts_of_rows(rows, before)
                 before = int(rows[-1]) if rows.size else before
@@ -50,7 +51,3 @@ def repeated_rows(digests: Digests, tables: Sequence[Path], id_column: str) -> i
                     repeated += fingerprint in seen
                     seen.add(fingerprint)
     return repeated
-
-
-def _columns(id_column: str) -> pa.Schema:
-    return pa.schema([pa.field("row", pa.int64(), nullable=False), pa.field(id_column, pa.string(), nullable=False)])

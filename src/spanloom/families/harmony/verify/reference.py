@@ -13,12 +13,8 @@ from openai_harmony import Conversation, HarmonyEncoding, HarmonyError, Message,
 
 from spanloom.families.harmony.tokenizer import EOD, START
 
-SPAN_OF: dict[tuple[Any, Any], int] = {
-    ("assistant", "analysis"): 1,
-    ("assistant", "final"): 2,
-    ("assistant", "commentary"): 3,
-}
 SPAN_NAMED = {"analysis": 1, "final": 2, "commentary": 3}
+SPAN_OF: dict[tuple[Any, Any], int] = {("assistant", channel): span for channel, span in SPAN_NAMED.items()}
 DROP_NOTHING = RenderConversationConfig(auto_drop_analysis=False)
 REFUSALS = (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError)
 """What openai-harmony raises for content that it cannot read."""

@@ -146,40 +146,40 @@ def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: Ha
     )
 
 
+@dataclass(frozen=True, kw_only=True)
 class ShardSource:
-    """One shard of a dataset, and the shard of the source that it was made of."""
+    """One shard of a dataset, and the shard of the source that it was made of.
 
-    def __init__(
-        self,
-        *,
-        root: Path,
-        shard: ShardEntry,
-        source: SourceShard,
-        splits: Sequence[str],
-        config: Mapping[str, Any],
-        go_on: Callable[[], object],
-    ) -> None:
-        """`splits`: those whose files can be read. `config` of the dataset. `go_on` is called now and then, and may
-        raise."""
-        self._root, self._shard, self._source, self._splits, self._go_on = root, shard, source, splits, go_on
-        self._profile, self._config = profile_of_source(source.format), config
+    `splits`: those whose files can be read. `config` of the dataset. `go_on` is called now and then, and may raise.
+    """
+
+    root: Path
+    shard: ShardEntry
+    source: SourceShard
+    splits: Sequence[str]
+    config: Mapping[str, Any]
+    go_on: Callable[[], object]
+
+    @property
+    def profile(self) -> Profile:
+        return profile_of_source(self.source.format)
 
     def finding(self, row: int, check: str, message: str, **place: Any) -> Finding:
-        return Finding(check=check, message=f"source row {row}: {message}", shard=self._shard.shard, **place)
+        return Finding(check=check, message=f"source row {row}: {message}", shard=self.shard.shard, **place)
 
     def check_all(self, places: Places) -> Iterator[Finding]:
         """Id and metadata of every row that stands in the dataset.
 
         `places`: keys are rows; filled with the places of those of them that stand in the dataset.
         """
-        profile = self._profile
+        profile = self.profile
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns)
-        rows = RowPlaces(self._root, self._shard, self._splits, columns, profile.source.id_column, lambda _: None)
-        with open_source_shard(self._source) as file:
-            for first, batch in _batches(file, self._source, _small(profile), BATCH_ROWS * 16):
-                if first >= self._shard.rows_read:
+        rows = RowPlaces(self.root, self.shard, self.splits, columns, profile.source.id_column, lambda _: None)
+        with open_source_shard(self.source) as file:
+            for first, batch in _batches(file, self.source, _small(profile), BATCH_ROWS * 16):
+                if first >= self.shard.rows_read:
                     return
-                self._go_on()
+                self.go_on()
                 cells, torn = _cells(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
                     inside = table.filter(pa.array(row_numbers(table) >= first))  # others were told apart already
@@ -194,7 +194,7 @@ class ShardSource:
         torn: set[int],
         places: Places,
     ) -> Iterator[Finding]:
-        profile = self._profile
+        profile = self.profile
         id_column, metadata = profile.source.id_column, profile.source.metadata_columns
         numbers = row_numbers(table).tolist()
         stored = {name: table.column(name).to_pylist() for name in ("sequence", profile.split_column, *metadata)}
@@ -223,16 +223,16 @@ class ShardSource:
         waiting: deque[RejectedRow] = deque()
 
         def numbers() -> Iterator[int]:
-            for reject in rejected_rows(self._root, self._shard, self._profile.source.id_column, lambda _: None):
+            for reject in rejected_rows(self.root, self.shard, self.profile.source.id_column, lambda _: None):
                 if encoding is not None or reject.reason != Reason.RENDERER_REFUSED:
                     waiting.append(reject)
                     yield reject.row
 
-        for row in whole_rows(self._source, numbers()):
-            self._go_on()
+        for row in whole_rows(self.source, numbers()):
+            self.go_on()
             said = waiting.popleft()
             by_harmony = said.reason == Reason.RENDERER_REFUSED
-            judged = refusal(row, self._profile.family, self._config, encoding if by_harmony else None)
+            judged = refusal(row, self.profile.family, self.config, encoding if by_harmony else None)
             reason, detail = judged.reason, judged.detail
             place: dict[str, Any] = {"line": said.line}
             if reason is None:
@@ -256,52 +256,51 @@ class ShardSource:
         read_document: ReadDocument,
     ) -> Iterator[Finding]:
         """The rows of a sample rendered again. `places`: row → the places of its documents, by row."""
-        for row in whole_rows(self._source, places):
+        for row in whole_rows(self.source, places):
             split, sequence = places[row.row][0]
-            judged = refusal(row, self._profile.family, self._config, encoding)
+            place = {"split": split, "sequence": sequence}
+            judged = refusal(row, self.profile.family, self.config, encoding)
             if judged.reason is not None:
                 message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
-                yield self.finding(row.row, "source", message, split=split, sequence=sequence)
+                yield self.finding(row.row, "source", message, **place)
                 continue
             try:
                 wanted = self._documents(row, encoding)
             except PromptError as fault:
-                yield self.finding(row.row, "rerender", str(fault), split=split, sequence=sequence)
+                yield self.finding(row.row, "rerender", str(fault), **place)
                 continue
             if len(wanted) != len(places[row.row]):
                 message = f"makes {len(wanted)} documents, the dataset has {len(places[row.row])}"
-                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
+                yield self.finding(row.row, "rerender", message, **place)
             for document, (split, sequence) in zip(wanted, places[row.row], strict=False):
                 if (stored := read_document(split, sequence)) is not None:
-                    yield from self._compare(row, document, encoding, stored, split, sequence)
-                    for offset, message in texts.differences(document.messages, stored["tokens"]):
-                        yield self.finding(row.row, "tiktoken", message, split=split, sequence=sequence, offset=offset)
+                    place = {"split": split, "sequence": sequence}
+                    for check, offset, message in (
+                        *_differences(document, encoding, stored),
+                        *(("tiktoken", *each) for each in texts.differences(document.messages, stored["tokens"])),
+                    ):
+                        yield self.finding(row.row, check, message, offset=offset, **place)
 
     def _documents(self, row: SourceRow, encoding: HarmonyEncoding) -> list[DiskSequences]:
         text = (row.messages_json or b"").decode()
-        if not self._profile.cuts:
+        if not self.profile.cuts:
             return [disk_sequences(text, encoding)]
-        return list(disk_documents(text, encoding, self._config))
+        return list(disk_documents(text, encoding, self.config))
 
-    def _compare(
-        self,
-        row: SourceRow,
-        wanted: DiskSequences,
-        encoding: HarmonyEncoding,
-        stored: Mapping[str, npt.NDArray[Any]],
-        split: str,
-        sequence: int,
-    ) -> Iterator[Finding]:
-        for name in ("tokens", "lossmask", "span"):
-            expected, found = np.array(getattr(wanted, name)), stored[name]
-            if expected.size != found.size:
-                message = f"{name}: openai-harmony gives {expected.size} values, the dataset has {found.size}"
-                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
-            elif (different := np.flatnonzero(expected != found)).size:
-                at = int(different[0])
-                around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
-                message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {found[at]}, around {around!r}"
-                yield self.finding(row.row, "rerender", message, split=split, sequence=sequence, offset=at)
+
+def _differences(
+    wanted: DiskSequences, encoding: HarmonyEncoding, stored: Mapping[str, npt.NDArray[Any]]
+) -> Iterator[tuple[str, int | None, str]]:
+    """The check, the offset in the document and what is wrong there, for each array that is not as it must be."""
+    for name in ("tokens", "lossmask", "span"):
+        expected, found = np.array(getattr(wanted, name)), stored[name]
+        if expected.size != found.size:
+            yield "rerender", None, f"{name}: openai-harmony gives {expected.size} values, the dataset has {found.size}"
+        elif (different := np.flatnonzero(expected != found)).size:
+            at = int(different[0])
+            around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
+            message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {found[at]}, around {around!r}"
+            yield "rerender", at, message
 
 
 def _our_words(detail: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from spanloom.dataset.validate.placed_documents import first_difference
 from spanloom.families.harmony.tokenizer import CALL, END, EOD, MESSAGE, RETURN, START
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ class TextCheck:
         closing = np.flatnonzero(np.isin(found, _CLOSING))
         found = found[: closing[0]] if closing.size else found
         if found.tolist() != expected:
-            shorter = min(found.size, len(expected))
-            different = np.flatnonzero(found[:shorter] != expected[:shorter])
-            at = int(different[0]) if different.size else shorter
+            at = first_difference(found.tolist(), expected)
             around = self.encoding.decode(expected[max(at - 8, 0) : at + 8])
             said = f"tiktoken gives {expected[at : at + 1]}, the dataset has {found[at : at + 1].tolist()}"
             yield first + begin + at, f"{said}, around {around!r}"
