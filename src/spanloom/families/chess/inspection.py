@@ -23,13 +23,12 @@ from spanloom.families.chess.encoding.vocabulary import (
     MOVE_COUNT,
     MOVES,
     PAD,
-    PIECE_INDICES,
+    PIECE_SYMBOLS,
     TOKENS,
     WL_VALUE,
 )
 from spanloom.report.pages import html
 
-_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 START_POS_ID = TOKENS.index("start_pos")
 _SIZE = 180
 """Of a board's picture, in pixels."""
@@ -99,17 +98,14 @@ def drawn_views(
     """Samples of a folder or a root as people look at them, drawn as the datasets draw them."""
     from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset  # torch takes a second
 
-    if thinking:
-        samples: Iterator[Mapping[str, Any]] = iter(
-            FinetuneIterableDataset(None, place, max_seq_len, seed=seed, split=split)
-        )
-    else:
-        samples = iter(
-            ChessIterableDataset(place, max_seq_len, skip_board_prob=skip_board_prob, seed=seed, split=split)
-        )
+    samples = (
+        FinetuneIterableDataset(None, place, max_seq_len, seed=seed, split=split)
+        if thinking
+        else ChessIterableDataset(place, max_seq_len, skip_board_prob=skip_board_prob, seed=seed, split=split)
+    )
     return [
         view_sample(sample, f"sample {number} of seed {seed}")
-        for number, sample in zip(range(1, count + 1), samples, strict=False)
+        for number, sample in enumerate(itertools.islice(samples, count), start=1)
     ]
 
 
@@ -162,7 +158,8 @@ def text_board(board: npt.NDArray[np.uint8]) -> str:
     lines = []
     for rank in range(7, -1, -1):
         row = [
-            _SYMBOLS.get(int(squares[at]), "·") if at < len(squares) else " " for at in range(8 * rank, 8 * rank + 8)
+            PIECE_SYMBOLS.get(int(squares[at]), "·") if at < len(squares) else " "
+            for at in range(8 * rank, 8 * rank + 8)
         ]
         lines.append(f"{rank + 1}  {' '.join(row)}")
     lines.append("   a b c d e f g h")

@@ -26,12 +26,11 @@ from spanloom.families.chess.encoding.games import Game, row_offsets, valid_star
 from spanloom.families.chess.encoding.tensors import Tensors, cut
 from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sample
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.reading.folders import open_both, open_games
+from spanloom.families.chess.reading.folders import OnError, open_games, open_thinking
 from spanloom.families.chess.reading.progress import Progress, is_whole, require
 from spanloom.families.chess.reading.source import GameTable
 from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedDataset
 
-OnError = Literal["skip", "raise"]
 Split = Literal["train", "valid"]
 
 _MIX = 256
@@ -250,7 +249,8 @@ class FinetuneIterableDataset(_Counting):
         games, thinking = (
             None if place is None else Path(place) for place in (pretrain_parquet_dir, variation_parquet_dir)
         )
-        self._games, self._thinking = open_both(games, thinking, split, on_error)
+        self._games = None if games is None else open_games(games, split, on_error)
+        self._thinking = None if thinking is None else open_thinking(thinking, split, on_error)
         mixed = {
             "variation_ratio": variation_ratio,
             "cot_values": cot_values,
@@ -359,7 +359,7 @@ class _Passes:
                 self._place = place
                 if isinstance(made, str):
                     if self.passes == 0:
-                        self._counts.leave_out(made)
+                        self._counts.left_out[made] += 1
                     continue
                 self._given += 1
                 return as_torch(made)

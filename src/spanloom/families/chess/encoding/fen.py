@@ -56,6 +56,7 @@ _RIGHTS = tuple(
 )
 """K, Q, k, q: where the king stands, which piece that is, where the rook stands, which piece that is."""
 
+NO_FEN = "there is none"
 _CASTLING_FIELD = re.compile("-|[KQA-H]{0,2}[kqa-h]{0,2}")
 _RIGHT_LETTERS = {"K": 1, "H": 1, "Q": 2, "A": 2, "k": 4, "h": 4, "q": 8, "a": 8}
 
@@ -158,6 +159,15 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
             raise ValueError(f"rank {rank!r} has {len(row)} squares, not 8: {fen!r}")
         squares += row
     return squares, promoted
+
+
+def fen_fault(fen: str | None) -> str | None:
+    """What is wrong with a FEN; None where it is one."""
+    try:
+        parse_fen(fen or "")
+    except ValueError as fault:
+        return NO_FEN if fen is None else str(fault)
+    return None
 
 
 _parse_again = lru_cache(maxsize=4096)(parse_fen)

@@ -14,6 +14,7 @@ A bad game takes no number: what a shard gets does not hang on the games left ou
 shard alone, that of its file.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -22,7 +23,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from spanloom.families.chess.encoding.draws import Keys, keys_of, shuffled
-from spanloom.families.chess.reading.source import Reject
+from spanloom.families.chess.reading.source import WITHOUT, Reject, reasons
 
 REJECTS_KEPT = 100
 """Of the games left out so many are told one by one, the others counted alone."""
@@ -56,30 +57,22 @@ class Counts:
 
     games: int = 0
     thinking: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
     null_rows: int = 0
     best_missing: int = 0
     best_unknown: int = 0
 
-    def leave_out(self, reason: str, number: int = 1) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + number
-
     def take(self, table: Table) -> None:
         """Counts what a file left out."""
-        for reject in table.rejects:
-            self.leave_out(reject.reason)
-        self.rejects += table.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
-        self.null_rows += getattr(table, "null_rows", 0)
-        self.best_missing += getattr(table, "best_missing", 0)
-        self.best_unknown += getattr(table, "best_unknown", 0)
+        without = {name: getattr(table, name, 0) for name in WITHOUT}
+        self.include(Counts(left_out=Counter(reasons(table.rejects)), rejects=list(table.rejects), **without))
 
     def include(self, other: "Counts") -> None:
-        """Adds what another shard counted."""
+        """Adds what another shard, or a file, counted."""
         self.games += other.games
         self.thinking += other.thinking
-        for reason, number in other.left_out.items():
-            self.leave_out(reason, number)
+        self.left_out += other.left_out
         self.rejects += other.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
         self.null_rows += other.null_rows
         self.best_missing += other.best_missing
@@ -91,13 +84,8 @@ class Counts:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Counts":
-        return cls(
-            **{
-                **value,
-                "left_out": dict(value["left_out"]),
-                "rejects": [Reject(**reject) for reject in value["rejects"]],
-            }
-        )
+        rejects = [Reject(**reject) for reject in value["rejects"]]
+        return cls(**{**value, "left_out": Counter(value["left_out"]), "rejects": rejects})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,43 +11,28 @@ from spanloom.dataset.root.opened import ReadOnce
 from spanloom.families.chess.errors import NoFilesError
 from spanloom.families.chess.manifest import is_prepared, read
 from spanloom.families.chess.reading.epochs import Files
-from spanloom.families.chess.reading.prepared import read_prepared_games, read_prepared_thinking
+from spanloom.families.chess.reading.prepared import read_prepared
 from spanloom.families.chess.reading.source import (
     GameTable,
     Kind,
     ThinkingTable,
     parquet_files,
     raise_first,
-    read_games,
-    read_thinking,
+    read_table,
 )
 
 OnError = Literal["skip", "raise"]
-
-
-def open_both(
-    games: Path | None, thinking: Path | None, split: str, on_error: OnError
-) -> tuple[Files[GameTable] | None, Files[ThinkingTable] | None]:
-    """Games, thinking rows, or both."""
-    return (
-        None if games is None else open_games(games, split, on_error),
-        None if thinking is None else open_thinking(thinking, split, on_error),
-    )
-
-
-def prepared_content(place: Path) -> dict[str, Any] | None:
-    """The `content` of the manifest at a root of prepared games; None for a folder of Parquet files.
-
-    The manifest is read and checked once a process for as long as it is the same. Not to be changed.
-    """
-    return _contents(place)
 
 
 def _prepared_content(place: Path) -> dict[str, Any] | None:
     return dict(read(place)["content"]) if is_prepared(place) else None
 
 
-_contents = ReadOnce(_prepared_content)
+prepared_content = ReadOnce(_prepared_content)
+"""The `content` of the manifest at a root of prepared games; None for a folder of Parquet files.
+
+The manifest is read and checked once a process for as long as it is the same. Not to be changed.
+"""
 
 
 def open_games(place: Path, split: str, on_error: OnError) -> Files[GameTable]:
@@ -82,13 +67,12 @@ def prepared_tables(root: Path, content: dict[str, Any], split: str, kind: Kind)
 
 
 def _from_parquet(kind: Kind, paths: list[Path], on_error: OnError, file: int) -> GameTable | ThinkingTable:
-    table: GameTable | ThinkingTable = (read_games if kind == "games" else read_thinking)(paths[file])
+    table = read_table(paths[file], kind)
     if on_error == "raise":
         raise_first(table.rejects, paths[file])
     return table
 
 
-def _prepared(
-    root: Path, split: str, kind: Kind, tables: list[tuple[int, str]], file: int
-) -> GameTable | ThinkingTable:
-    return (read_prepared_games if kind == "games" else read_prepared_thinking)(root, split, *tables[file])
+def _prepared(root: Path, split: str, kind: Kind, tables: list[tuple[int, str]], file: int) -> Any:
+    number, source = tables[file]
+    return read_prepared(root, split, kind, number, source)
