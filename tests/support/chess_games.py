@@ -201,9 +201,7 @@ def write_games(path: Path, rows: Iterable[Mapping[str, Any]], schema: pa.Schema
 
 
 def write_thinking(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(list(rows)), path)
-    return path
+    return write_games(path, rows, schema=None)
 
 
 def folder_of_games(folder: Path, sizes: Sequence[int], plies: int = 6, seed: int = 0) -> Path:

@@ -20,7 +20,7 @@ from spanloom.families.chess.encoding import python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
 from spanloom.families.chess.reading import folders
-from spanloom.families.chess.reading.folders import open_games
+from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import write_table
 from spanloom.families.chess.reading.source import Kind, read_games, read_table
 from spanloom.split import id_digests, is_valid
@@ -373,7 +373,7 @@ def test_arrays_are_small_stay_on_the_disk_and_may_be_moved(games: Path, tmp_pat
     boards = np.load(root / "train/games_00000_boards.npy")
     assert (boards.dtype, boards.shape) == (np.uint8, (30, 68))
     assert np.load(root / "train/games_00000_played.npy").dtype == np.int16
-    table = open_games(root, "train", "skip").table(0)
+    table = open_files(root, "games", "train", "skip").table(0)
     assert isinstance(table.boards.base, np.memmap)
     samples = list(ChessIterableDataset(root, 100))
     assert_same(ChessIterableDataset(shutil.copytree(root, tmp_path / "copy"), 100), samples)

@@ -41,7 +41,7 @@ def test_a_sample_that_begins_without_a_board() -> None:
     assert [board.first for board in shown.boards] == [None, 3]
     assert shown.boards[0].board is None
     assert len(shown.boards[0].tokens) == 3
-    assert shown.boards[0].tokens[0].move_target is None
+    assert shown.boards[0].tokens[0].move_target == ""
 
 
 def test_a_text_board() -> None:

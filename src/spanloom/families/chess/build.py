@@ -277,8 +277,10 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
             if is_work_of(work, record):
                 clear_leftovers(root, work, record)
         else:
-            if not options.resume:
-                _discard(root, work)
+            if not options.resume and (begun := read_record(work)) is not None:
+                # What an unfinished run left, by its record, and nothing else.
+                remove_intermediates(work, begun)
+                remove_files(root, begun.files)
             claim_unless_begun(root, work, record, remedy="discard it with --no-resume")
             try:
                 made = _prepare(options, files, hashed, work, on_progress)
@@ -292,13 +294,6 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
             if is_work_of(work, record):
                 remove_work(root)
     return PrepareResult(root=root, manifest=made, report=report, already_built=finished)
-
-
-def _discard(root: Path, work: Path) -> None:
-    """Removes what an unfinished run left, by its record, and nothing else."""
-    if (begun := read_record(work)) is not None:
-        remove_intermediates(work, begun)
-        remove_files(root, begun.files)
 
 
 def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) -> BuildRecord:

@@ -13,7 +13,7 @@ import numpy as np
 from spanloom.families.chess import manifest
 from spanloom.families.chess.encoding.fen import parse_fen
 from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, MOVES, PLY_LENGTH, WHITE_TO_MOVE
-from spanloom.families.chess.reading.folders import open_games
+from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.source import GameTable, reasons
 from spanloom.findings import Report
 from spanloom.report.pages import html
@@ -37,7 +37,7 @@ def game_facts(place: Path) -> dict[str, Any]:
     splits = _splits(content)
     counts: dict[str, Counter[Any]] = defaultdict(Counter)
     for name in splits:
-        files = open_games(place, name, "skip")
+        files = open_files(place, "games", name, "skip")
         for number in range(len(files.names)):
             _count(files.table(number), counts)
     if content is not None:

@@ -46,7 +46,8 @@ def validate(root: Path, sources: Sequence[Path], deep: int | None) -> Report:
                 remedy="give --source once with the folder of games, and once with that of thinking rows",
             )
         folders[kind] = folder
-    return validate_root(root, Checks(**folders, deep=defaults.DEEP if deep is None else deep))
+    deep = defaults.DEEP if deep is None else deep
+    return validate_root(root, Checks(games=folders.get("games"), thinking=folders.get("thinking"), deep=deep))
 
 
 def sample_lines(root: Path, *, count: int, seed: int, split: str) -> Iterator[str]:

@@ -88,11 +88,8 @@ def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"game {seed} {number}")
-        if number < len(FAMOUS):
-            name, moves = list(FAMOUS.items())[number]
-            yield list(_rows(chess, name, iter(moves.split()), rng))
-        else:
-            yield list(_rows(chess, f"sample_{number}", None, rng))
+        name, moves = list(FAMOUS.items())[number] if number < len(FAMOUS) else (f"sample_{number}", None)
+        yield list(_rows(chess, name, None if moves is None else iter(moves.split()), rng))
 
 
 def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random) -> Iterator[Row]:

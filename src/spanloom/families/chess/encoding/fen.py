@@ -189,14 +189,9 @@ def parse_column(fens: pa.Array) -> tuple[Boards, npt.NDArray[np.bool_]]:
 
 def _parse_chunk(fens: pa.Array, boards: Boards, bad: npt.NDArray[np.bool_]) -> None:
     """Fills `boards` and `bad`."""
-    if pa.types.is_large_string(fens.type):
-        width: type = np.int64
-    elif pa.types.is_string(fens.type):
-        width = np.int32
-    else:
-        fens, width = fens.cast(pa.large_string()), np.int64
+    fens = fens.cast(pa.large_string())
     _, offsets_buffer, data_buffer = fens.buffers()
-    offsets = np.frombuffer(offsets_buffer, width)[fens.offset : fens.offset + len(fens) + 1].astype(np.int64)
+    offsets = np.frombuffer(offsets_buffer, np.int64)[fens.offset : fens.offset + len(fens) + 1]
     data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
     usual = _parse_usual(data, offsets - offsets[0], boards)
     for row in np.flatnonzero(~usual):

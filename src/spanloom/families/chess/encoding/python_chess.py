@@ -3,6 +3,7 @@
 In: board indices and move ids. Out: its boards and moves, and back again.
 """
 
+from itertools import compress
 from types import ModuleType
 from typing import Any
 
@@ -89,16 +90,8 @@ def uci_of(board: Any, move: Any) -> str:
 def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
     """The 68 board indices of a python-chess board, asked square by square."""
     pieces = map(board.piece_at, chess.SQUARES)
-    rights = "".join(
-        letter
-        for letter, color, has in (
-            ("K", chess.WHITE, board.has_kingside_castling_rights),
-            ("Q", chess.WHITE, board.has_queenside_castling_rights),
-            ("k", chess.BLACK, board.has_kingside_castling_rights),
-            ("q", chess.BLACK, board.has_queenside_castling_rights),
-        )
-        if has(color)
-    )
+    sides = (board.has_kingside_castling_rights, board.has_queenside_castling_rights)
+    rights = "".join(compress("KQkq", (has(color) for color in (chess.WHITE, chess.BLACK) for has in sides)))
     return [
         START_POS,
         *(EMPTY if piece is None else PIECE_INDICES[piece.symbol()] for piece in pieces),

@@ -35,35 +35,20 @@ The manifest is read and checked once a process for as long as it is the same. N
 """
 
 
-def open_games(place: Path, split: str, on_error: OnError) -> Files[GameTable]:
-    """The games of a folder, or of one split of a root. Raises NoFilesError where there are none."""
-    return _opened(place, split, "games", on_error)
-
-
-def open_thinking(place: Path, split: str, on_error: OnError) -> Files[ThinkingTable]:
-    """The thinking rows of a folder, or of one split of a root. See `open_games`."""
-    return _opened(place, split, "thinking", on_error)
-
-
-def _opened(place: Path, split: str, kind: Kind, on_error: OnError) -> Files[Any]:
+def open_files(place: Path, kind: Kind, split: str, on_error: OnError) -> Files[Any]:
+    """The games or thinking rows of a folder, or of one split of a root. Raises NoFilesError where there are none."""
     if content := prepared_content(place):
-        tables = prepared_tables(place, content, split, kind)
+        tables = [
+            (shard["shard"], shard["source"])
+            for shard in content["shards"]
+            if shard["kind"] == kind and split in shard["splits"]
+        ]
+        if not tables:
+            noun = "games" if kind == "games" else "thinking rows"
+            raise NoFilesError(f"the prepared games hold no {noun} in {split}", where=str(place))
         return Files([source for _, source in tables], partial(_prepared, place, split, kind, tables))
     paths = parquet_files(place)
     return Files([path.name for path in paths], partial(_from_parquet, kind, paths, on_error))
-
-
-def prepared_tables(root: Path, content: dict[str, Any], split: str, kind: Kind) -> list[tuple[int, str]]:
-    """The tables of a kind that a split of a root has: their numbers, and the files that they came from."""
-    tables = [
-        (shard["shard"], shard["source"])
-        for shard in content["shards"]
-        if shard["kind"] == kind and split in shard["splits"]
-    ]
-    if not tables:
-        noun = "games" if kind == "games" else "thinking rows"
-        raise NoFilesError(f"the prepared games hold no {noun} in {split}", where=str(root))
-    return tables
 
 
 def _from_parquet(kind: Kind, paths: list[Path], on_error: OnError, file: int) -> GameTable | ThinkingTable:

@@ -243,7 +243,8 @@ def read_table(path: Path, kind: Kind) -> "GameTable | ThinkingTable":
 def read_games(path: Path) -> GameTable:
     """The games of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
     opened = _open(path, GAME_COLUMNS)
-    ids, plies, bad, parts = ([] for _ in range(4))
+    ids, plies, bad = ([] for _ in range(3))
+    parts: list[dict[str, npt.NDArray[Any]]] = []
     details: dict[int, tuple[str, str]] = {}  # by row among those kept: the texts that are wrong
     rows = kept = 0
     for batch in _batches(opened, path, GAME_COLUMNS, _BATCH):

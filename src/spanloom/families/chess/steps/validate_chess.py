@@ -20,14 +20,6 @@ from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 
 
-def validate_chess(root: Path, checks: Checks) -> Report:
-    """The findings in prepared games, as `validate_root` has them; without any, a pending manifest is promoted."""
-    report = validate_root(root, checks)
-    if report.clean and (root / PENDING_NAME).exists():
-        promote(root, manifest.check)
-    return report
-
-
 def run(
     *,
     root: str,
@@ -44,8 +36,10 @@ def run(
     """
     with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
         local_root = staged_root(staging, root, manifest.check)
-        folders = {"games": staged_folder(staging, games), "thinking": staged_folder(staging, thinking)}
-        result = validate_chess(local_root, Checks(**folders, **options))
+        checks = Checks(games=staged_folder(staging, games), thinking=staged_folder(staging, thinking), **options)
+        result = validate_root(local_root, checks)
+        if result.clean and (local_root / PENDING_NAME).exists():
+            promote(local_root, manifest.check)
         staging.replace(report, readable_json(result.as_dict()))
         if html:
             staging.replace(html, findings_page(local_root, result, root).encode())

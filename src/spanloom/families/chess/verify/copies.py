@@ -67,10 +67,8 @@ def compare_source(report: Report, root: Path, shard: dict[str, Any], folder: Pa
     All games or rows by their ids, lengths and FENs and all that was left out; `deep` of each split value by value.
     """
     compare = _compare_games if shard["kind"] == "games" else _compare_thinking
-    report.add(
-        Finding(check="source", message=message, file=shard["source"])
-        for message in compare(report, root, shard, folder / shard["source"], deep)
-    )
+    for message in compare(report, root, shard, folder / shard["source"], deep):
+        report.wrong("source", message, file=shard["source"])
 
 
 def _tables(root: Path, shard: dict[str, Any]) -> list[Any]:

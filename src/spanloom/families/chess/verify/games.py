@@ -24,7 +24,7 @@ from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
 from spanloom.errors import UNREADABLE_NPY, SpanloomError
 from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.encoding.draws import key_of
-from spanloom.families.chess.encoding.fen import parse_fen
+from spanloom.families.chess.encoding.fen import fen_fault, parse_fen
 from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.encoding.vocabulary import (
     BLACK_TO_MOVE,
@@ -54,7 +54,7 @@ from spanloom.families.chess.verify.copies import check_input, compare_source
 from spanloom.families.chess.verify.legal import check_legal_games, check_legal_lines
 from spanloom.families.chess.verify.manifest import check_content
 from spanloom.families.chess.verify.rejects import check_left_out
-from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Finding, Report
+from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Report
 from spanloom.split import SPLITS, id_digests, is_valid
 
 _CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
@@ -124,10 +124,8 @@ def validate_folder(folder: Path, checks: Checks) -> Report:
             _check_source_rows(report, table)
         else:
             report.ran("thinking rows", table.rows)
-            report.add(
-                Finding(check="thinking rows", message=f"{each.game_id}: {each.reason}: {each.detail}", file=path.name)
-                for each in table.rejects
-            )
+            for each in table.rejects:
+                report.wrong("thinking rows", f"{each.game_id}: {each.reason}: {each.detail}", file=path.name)
             _check_thinking(report, table, path.name, checks)
     return report
 
@@ -135,10 +133,8 @@ def validate_folder(folder: Path, checks: Checks) -> Report:
 def _check_source_rows(report: Report, table: GameTable) -> None:
     """What a table says of rows that it does not hold."""
     report.ran("games", len(table) + len(table.rejects))
-    report.add(
-        Finding(check="games", message=f"{each.item}: {each.reason}: {each.detail}", file=table.file)
-        for each in table.rejects
-    )
+    for each in table.rejects:
+        report.wrong("games", f"{each.item}: {each.reason}: {each.detail}", file=table.file)
     report.ran("game ids", table.rows)
     if table.null_rows:
         report.wrong("game ids", f"{table.null_rows} rows have none", file=table.file)
@@ -195,7 +191,8 @@ def _check_table(
     pattern = array_path(root, split, kind, number, "…").relative_to(root).as_posix().replace("….npy", "*")
     report.ran("arrays", len(ARRAYS[kind]))
     if faults := list(_array_faults(root, split, kind, number, counts)):
-        report.add(Finding(check="arrays", message=fault, file=pattern, split=split) for fault in faults)
+        for fault in faults:
+            report.wrong("arrays", fault, file=pattern, split=split)
         return None
     table: GameTable | ThinkingTable = read_prepared(root, split, kind, number, shard["source"])
     ids = list(table.ids)
@@ -215,17 +212,10 @@ def _check_table(
     else:
         report.ran("fens", len(ids))
         for number, fen, board in zip(table.numbers.tolist(), ids, table.boards, strict=True):
-            if not _is_board_of(board, fen):
+            if fen_fault(fen) is not None or not np.array_equal(parse_fen(fen), board):
                 report.wrong("fens", f"row {number}: its fen is that of another board", file=pattern, split=split)
         _check_thinking(report, table, pattern, checks)
     return table
-
-
-def _is_board_of(board: npt.NDArray[np.uint8], fen: str) -> bool:
-    try:
-        return np.array_equal(parse_fen(fen), board)
-    except ValueError:
-        return False
 
 
 def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[str, Any]) -> Iterator[str]:
@@ -282,12 +272,8 @@ def _check_games(report: Report, table: GameTable, file: str, checks: Checks) ->
     item_of = np.repeat(np.arange(len(table)), np.diff(table.offsets))
 
     def at(rows: npt.NDArray[np.intp], check: str, message: str) -> None:
-        report.add(
-            Finding(
-                check=check, message=f"game {table.ids[item_of[row]]}, ply {table.plies[row]}: {message}", file=file
-            )
-            for row in rows.tolist()
-        )
+        for row in rows.tolist():
+            report.wrong(check, f"game {table.ids[item_of[row]]}, ply {table.plies[row]}: {message}", file=file)
 
     report.ran("boards", len(table.boards))
     at(np.flatnonzero(board_faults(table.boards)), "boards", "these are no tokens of a board")
@@ -305,9 +291,8 @@ def _check_games(report: Report, table: GameTable, file: str, checks: Checks) ->
 
 def _check_thinking(report: Report, table: ThinkingTable, file: str, checks: Checks) -> None:
     def at(items: npt.NDArray[np.intp], check: str, message: str) -> None:
-        report.add(
-            Finding(check=check, message=f"row {table.numbers[item]}: {message}", file=file) for item in items.tolist()
-        )
+        for item in items.tolist():
+            report.wrong(check, f"row {table.numbers[item]}: {message}", file=file)
 
     row_of = np.repeat(np.arange(len(table)), np.diff(table.row_offsets))  # of a variation
     of_node = np.repeat(row_of, np.diff(table.node_offsets))
