@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from spanloom.families.chess.encoding.games import game_from_rows
 from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.encoding.thinking import thinking_row, thinking_sample
 from spanloom.families.chess.encoding.vocabulary import BOARD_INDICES, ID_TO_INDEX, IGNORE, PAD, TOKEN_IDS
+from support.chess_games import game_of
 
 Row = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
@@ -107,7 +107,7 @@ def check_equal(games: list[list[Row]], variations: list[Row], length: int) -> N
         include = [rng.random() > 0.2 for _ in rows]
         include[0] = True
         made, start = plain_sample(rows, include, rng, length)
-        _equal(made, sample(game_from_rows(rows), include, start, length, literal_d_targets=True))
+        _equal(made, sample(game_of(rows), include, start, length, literal_d_targets=True))
     for row in variations[:CHECKED]:
         order = rng.sample(range(3), 3)
         depths = [rng.randint(1, 5) for _ in order]

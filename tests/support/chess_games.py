@@ -9,6 +9,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import chess
@@ -29,6 +30,7 @@ from spanloom.families.chess.encoding.vocabulary import (
     WL_VALUE,
 )
 from spanloom.families.chess.pgn import SCHEMA
+from spanloom.families.chess.reading.source import raise_first, read_games
 
 BAD_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP w KQkq - 0 1"
 
@@ -87,6 +89,15 @@ def slices(draw: st.DrawFn) -> tuple[Game, np.ndarray[Any, Any], int]:
     game = draw(games())
     include = np.array(draw(st.lists(st.booleans(), min_size=len(game), max_size=len(game))), np.bool_)
     return game, include, draw(st.integers(1, 400))
+
+
+def game_of(rows: Iterable[Mapping[str, Any]]) -> Game:
+    """The one game of these rows, as a file of them gives it. Raises ChessError for a bad one."""
+    with TemporaryDirectory() as folder:
+        path = write_games(Path(folder) / "game.parquet", ({"game_id": "g", **row} for row in rows))
+        table = read_games(path)
+        raise_first(table.rejects, path)
+        return table.game(0)
 
 
 def game_to_token_ids(

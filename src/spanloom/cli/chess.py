@@ -152,11 +152,12 @@ def validate(
     Exit code 4 means that something was found; each finding names file, game and ply. A folder's Parquet files may be
     of games, or of thinking rows.
     """
+    options = locals()
     from spanloom.families.chess.places import local_folders, local_games
-    from spanloom.families.chess.verify.games import validate_place
+    from spanloom.families.chess.verify.games import Checks, validate_place
 
     with local_games(place, scratch) as path, local_folders(source, thinking, scratch) as (games, rows):
-        report = validate_place(path, games=games, thinking=rows, deep=deep, legal=legal, tolerance=tolerance)
+        report = validate_place(path, made_of(Checks, options, games=games, thinking=rows))
     with exit_by(report):
         if as_json:
             print_json(report.as_dict())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from spanloom.families.chat.sample import sample_conversations
 from spanloom.families.chat.transcripts.convert import generate
-from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Kept
+from spanloom.families.chat.transcripts.left_out import GeneratorCounts, GeneratorRules
 from spanloom.families.chat.transcripts.source import read_conversations
 
 
@@ -20,15 +20,14 @@ def test_the_generator_finds_all_kinds_of_trouble_in_it(tmp_path: Path) -> None:
     written = list(
         generate(
             read_conversations(file),
+            GeneratorRules(context_len=600, drop=frozenset({"tool"})),
             count_tokens=lambda texts: [len(text) for text in texts],
-            context_len=600,
-            kept=Kept(drop=frozenset({"tool"})),
             counts=counts,
         )
     )
-    assert counts.read == 80
-    assert counts.written == len(written)
-    assert counts.skipped["control_string"] == 2  # type: ignore[index]
-    assert counts.shortened + counts.skipped.get("first_pair_too_long", 0) == 2  # type: ignore[call-overload]
+    assert counts.conversations_read == 80
+    assert counts.conversations_written == len(written)
+    assert counts.conversations_skipped["control_string"] == 2  # type: ignore[index]
+    assert counts.conversations_shortened + counts.conversations_skipped.get("first_pair_too_long", 0) == 2  # type: ignore[call-overload]
     assert counts.roles_dropped["tool"] == 2
-    assert counts.ended_early == 2
+    assert counts.conversations_ended_early == 2

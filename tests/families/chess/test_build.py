@@ -20,9 +20,9 @@ from spanloom.families.chess.encoding import python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
 from spanloom.families.chess.reading import folders
-from spanloom.families.chess.reading.folders import open_games
+from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import write_table
-from spanloom.families.chess.reading.source import read_games
+from spanloom.families.chess.reading.source import Kind, read_games, read_table
 from spanloom.split import id_digests, is_valid
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
 from support.opened_files import opens_of
@@ -235,16 +235,16 @@ def test_a_source_that_changes_during_the_run_stops_it(
             shutil.copy(other, path)
         return state
 
-    def reading(path: Path) -> Any:
+    def reading(path: Path, kind: Kind) -> Any:
         if path == changing and when == "while it is read":
             path.write_bytes(b"PAR1")
-        table = read_games(path)
+        table = read_table(path, kind)
         if path == changing and when == "after it was read":
             shutil.copy(other, path)
         return table
 
     monkeypatch.setattr(build, "hashed_file", hashing)
-    monkeypatch.setattr(build, "read_games", reading)
+    monkeypatch.setattr(build, "read_table", reading)
     with pytest.raises(SourceError, match="was changed, replaced or touched while it was read") as stopped:
         prepare(options(tmp_path, games=games, deep=0, workers=workers))
     assert stopped.value.where == str(changing)
@@ -373,7 +373,7 @@ def test_arrays_are_small_stay_on_the_disk_and_may_be_moved(games: Path, tmp_pat
     boards = np.load(root / "train/games_00000_boards.npy")
     assert (boards.dtype, boards.shape) == (np.uint8, (30, 68))
     assert np.load(root / "train/games_00000_played.npy").dtype == np.int16
-    table = open_games(root, "train", "skip").table(0)
+    table = open_files(root, "games", "train", "skip").table(0)
     assert isinstance(table.boards.base, np.memmap)
     samples = list(ChessIterableDataset(root, 100))
     assert_same(ChessIterableDataset(shutil.copytree(root, tmp_path / "copy"), 100), samples)

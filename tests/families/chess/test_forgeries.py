@@ -12,9 +12,7 @@ import pytest
 
 from spanloom.dataset.manifest import MANIFEST_NAME, ManifestError
 from spanloom.families.chess.build import PrepareOptions, prepare, totals_of
-from spanloom.families.chess.verify.games import (
-    validate_root,
-)
+from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.provenance import canonical_json, sha256_json
 from spanloom.split import id_digests, is_valid
 from spanloom.storage import sha256_file
@@ -79,7 +77,7 @@ def test_every_value_of_the_manifest_that_is_changed_is_found(with_rejects: tupl
         inner[place[-1]] = _other(value)
         (root / MANIFEST_NAME).write_text(json.dumps(said))
         try:
-            if validate_root(root, games=games, thinking=thinking, deep=0).clean:
+            if validate_root(root, Checks(games=games, thinking=thinking, deep=0)).clean:
                 unseen.append(place)
         except ManifestError:
             continue
@@ -250,7 +248,7 @@ def test_forgeries_are_found_without_a_source(
     said = json.loads((root / MANIFEST_NAME).read_bytes())
     change(root, said)
     _relisted(root, said)
-    assert check in validate_root(root).found
+    assert check in validate_root(root, Checks()).found
 
 
 @pytest.mark.parametrize(
@@ -278,10 +276,10 @@ def test_forgeries_that_look_right_are_found_by_the_source(
     said = json.loads((root / MANIFEST_NAME).read_bytes())
     change(root, said)
     _relisted(root, said)
-    by_itself = validate_root(root)
+    by_itself = validate_root(root, Checks())
     assert by_itself.clean, by_itself.findings
     deep = None if "differs" in said_of else 0
-    report = validate_root(root, games=games, thinking=thinking, deep=deep)
+    report = validate_root(root, Checks(games=games, thinking=thinking, deep=deep))
     assert set(report.found) == {"source"}, report.findings
     assert any(said_of in finding.message for finding in report.findings), report.findings
 
@@ -291,12 +289,12 @@ def test_a_thinking_row_that_is_not_there_is_found_without_a_source(with_rejects
     said = json.loads((root / MANIFEST_NAME).read_bytes())
     _last_row_dropped(root, said)
     _relisted(root, said)
-    assert set(validate_root(root).found) == {"manifest"}
+    assert set(validate_root(root, Checks()).found) == {"manifest"}
     # With the number of rows forged to fit, their numbers have a gap; or the source has one row more.
     _shard(said, "thinking", 1)["rows_read"] -= 1
     said["content"]["input"]["thinking"][1]["rows"] -= 1
     _relisted(root, said)
-    report = validate_root(root, thinking=with_rejects[2], deep=0)
+    report = validate_root(root, Checks(thinking=with_rejects[2], deep=0))
     assert set(report.found) <= {"rejects", "source"}
     assert not report.clean
 

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 
 from spanloom.families.chess import inspection
-from spanloom.families.chess.encoding.games import game_from_rows
 from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.inspection import drawn_views, page, text_board, text_lines, view_sample
-from support.chess_games import folder_of_games, played_game, thinking_rows, write_thinking
+from support.chess_games import folder_of_games, game_of, played_game, thinking_rows, write_thinking
 
 
 @pytest.fixture
 def view() -> Any:
     rows = played_game("g", 4, 0)
     rows[1]["win"] = None
-    game = game_from_rows(rows)
+    game = game_of(rows)
     return rows, view_sample(sample(game, [True, True, False, True], 0, 200), "a game")
 
 
@@ -37,16 +36,16 @@ def test_boards_and_the_tokens_behind_them(view: Any) -> None:
 
 
 def test_a_sample_that_begins_without_a_board() -> None:
-    game = game_from_rows(played_game("g", 3, 0))
+    game = game_of(played_game("g", 3, 0))
     shown = view_sample(sample(game, [True, False, True], 71, 160), "later")
     assert [board.first for board in shown.boards] == [None, 3]
     assert shown.boards[0].board is None
     assert len(shown.boards[0].tokens) == 3
-    assert shown.boards[0].tokens[0].move_target is None
+    assert shown.boards[0].tokens[0].move_target == ""
 
 
 def test_a_text_board() -> None:
-    game = game_from_rows(played_game("g", 1, 0))
+    game = game_of(played_game("g", 1, 0))
     assert text_board(game.boards[0]) == (
         "8  r n b q k b n r\n7  p p p p p p p p\n6  · · · · · · · ·\n5  · · · · · · · ·\n4  · · · · · · · ·\n"
         "3  · · · · · · · ·\n2  P P P P P P P P\n1  R N B Q K B N R\n   a b c d e f g h\n   white to move, KQkq"

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from spanloom.errors import DatasetError, SourceError
 from spanloom.families.chess.encoding.draws import pass_of
-from spanloom.families.chess.encoding.games import game_from_rows, row_offsets, valid_starts, written_boards
+from spanloom.families.chess.encoding.games import row_offsets, valid_starts, written_boards
 from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.encoding.vocabulary import IGNORE
 from spanloom.families.chess.errors import ChessError
@@ -32,7 +32,15 @@ from spanloom.families.chess.loader import (
     FinetuneIterableDataset,
     game_sample,
 )
-from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
+from support.chess_games import (
+    BAD_FEN,
+    folder_of_games,
+    game_of,
+    played_game,
+    thinking_rows,
+    write_games,
+    write_thinking,
+)
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
 
 Sample = dict[str, torch.Tensor]
@@ -80,7 +88,7 @@ def thinking(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_drawn_is_one_of_the_samples_that_a_game_can_give() -> None:
-    game = game_from_rows(played_game("g", 4, 0))
+    game = game_of(played_game("g", 4, 0))
     possible = set()
     for include in itertools.product([True], *[[True, False]] * 3):
         written = written_boards(game.played, include)
@@ -94,7 +102,7 @@ def test_what_is_drawn_is_one_of_the_samples_that_a_game_can_give() -> None:
 
 @pytest.mark.parametrize(("prob", "boards"), [(0.0, 12), (1.0, 1)])
 def test_boards_are_skipped_never_or_always(prob: float, boards: int) -> None:
-    game = game_from_rows(played_game("g", 12, 0))
+    game = game_of(played_game("g", 12, 0))
     for epoch in range(30):
         made = game_sample(game, b"k", pass_of("game", 0, epoch), 900, skip_board_prob=prob)
         plies = int(made["d_positions"].sum())
@@ -102,7 +110,7 @@ def test_boards_are_skipped_never_or_always(prob: float, boards: int) -> None:
 
 
 def test_boards_are_skipped_as_often_as_asked() -> None:
-    game = game_from_rows(played_game("g", 40, 0))
+    game = game_of(played_game("g", 40, 0))
     written, plies = 0, 0
     for epoch in range(200):
         made = game_sample(game, b"k", pass_of("game", 1, epoch), 71 * 40, skip_board_prob=0.2)
@@ -115,7 +123,7 @@ def test_boards_are_skipped_as_often_as_asked() -> None:
 
 
 def test_every_start_is_as_likely() -> None:
-    game = game_from_rows(played_game("g", 6, 0))
+    game = game_of(played_game("g", 6, 0))
     counts = np.zeros(7, int)
     for epoch in range(3000):
         made = game_sample(game, b"k", pass_of("game", 2, epoch), 71 * 6, skip_board_prob=0.3)

@@ -10,7 +10,7 @@ from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset
 from spanloom.families.chess.pgn import PgnCounts, convert_pgn
-from spanloom.families.chess.verify.games import validate_source
+from spanloom.families.chess.verify.games import Checks, validate_folder
 
 GAME = """[Event "Rated game"]
 [Site "https://example.org/1"]
@@ -85,7 +85,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capfd: pytest.CaptureFixtur
 def test_the_games_are_valid_legal_and_give_samples(tmp_path: Path) -> None:
     _converted(tmp_path, GAME * 3 + PROMOTION, games_per_file=2)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["games_00000.parquet", "games_00001.parquet"]
-    report = validate_source(games=tmp_path / "out", legal=True)
+    report = validate_folder(tmp_path / "out", Checks(legal=True))
     assert report.clean, report.findings
     assert len(list(ChessIterableDataset(tmp_path / "out", 200))) == 4
 

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 from spanloom.families.chess.sample import FAMOUS, sample_games, sample_thinking, write_sample
-from spanloom.families.chess.verify.games import validate_source
+from spanloom.families.chess.verify.games import Checks, validate_folder
 
 
 def test_the_sample_is_legal_and_clean_in_both_schemas(tmp_path: Path) -> None:
     done = write_sample(tmp_path, games=8, thinking=8)
     assert (done["games"], done["thinking_rows"]) == (8, 8)
-    report = validate_source(games=tmp_path / "games", thinking=tmp_path / "thinking", legal=True)
+    thinking = validate_folder(tmp_path / "thinking", Checks(legal=True))
+    assert thinking.clean, thinking.findings
+    report = validate_folder(tmp_path / "games", Checks(legal=True))
     assert report.clean, report.findings
     assert report.checked["games"] == 8
     assert report.checked["plies"] == done["plies"]

@@ -4,7 +4,6 @@ In: `PackOptions`. Out: the dataset under `root`, with its manifest only when va
 what takes the time; a run that stopped is simply run again, and makes the same files.
 """
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,14 @@ from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
 from spanloom.errors import SpanloomError
 from spanloom.families.chat import dataset, defaults
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, SPLIT
-from spanloom.families.chat.steps.pack_chat import PackingRules, config_of, pack_chat, useful_workers
+from spanloom.families.chat.steps.pack_chat import PackingRules, identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.transcripts.files import OnError, transcript_files
+from spanloom.families.chat.transcripts.files import OnError
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import BuildResult, made_and_validated
-from spanloom.storage import sha256_file
-from spanloom.workers import leave_if_imported_by_a_worker, process_pool
+from spanloom.workers import leave_if_imported_by_a_worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +54,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     require_megatron()
     check_apart(options.transcripts, root)
-    files = transcript_files(options.transcripts)
-    identity = {
-        "config": config_of(options.rules, load_tokenizer(options.tokenizer)),
-        "inputs": [sha256_file(file) for file in files],
-    }
+    identity = identity_of(options.rules, load_tokenizer(options.tokenizer), options.transcripts)
     record = BuildRecord(
         identity=identity,
         files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
@@ -83,24 +77,18 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
 
 
 def _pack(options: PackOptions, progress: Progress) -> Manifest:
-    workers = options.workers or useful_workers(load_tokenizer(options.tokenizer), options.transcripts)
-    with (
-        progress.stage("pack"),
-        progress.counting("pack", "bytes") as on_progress,
-        process_pool(workers) if workers > 1 else nullcontext() as pool,
-    ):
+    with progress.stage("pack"), progress.counting("pack", "bytes") as on_progress:
         return pack_chat(
             transcripts=options.transcripts,
             root=options.root,
             tokenizer=options.tokenizer,
             rules=options.rules,
-            pool=pool,
+            workers=options.workers,
             on_error=options.on_error,
             allow_unknown_sha=options.allow_unknown_sha,
             environment={
                 "source": options.source_as_given or str(options.transcripts),
                 "tokenizer": options.tokenizer_as_given or str(load_tokenizer(options.tokenizer).path),
-                "workers": workers,
             },
             on_progress=on_progress,
             warn=progress.say,

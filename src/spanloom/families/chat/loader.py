@@ -28,10 +28,11 @@ from spanloom.errors import ChatError, DatasetError
 from spanloom.families.chat import defaults
 from spanloom.families.chat.blocks.stream import as_stream
 from spanloom.families.chat.markers import Markers
-from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
+from spanloom.families.chat.packing import OPTIONS, Blocks, Packer, PackingCounts
 from spanloom.families.chat.samples import Sample, collate, fields
 from spanloom.families.chat.tokenizer import ChatTokenizer
 from spanloom.families.chat.transcripts.files import OnError, Records, read_records, transcript_files
+from spanloom.text import is_utf8
 from spanloom.training.runs.passes import Begin, PassLoader, Progress, ShardedDataset, ShardPlace
 
 Record = str | Sequence[int] | npt.NDArray[Any]
@@ -120,6 +121,7 @@ class PackedChatDataset(ShardedDataset):
         cu_seqlens: bool = False,
         on_error: OnError = "raise",
     ) -> None:
+        arguments = locals()
         markers = markers if tokenizer is None else tokenizer.markers
         if markers is None:
             raise ChatError("neither a tokenizer nor markers were given")
@@ -136,13 +138,7 @@ class PackedChatDataset(ShardedDataset):
         self.tokenizer, self.markers = tokenizer, markers
         self.shuffle, self.seed = shuffle, seed
         self.position_ids, self.cu_seqlens, self.on_error = position_ids, cu_seqlens, on_error
-        self.packing: dict[str, Any] = {
-            "block_size": block_size,
-            "post_training": post_training,
-            "strict_user": strict_user,
-            "pad_tail": pad_tail,
-            "keep_lossless": keep_lossless,
-        }
+        self.packing = {name: arguments[name] for name in OPTIONS}
         self._packer()  # refuses what cannot be packed with, before a worker does
         self.rank, self.world_size = _ranks(rank, world_size)
         order = {"shuffle": shuffle, "seed": seed, "on_error": on_error}
@@ -213,7 +209,7 @@ class PackedChatDataset(ShardedDataset):
         return islice(numbered, shard, None, shards)
 
     def _is_record(self, number: int, record: Any) -> bool:
-        fault = _fault_of_text(record) if self.tokenizer else _fault_of_list(record)
+        fault = _fault(record, is_text=self.tokenizer is not None)
         if fault and self.on_error == "raise":
             raise ChatError(f"the record {fault}", where=f"record {number}", remedy=_FIX)
         return not fault
@@ -274,19 +270,12 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
     return rank, world_size
 
 
-def _fault_of_text(record: Any) -> str:
-    if not isinstance(record, str):
-        return f"is {type(record).__name__}, not text"
-    try:
-        record.encode()
-    except UnicodeEncodeError:
-        return "holds half a character (a lone surrogate)"
+def _fault(record: Any, *, is_text: bool) -> str:
+    if is_text and isinstance(record, str):
+        return "" if is_utf8(record) else "holds half a character (a lone surrogate)"
+    if is_text or record is None or isinstance(record, str):
+        return f"is {type(record).__name__}, not {'text' if is_text else 'a list of token ids'}"
     return ""
-
-
-def _fault_of_list(record: Any) -> str:
-    no_list = record is None or isinstance(record, str)
-    return f"is {type(record).__name__}, not a list of token ids" if no_list else ""
 
 
 def _ids(number: int, record: Any) -> npt.NDArray[Any]:

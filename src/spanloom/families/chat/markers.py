@@ -23,6 +23,9 @@ END_STRING = "<|END|>"
 CONTROL_STRINGS = (PAD_STRING, EOS_STRING, SYSTEM_STRING, USER_STRING, ASSISTANT_STRING, END_STRING)
 """What no text of a message may hold: it would be read as structure."""
 
+MARKER_NAMES = {text.strip("<|>").lower(): text for text in CONTROL_STRINGS}
+"""`pad`, `eos`, …: what `Markers` and manifests call each."""
+
 EOS, SYSTEM, USER, ASSISTANT, END = range(5)
 """Kinds of markers, in the order of `Markers.ids`."""
 
@@ -49,9 +52,7 @@ class Markers:
     pad: int | None = None
 
     def __post_init__(self) -> None:
-        named: dict[str, Any] = dict(
-            zip(CONTROL_STRINGS, (self.pad, self.eos, self.system, self.user, self.assistant, self.end), strict=True)
-        )
+        named: dict[str, Any] = {text: getattr(self, name) for name, text in MARKER_NAMES.items()}
         if self.pad is None:
             del named[PAD_STRING]
         remedy = "take a tokenizer that has each of the control strings as one token of its own"

@@ -22,11 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ChatError
-from spanloom.families.chat.blocks.masks import Flags, mask_of
+from spanloom.families.chat.blocks.masks import Flags, loss_mask, mask_of
 from spanloom.families.chat.blocks.stream import JoinedStream, StreamSpans, Tokens, as_stream, moved
-from spanloom.families.chat.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream, find_markers
+from spanloom.families.chat.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream
 
 STATE_VERSION = 1
+OPTIONS = ("block_size", "post_training", "strict_user", "pad_tail", "keep_lossless")
+"""The options of a `Packer`, beside its markers and dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,10 +182,9 @@ class Packer:
             spans = StreamSpans(marks, stream.size, self.block_size)
             slices = spans.injected_at(held.size - left)
             tail[0, :start] = np.concatenate([held[:0], *(stream.between(*cut) for cut in slices)])
-            mask = mask_of(
-                find_markers(tail[0, : start + left], self.markers),
-                (1, start + left),
-                np.array([start], np.int32) if self.strict_user else None,
+            copies = np.array([start], np.int32)
+            mask = loss_mask(
+                tail[:, : start + left], markers=self.markers, injected=copies, strict_user=self.strict_user
             )
         else:
             mask = np.ones((1, left), np.uint8)
@@ -257,13 +258,10 @@ class Packer:
         blocks = stream.gather(slices).reshape(rows, width)
         mask = mask_of(moved(marks, slices), (rows, width), copies_of if self.strict_user else None)
         if self._giving_up:
-            self._forget()
+            self._held, self._begin, self._needed = self._held[:0].copy(), 0, self.block_size
         else:
             self._hold(stream, marks, spans, at)
         return self._handed_out(Blocks(input_ids=blocks, loss_mask=mask, injected=copies_of))
-
-    def _forget(self) -> None:
-        self._held, self._begin, self._needed = self._held[:0].copy(), 0, self.block_size
 
     def _hold(self, stream: "JoinedStream", marks: Found, spans: "StreamSpans", at: int) -> None:
         """Keeps the stream from `at` on, and what tells its state there."""
@@ -309,7 +307,12 @@ class Packer:
         return blocks
 
     def _none(self) -> Blocks:
-        return no_blocks(self.block_size, self.dtype)
+        """Nothing, in the right shape: (0, B)."""
+        return Blocks(
+            input_ids=np.empty((0, self.block_size), self.dtype),
+            loss_mask=np.empty((0, self.block_size), np.uint8),
+            injected=np.empty(0, np.int32),
+        )
 
     def _count(self, **more: int) -> None:
         for name, count in more.items():
@@ -320,12 +323,8 @@ class Packer:
         return {
             "version": STATE_VERSION,
             "options": {
-                "block_size": self.block_size,
+                **{name: getattr(self, name) for name in OPTIONS},
                 "markers": asdict(self.markers),
-                "post_training": self.post_training,
-                "strict_user": self.strict_user,
-                "pad_tail": self.pad_tail,
-                "keep_lossless": self.keep_lossless,
                 "dtype": self.dtype.name,
             },
             "held": np.concatenate([self._held, *self._waiting]).tolist(),
@@ -355,47 +354,15 @@ class Packer:
         return packer
 
 
-def pack(
-    tokens: Tokens,
-    *,
-    block_size: int,
-    markers: Markers,
-    post_training: bool = True,
-    strict_user: bool = True,
-    pad_tail: int | None = None,
-    keep_lossless: bool = True,
-) -> tuple[Blocks, PackingCounts]:
-    """Packs a whole stream at once. Tokens are int32, or int64 where an id asks for it. See `Packer`."""
-    stream = as_stream(tokens, np.dtype(np.int64)) if not _is_int32(tokens) else tokens
-    assert isinstance(stream, np.ndarray)
-    wide = stream.dtype == np.int64 and stream.size and int(stream.max()) > np.iinfo(np.int32).max
-    packer = Packer(
-        block_size=block_size,
-        markers=markers,
-        post_training=post_training,
-        strict_user=strict_user,
-        pad_tail=pad_tail,
-        keep_lossless=keep_lossless,
-        dtype=np.int64 if wide else np.int32,
-    )
+def pack(tokens: Tokens, **options: Any) -> tuple[Blocks, PackingCounts]:
+    """Packs a whole stream at once. `options` are those of `Packer` but `dtype`: int32, or int64 where an id asks for
+    it."""
+    is_int32 = isinstance(tokens, np.ndarray) and tokens.dtype == np.int32
+    stream: Any = tokens if is_int32 else as_stream(tokens, np.dtype(np.int64))
+    wide = not is_int32 and stream.size and int(stream.max()) > np.iinfo(np.int32).max
+    packer = Packer(**options, dtype=np.int64 if wide else np.int32)
     blocks, tail = packer.feed(stream), packer.finish()
     if len(tail):
-        blocks = Blocks(
-            input_ids=np.concatenate([blocks.input_ids, tail.input_ids]),
-            loss_mask=np.concatenate([blocks.loss_mask, tail.loss_mask]),
-            injected=np.concatenate([blocks.injected, tail.injected]),
-        )
+        ends = {name: np.concatenate([part, getattr(tail, name)]) for name, part in vars(blocks).items()}
+        blocks = Blocks(**ends)
     return blocks, packer.counts
-
-
-def no_blocks(block_size: int, dtype: npt.DTypeLike = np.int32) -> Blocks:
-    """Nothing, in the right shape: (0, B)."""
-    return Blocks(
-        input_ids=np.empty((0, block_size), dtype),
-        loss_mask=np.empty((0, block_size), np.uint8),
-        injected=np.empty(0, np.int32),
-    )
-
-
-def _is_int32(tokens: Tokens) -> bool:
-    return isinstance(tokens, np.ndarray) and tokens.dtype == np.int32

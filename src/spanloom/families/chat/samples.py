@@ -39,26 +39,15 @@ def fields(
         "targets": targets(input_ids, loss_mask),
         "attention_mask": np.ones(input_ids.shape, np.int64),
     }
-    if position_ids or cu_seqlens:
-        begins = conversation_begins(input_ids, eos=eos)
+    # Where a conversation, or what a block has of it, begins: [7 X 8 9 X 7] → [1 0 1 0 0 1]
+    begins = np.ones(input_ids.shape, np.bool_)
+    np.equal(input_ids[:, :-1], eos, out=begins[:, 1:])
     if position_ids:
         index = np.arange(input_ids.shape[1])
         made["position_ids"] = index - np.maximum.accumulate(np.where(begins, index, 0), axis=1)
     if cu_seqlens:
         made["cu_seqlens"] = [np.append(np.flatnonzero(row), row.size).astype(np.int32) for row in begins]
     return made
-
-
-def conversation_begins(input_ids: npt.NDArray[Any], *, eos: int) -> npt.NDArray[np.bool_]:
-    """Where a conversation, or what a block has of it, begins: at the block's first token, and after each EOS.
-
-        [7 X 8 9 X 7]   →  [1 0 1 0 0 1]
-
-    Args: input_ids [N, B]. Returns bool [N, B].
-    """
-    begins = np.ones(input_ids.shape, np.bool_)
-    np.equal(input_ids[:, :-1], eos, out=begins[:, 1:])
-    return begins
 
 
 def collate(samples: list[Sample]) -> Sample:

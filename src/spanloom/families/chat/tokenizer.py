@@ -1,7 +1,7 @@
 """Transcripts → tokens, and the ids of the markers.
 
 In: a local `tokenizers` JSON file that knows the control strings, or the o200k asset, which is given them here. Out:
-`ChatTokenizer`: records as flat tokens, EOS appended to each; counts; text again.
+`ChatTokenizer`: records as flat tokens, EOS appended to each; counts.
 
 The control strings are recognised in the text of a record: that is the format. What came from outside was checked for
 them by the generator.
@@ -9,28 +9,19 @@ them by the generator.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from spanloom.errors import ChatError, TokenizerError
-from spanloom.families.chat.markers import (
-    ASSISTANT_STRING,
-    CONTROL_STRINGS,
-    END_STRING,
-    EOS_STRING,
-    PAD_STRING,
-    SYSTEM_STRING,
-    USER_STRING,
-    Markers,
-)
+from spanloom.families.chat.markers import CONTROL_STRINGS, MARKER_NAMES, Markers
 from spanloom.storage import sha256_file
-from spanloom.supervision import Lengths, Tokens
 from spanloom.text import is_utf8
+from spanloom.tokenizers.json_file import load_json_tokenizer
 from spanloom.tokenizers.o200k.asset import ASSET_NAME, ASSET_SHA256, locate_asset, verify_asset
+from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 
 O200K_NAME = "o200k_chat"
 O200K_FIRST_ADDED = 201_088
@@ -38,20 +29,6 @@ O200K_FIRST_ADDED = 201_088
 o200k_harmony, so that none of its special tokens, named or reserved, changes its meaning."""
 
 _CONTROL = re.compile("(" + "|".join(map(re.escape, CONTROL_STRINGS)) + ")")
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodedRecords:
-    """Records as tokens, each closed by EOS.
-
-    tokens   int32 [T]  end to end
-    lengths  int32 [N]  tokens of each record, all ≥ 1
-    skipped  records that are no text, left out
-    """
-
-    tokens: Tokens
-    lengths: Lengths
-    skipped: int = 0
 
 
 class ChatTokenizer:
@@ -67,42 +44,29 @@ class ChatTokenizer:
         self.vocab_size, self.markers = engine.vocab_size, engine.markers
         self._engine = engine
 
-    def encode(
-        self, texts: Sequence[str | None], *, first: int = 0, on_error: Literal["raise", "skip"] = "raise"
-    ) -> EncodedRecords:
-        """Tokens of each record and EOS, always, also where the text ends with one already.
+    def encode(self, texts: Sequence[str | None], *, first: int = 0) -> EncodedTexts:
+        """Tokens of each record and EOS, always, also where the text ends with one already. All lengths are ≥ 1.
 
-        A record that is not text, None, is a ChatError that names its number, the first of `texts` being number
-        `first`; with `on_error="skip"` it is left out and counted.
+        A record that is not text is a ChatError that names its number, the first of `texts` being number `first`.
         """
-        records: list[str] = []
         for number, text in enumerate(texts, start=first):
-            if isinstance(text, str):
-                records.append(text)
-            elif on_error != "skip":
-                raise ChatError(
-                    f"record {number} is not text but {'null' if text is None else type(text).__name__}",
-                    remedy="fix it, or skip such records with on_error='skip'",
-                )
+            if not isinstance(text, str):
+                kind = "null" if text is None else type(text).__name__
+                raise ChatError(f"record {number} is not text but {kind}", remedy="fix it, or leave it out")
         try:
-            tokens, lengths = self._engine.encode(records)
+            return self._engine.encode([text for text in texts if text is not None])
         except UnicodeEncodeError:
             place = next(number for number, text in enumerate(texts, start=first) if text and not is_utf8(text))
             raise ChatError(f"record {place} holds half a character (a lone surrogate)", remedy="fix it") from None
-        return EncodedRecords(tokens=tokens, lengths=lengths, skipped=len(texts) - len(records))
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, without the EOS: what the generator's length filter goes by."""
         counts: list[int] = (self.encode(texts).lengths - 1).tolist()
         return counts
 
-    def decode(self, tokens: Sequence[int] | Tokens) -> str:
-        """Text again, control strings written out; bytes that are no UTF-8 become U+FFFD."""
-        return self._engine.decode([int(token) for token in tokens])
-
     def as_dict(self) -> dict[str, Any]:
         """What a manifest says of it."""
-        ids = {name: getattr(self.markers, name.strip("<|>").lower()) for name in CONTROL_STRINGS}
+        ids = {text: getattr(self.markers, name) for name, text in MARKER_NAMES.items()}
         return {"name": self.name, "sha256": self.sha256, "vocab_size": self.vocab_size, "markers": ids}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,22 +93,11 @@ def _is_json(place: Path) -> bool:
 
 
 def _load_json(path: Path) -> ChatTokenizer:
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise TokenizerError(
-            "a tokenizer's JSON file needs the package tokenizers", where=str(path), remedy="pip install spanloom[chat]"
-        ) from None
     if not path.is_file():
         raise TokenizerError(
             "the tokenizer is not there", where=str(path), remedy=f"give a tokenizer.json, or the asset {ASSET_NAME}"
         )
-    try:
-        loaded = Tokenizer.from_file(str(path))
-    except Exception as fault:  # tokenizers raises nothing narrower
-        raise TokenizerError(
-            f"this is no file of the tokenizers package: {fault}", where=str(path), remedy="give its tokenizer.json"
-        ) from None
+    loaded = load_json_tokenizer(path, extra="chat")
     try:
         engine = _Json(loaded)
     except ChatError as error:
@@ -158,11 +111,8 @@ class _Json:
     """A tokenizer of the `tokenizers` package."""
 
     def __init__(self, tokenizer: Any) -> None:
-        # Records are whole, whatever the file was made for.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
         self._tokenizer = tokenizer
-        self.markers = _markers(dict(zip(CONTROL_STRINGS, map(tokenizer.token_to_id, CONTROL_STRINGS), strict=True)))
+        self.markers = Markers(**{name: tokenizer.token_to_id(text) for name, text in MARKER_NAMES.items()})
         vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
         names = {tokenizer.token_to_id(control): control for control in CONTROL_STRINGS}
@@ -196,7 +146,7 @@ class _Json:
                 remedy="make them special tokens of the tokenizer (its added_tokens)",
             )
 
-    def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
+    def encode(self, texts: list[str]) -> EncodedTexts:
         try:
             encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
@@ -211,11 +161,7 @@ class _Json:
             flat += ids
             flat.append(eos)
             lengths.append(len(ids) + 1)
-        return np.array(flat, np.int32), np.array(lengths, np.int32)
-
-    def decode(self, tokens: list[int]) -> str:
-        text: str = self._tokenizer.decode(tokens, skip_special_tokens=False)
-        return text
+        return EncodedTexts(tokens=np.array(flat, np.int32), lengths=np.array(lengths, np.int32))
 
 
 class _O200k:
@@ -224,15 +170,11 @@ class _O200k:
     vocab_size = O200K_FIRST_ADDED + len(CONTROL_STRINGS)
 
     def __init__(self, asset: Path) -> None:
-        from spanloom.tokenizers.o200k.encoder import Encoder
-
-        self._asset = asset
         self._ids = {name: O200K_FIRST_ADDED + number for number, name in enumerate(CONTROL_STRINGS)}
-        self.markers = _markers(self._ids)
+        self.markers = Markers(**{name: self._ids[text] for name, text in MARKER_NAMES.items()})
         self._encoder = Encoder(asset)
-        self._vocabulary: Any = None
 
-    def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
+    def encode(self, texts: list[str]) -> EncodedTexts:
         """Each piece of text is followed by one control string, the last one by EOS:
 
         "<|USER|>hi<|END|>"  →  pieces ["", "hi", ""]  controls [USER END EOS]
@@ -254,28 +196,4 @@ class _O200k:
         tokens[is_text] = encoded.tokens
         tokens[ends - 1] = controls
         last = np.concatenate([[0], ends])[np.cumsum(counts, dtype=np.int64)]
-        return tokens, np.diff(last, prepend=0).astype(np.int32)
-
-    def decode(self, tokens: list[int]) -> str:
-        from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
-
-        if self._vocabulary is None:
-            self._vocabulary = load_vocabulary(self._asset, {token: name for name, token in self._ids.items()})
-        vocabulary = self._vocabulary
-        pieces = [
-            vocabulary.name(token).encode() if vocabulary.is_special(token) else vocabulary.piece(token)
-            for token in tokens
-        ]
-        return b"".join(pieces).decode("utf-8", "replace")
-
-
-def _markers(ids: Mapping[str, int | None]) -> Markers:
-    fields: dict[str, Any] = {
-        "pad": ids[PAD_STRING],
-        "eos": ids[EOS_STRING],
-        "system": ids[SYSTEM_STRING],
-        "user": ids[USER_STRING],
-        "assistant": ids[ASSISTANT_STRING],
-        "end": ids[END_STRING],
-    }
-    return Markers(**fields)
+        return EncodedTexts(tokens=tokens, lengths=np.diff(last, prepend=0).astype(np.int32))

@@ -10,6 +10,7 @@ Each is a step of its own on a cluster; `prepare` runs them here. One file is he
 follows the largest file, not their number. A run that stopped is run again: finished files are kept.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,17 +36,17 @@ from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.reading.folders import OnError
 from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path, write_table
 from spanloom.families.chess.reading.source import (
+    WITHOUT,
     GameTable,
     Kind,
     ThinkingTable,
     parquet_files,
     raise_first,
-    read_games,
-    read_thinking,
+    read_table,
     reasons,
     select,
 )
-from spanloom.families.chess.verify.games import validate_root
+from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
 from spanloom.provenance import (
     canonical_json,
@@ -67,29 +68,21 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions:
-    """What to prepare: a folder of games, one of thinking rows, or both, into `root`.
+class PrepareOptions(Checks):
+    """What to prepare: a folder of games, one of thinking rows, or both, into `root`, and how it is validated.
 
     `sources_as_given`  the two as the user named them, for the manifest, where they were staged from URIs
     `on_error`  "skip" sets bad games aside in `rejects/` and counts them, "raise" stops at the first
     `workers`   processes that prepare files side by side
     `resume`    keep what an unfinished run of the same files and options made; else what any unfinished run left goes
-    `deep`      games of each file that validation prepares again from the source, by other means; None: all
-    `legal`     whether it asks python-chess about every move
-    `tolerance` of win + draw + loss
     """
 
     root: Path
-    games: Path | None = None
-    thinking: Path | None = None
     sources_as_given: tuple[str | None, str | None] | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     on_error: OnError = defaults.ON_ERROR
     workers: int = 1
     resume: bool = True
-    deep: int | None = defaults.DEEP
-    legal: bool = defaults.LEGAL
-    tolerance: float = defaults.TOLERANCE
     allow_unknown_sha: bool = False
 
 
@@ -134,7 +127,7 @@ def prepare_shard(
     """
     hashed = hashed or hashed_file(path)
     try:
-        table: GameTable | ThinkingTable = read_games(path) if kind == "games" else read_thinking(path)
+        table = read_table(path, kind)
     except SourceError:  # a file that somebody is writing cannot be read, either
         check_unchanged(path, hashed.state, sha256=hashed.sha256)
         raise
@@ -150,10 +143,9 @@ def prepare_shard(
         part = select(table, chosen)
         splits[split] = {
             "items": len(part),
-            "positions": len(part.boards) + (0 if isinstance(part, GameTable) else len(part.node_boards)),
+            "positions": len(part.boards) + len(getattr(part, "node_boards", ())),
             "files": write_table(root, split, kind, number, part),
         }
-    games = table if isinstance(table, GameTable) else None
     return {
         "schema_version": SHARD_SCHEMA,
         "input": {
@@ -167,9 +159,7 @@ def prepare_shard(
             "shard": number,
             "source": path.name,
             "rows_read": table.rows,
-            "null_rows": games.null_rows if games else 0,
-            "best_missing": games.best_missing if games else 0,
-            "best_unknown": games.best_unknown if games else 0,
+            **{name: getattr(table, name, 0) for name in WITHOUT},
             "rejected": dict(sorted(reasons(table.rejects).items())),
             "rejects_file": _write_rejects(root, kind, number, table),
             "splits": splits,
@@ -238,18 +228,16 @@ def config_of(valid_fraction: float) -> dict[str, Any]:
 
 def totals_of(shards: list[dict[str, Any]]) -> dict[str, Any]:
     """What the shards of one kind add up to."""
-    names = ("rows_read", "null_rows", "best_missing", "best_unknown")
-    rejected: dict[str, int] = {}
+    rejected: Counter[str] = Counter()
     splits: dict[str, dict[str, int]] = {}
     for shard in shards:
-        for reason, number in shard["rejected"].items():
-            rejected[reason] = rejected.get(reason, 0) + number
+        rejected.update(shard["rejected"])
         for split, counts in shard["splits"].items():
             sums = splits.setdefault(split, {"items": 0, "positions": 0})
             for name in sums:
                 sums[name] += counts[name]
     return {
-        **{name: sum(shard[name] for shard in shards) for name in names},
+        **{name: sum(shard[name] for shard in shards) for name in ("rows_read", *WITHOUT)},
         "rejected": dict(sorted(rejected.items())),
         "splits": splits,
     }
@@ -289,35 +277,23 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
             if is_work_of(work, record):
                 clear_leftovers(root, work, record)
         else:
-            if not options.resume:
-                _discard(root, work)
+            if not options.resume and (begun := read_record(work)) is not None:
+                # What an unfinished run left, by its record, and nothing else.
+                remove_intermediates(work, begun)
+                remove_files(root, begun.files)
             claim_unless_begun(root, work, record, remedy="discard it with --no-resume")
             try:
                 made = _prepare(options, files, hashed, work, on_progress)
             except BaseException:
                 clear_leftovers(root, work, record)
                 raise
-        report = validate_root(
-            root,
-            games=options.games,
-            thinking=options.thinking,
-            deep=options.deep,
-            legal=options.legal,
-            tolerance=options.tolerance,
-        )
+        report = validate_root(root, options)
         if report.clean:
             if not finished:
                 promote(root, manifest.check)
             if is_work_of(work, record):
                 remove_work(root)
     return PrepareResult(root=root, manifest=made, report=report, already_built=finished)
-
-
-def _discard(root: Path, work: Path) -> None:
-    """Removes what an unfinished run left, by its record, and nothing else."""
-    if (begun := read_record(work)) is not None:
-        remove_intermediates(work, begun)
-        remove_files(root, begun.files)
 
 
 def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) -> BuildRecord:
@@ -368,29 +344,19 @@ def _prepare(
                 keep(target, prepare_shard(path, kind, number, options.root, hashed=hashed[path], **named))  # type: ignore[arg-type]
         else:
             futures = [
-                (
-                    target,
-                    path,
-                    pool.submit(prepare_shard, path, kind, number, options.root, hashed=hashed[path], **named),
-                )
-                for target, path, kind, number in todo
+                pool.submit(prepare_shard, path, kind, number, options.root, hashed=hashed[path], **named)
+                for _, path, kind, number in todo
             ]
-            for target, path, future in futures:
+            for (target, path, _, _), future in zip(todo, futures, strict=True):
                 keep(target, pool.result(future, path.name))
     (options.root / PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
+    sources = options.sources_as_given or [place and str(place) for place in (options.games, options.thinking)]
     return assemble(
         options.root,
         inventories.values(),
         valid_fraction=options.valid_fraction,
-        environment={
-            **dict(zip(KINDS, options.sources_as_given or _as_text(options.games, options.thinking), strict=True)),
-            "workers": options.workers,
-        },
+        environment={**dict(zip(KINDS, sources, strict=True)), "workers": options.workers},
     )
-
-
-def _as_text(*places: Path | None) -> list[str | None]:
-    return [None if place is None else str(place) for place in places]
 
 
 def _finished(root: Path, target: Path) -> dict[str, Any] | None:

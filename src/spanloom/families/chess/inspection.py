@@ -23,13 +23,12 @@ from spanloom.families.chess.encoding.vocabulary import (
     MOVE_COUNT,
     MOVES,
     PAD,
-    PIECE_INDICES,
+    PIECE_SYMBOLS,
     TOKENS,
     WL_VALUE,
 )
 from spanloom.report.pages import html
 
-_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 START_POS_ID = TOKENS.index("start_pos")
 _SIZE = 180
 """Of a board's picture, in pixels."""
@@ -40,14 +39,14 @@ class TokenView:
     """One position: its token and, where there is one, what the board head and the move head are to predict there.
 
     `value`: what stands in wl_targets and d_targets at a wl_value or d_value token, with a ? where it is not valid.
-    `masks`: those that are set, by name.
+    `masks`: those that are set, by name. Where there is none of these, the text is empty.
     """
 
     position: int
     token: str
-    board_target: str | None
-    move_target: str | None
-    value: str | None
+    value: str
+    board_target: str
+    move_target: str
     masks: tuple[str, ...]
 
 
@@ -99,17 +98,14 @@ def drawn_views(
     """Samples of a folder or a root as people look at them, drawn as the datasets draw them."""
     from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset  # torch takes a second
 
-    if thinking:
-        samples: Iterator[Mapping[str, Any]] = iter(
-            FinetuneIterableDataset(None, place, max_seq_len, seed=seed, split=split)
-        )
-    else:
-        samples = iter(
-            ChessIterableDataset(place, max_seq_len, skip_board_prob=skip_board_prob, seed=seed, split=split)
-        )
+    samples = (
+        FinetuneIterableDataset(None, place, max_seq_len, seed=seed, split=split)
+        if thinking
+        else ChessIterableDataset(place, max_seq_len, skip_board_prob=skip_board_prob, seed=seed, split=split)
+    )
     return [
         view_sample(sample, f"sample {number} of seed {seed}")
-        for number, sample in zip(range(1, count + 1), samples, strict=False)
+        for number, sample in enumerate(itertools.islice(samples, count), start=1)
     ]
 
 
@@ -140,7 +136,7 @@ def _board_view(arrays: Mapping[str, npt.NDArray[Any]], first: int | None, behin
 def _token_view(arrays: Mapping[str, npt.NDArray[Any]], position: int) -> TokenView:
     token = int(arrays["input_ids"][position])
     target, move = int(arrays["board_target_ids"][position]), int(arrays["move_target_ids"][position])
-    value = None
+    value = ""
     if token in (WL_VALUE, D_VALUE):
         number = arrays["wl_targets" if token == WL_VALUE else "d_targets"][position]
         value = f"{number:+.3f}" if token == WL_VALUE else f"{number:.3f}"
@@ -149,9 +145,9 @@ def _token_view(arrays: Mapping[str, npt.NDArray[Any]], position: int) -> TokenV
     return TokenView(
         position=position,
         token=TOKENS[token],
-        board_target=None if target < 0 else BOARD_TOKENS[target],
-        move_target=None if not 0 <= move < MOVE_COUNT else MOVES[move],
         value=value,
+        board_target="" if target < 0 else BOARD_TOKENS[target],
+        move_target=MOVES[move] if 0 <= move < MOVE_COUNT else "",
         masks=tuple(name for name in masks if name in arrays and arrays[name][position]),
     )
 
@@ -162,7 +158,8 @@ def text_board(board: npt.NDArray[np.uint8]) -> str:
     lines = []
     for rank in range(7, -1, -1):
         row = [
-            _SYMBOLS.get(int(squares[at]), "·") if at < len(squares) else " " for at in range(8 * rank, 8 * rank + 8)
+            PIECE_SYMBOLS.get(int(squares[at]), "·") if at < len(squares) else " "
+            for at in range(8 * rank, 8 * rank + 8)
         ]
         lines.append(f"{rank + 1}  {' '.join(row)}")
     lines.append("   a b c d e f g h")
@@ -173,13 +170,10 @@ def text_board(board: npt.NDArray[np.uint8]) -> str:
 
 def token_line(view: TokenView) -> str:
     """`70  d_value  0.330  → start_pos`: the token, its value, and behind the arrow what is to be predicted."""
-    targets = [target for target in (view.board_target, view.move_target) if target]
-    parts = [f"{view.position:5d}", view.token, view.value or ""]
-    if targets:
-        parts.append("→ " + " + ".join(targets))
-    if view.masks:
-        parts.append(f"[{', '.join(view.masks)}]")
-    return "  ".join(part for part in parts if part)
+    targets = " + ".join(filter(None, (view.board_target, view.move_target)))
+    parts = [f"{view.position:5d}", view.token, view.value]
+    parts += [targets and f"→ {targets}", f"[{', '.join(view.masks)}]" if view.masks else ""]
+    return "  ".join(filter(None, parts))
 
 
 def text_lines(view: SampleView) -> Iterator[str]:
@@ -237,14 +231,7 @@ def _figure(board: BoardView) -> dict[str, Any]:
         "picture": None if drawn is None else Markup(drawn),
         "text": "" if board.board is None else text_board(board.board),
         "rows": [
-            (
-                str(view.position),
-                view.token,
-                view.value or "",
-                view.board_target or "",
-                view.move_target or "",
-                ", ".join(view.masks),
-            )
+            (view.position, view.token, view.value, view.board_target, view.move_target, ", ".join(view.masks))
             for view in board.tokens
         ],
     }

@@ -26,12 +26,12 @@ from spanloom.families.chess.encoding.games import Game, row_offsets, valid_star
 from spanloom.families.chess.encoding.tensors import Tensors, cut
 from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sample
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.reading.folders import open_both, open_games
+from spanloom.families.chess.reading.folders import OnError, open_files
+from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.families.chess.reading.progress import Progress, is_whole, require
 from spanloom.families.chess.reading.source import GameTable
 from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedDataset
 
-OnError = Literal["skip", "raise"]
 Split = Literal["train", "valid"]
 
 _MIX = 256
@@ -99,6 +99,7 @@ def game_samples(
     if files is None:
         return
     of_pass = pass_of("game", options.seed, epoch)
+    written = {name: getattr(options, name) for name in ("skip_board_prob", "start_on_board", "literal_d_targets")}
     for table, game, place in dealt(
         files,
         shard=shard,
@@ -109,16 +110,7 @@ def game_samples(
         begin=Place(**begin) if begin else None,
         counts=counts,
     ):
-        made = game_sample(
-            table.game(game),
-            table.keys[game].tobytes(),
-            of_pass,
-            options.max_seq_len,
-            skip_board_prob=options.skip_board_prob,
-            start_on_board=options.start_on_board,
-            literal_d_targets=options.literal_d_targets,
-        )
-        yield made, place
+        yield game_sample(table.game(game), table.keys[game].tobytes(), of_pass, options.max_seq_len, **written), place
 
 
 class _Counting(ShardedDataset):
@@ -174,7 +166,7 @@ class ChessIterableDataset(_Counting):
         split: Split = "train",
     ) -> None:
         self.options = SampleOptions.of(locals())
-        self._games = open_games(Path(parquet_dir), split, on_error)
+        self._games: Files[GameTable] = open_files(Path(parquet_dir), "games", split, on_error)
         self.progress = Progress(
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
         )
@@ -247,10 +239,10 @@ class FinetuneIterableDataset(_Counting):
         self.options = SampleOptions.of(arguments)
         self.variation_ratio, self.cot_values = variation_ratio, cot_values
         self.rules = ThinkingRules(**{field.name: arguments[field.name] for field in fields(ThinkingRules)})
-        games, thinking = (
-            None if place is None else Path(place) for place in (pretrain_parquet_dir, variation_parquet_dir)
+        self._games, self._thinking = (
+            None if place is None else open_files(Path(place), kind, split, on_error)
+            for kind, place in zip(KINDS, (pretrain_parquet_dir, variation_parquet_dir), strict=True)
         )
-        self._games, self._thinking = open_both(games, thinking, split, on_error)
         mixed = {
             "variation_ratio": variation_ratio,
             "cot_values": cot_values,
@@ -314,15 +306,8 @@ class FinetuneIterableDataset(_Counting):
             begin=begin,
             counts=counts,
         ):
-            made = drawn_sample(
-                table.row(row),
-                self.rules,
-                table.keys[row].tobytes(),
-                of_pass,
-                options.max_seq_len,
-                cot_values=self.cot_values,
-            )
-            yield made, place
+            key, length = table.keys[row].tobytes(), options.max_seq_len
+            yield drawn_sample(table.row(row), self.rules, key, of_pass, length, cot_values=self.cot_values), place
 
 
 class _Passes:
@@ -359,7 +344,7 @@ class _Passes:
                 self._place = place
                 if isinstance(made, str):
                     if self.passes == 0:
-                        self._counts.leave_out(made)
+                        self._counts.left_out[made] += 1
                     continue
                 self._given += 1
                 return as_torch(made)

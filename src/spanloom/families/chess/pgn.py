@@ -8,6 +8,8 @@ next row: its win, draw and loss are Stockfish's own estimate for such an evalua
 without one have none (null), and train no value.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +40,12 @@ SCHEMA = pa.schema(
 )
 """The pretraining schema."""
 
+
+def row_of(schema: pa.Schema, *values: Any) -> Row:
+    """A row with these values, in the order of the schema's columns."""
+    return dict(zip(schema.names, values, strict=True))
+
+
 VARIANT, NO_MOVES, UNREADABLE = "another variant", "no moves", "moves that cannot be read"
 
 
@@ -48,15 +56,11 @@ class PgnCounts:
     games: int = 0
     rows: int = 0
     rows_with_values: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
-
-    def skip(self, reason: str) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    skipped: Counter[str] = field(default_factory=Counter)
 
 
 def game_rows(game: Any, game_id: str, *, best_move: BestMove) -> list[Row]:
     """The rows of one game of python-chess, a row a move, with the values of its comments."""
-    chess = require_python_chess("converting PGN")
     rows: list[Row] = []
     board, node = game.board(), game
     while node.variations:
@@ -66,17 +70,9 @@ def game_rows(game: Any, game_id: str, *, best_move: BestMove) -> list[Row]:
             wdl = judged.pov(board.turn).wdl(model="sf", ply=max(board.ply(), 1))
             values = tuple(part / wdl.total() for part in (wdl.wins, wdl.draws, wdl.losses))
         following = node.variations[0]
-        played = uci_of(chess, board, following.move)
-        rows.append(
-            {
-                "game_id": game_id,
-                "ply": len(rows),
-                "fen": board.fen(),
-                "played_move": played,
-                "best_move": played if best_move == "played" else None,
-                **dict(zip(("win", "draw", "loss"), values, strict=True)),
-            }
-        )
+        played = uci_of(board, following.move)
+        best = played if best_move == "played" else None
+        rows.append(row_of(SCHEMA, game_id, len(rows), board.fen(), played, best, *values))
         board.push(following.move)
         node = following
     return rows
@@ -97,11 +93,11 @@ def read_pgn(stream: TextIO, name: str, *, best_move: BestMove, counts: PgnCount
     while (game := chess.pgn.read_game(stream, Visitor=Builder)) is not None:
         number += 1
         if game.headers.get("Variant", "Standard").lower() not in ("standard", "from position", "chess"):
-            counts.skip(VARIANT)
+            counts.skipped[VARIANT] += 1
         elif game.errors:
-            counts.skip(UNREADABLE)
+            counts.skipped[UNREADABLE] += 1
         elif not game.variations:
-            counts.skip(NO_MOVES)
+            counts.skipped[NO_MOVES] += 1
         else:
             yield game_rows(game, f"{name}_{number - 1}", best_move=best_move)
 
@@ -121,19 +117,15 @@ def convert_pgn(
     if standing := sorted(out.glob("*.parquet")):
         raise ChessError("the folder holds Parquet files already", where=str(standing[0]), remedy="give a new --out")
     counts = PgnCounts()
-    waiting: list[Row] = []
-    held = written = 0
-    for rows in _all_games(files, best_move, counts):
-        counts.games += 1
+    games = _all_games(files, best_move, counts)
+    for number in itertools.count():
+        if not (batch := list(itertools.islice(games, games_per_file))):
+            break
+        rows = list(itertools.chain.from_iterable(batch))
+        counts.games += len(batch)
         counts.rows += len(rows)
         counts.rows_with_values += sum(row["win"] is not None for row in rows)
-        waiting += rows
-        held += 1
-        if held == games_per_file:
-            write_rows(waiting, out / f"games_{written:05d}.parquet")
-            waiting, held, written = [], 0, written + 1
-    if waiting:
-        write_rows(waiting, out / f"games_{written:05d}.parquet")
+        write_rows(rows, out / f"games_{number:05d}.parquet")
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
         raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))

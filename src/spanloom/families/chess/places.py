@@ -54,12 +54,9 @@ def stage_found(files: list[FoundFile], place: str) -> None:
 
 def staged_folder(scratch: Scratch, place: str | None) -> Path | None:
     """A folder of Parquet files; None where no place is given."""
-    if place is None:
-        return None
-    if not is_uri(place):
-        return Path(place)
-    stage_found(found_files(scratch, place), place)
-    return scratch.path(place)
+    if place is not None and is_uri(place):
+        stage_found(found_files(scratch, place), place)
+    return None if place is None else scratch.path(place)
 
 
 def staged_games(scratch: Scratch, place: str) -> Path:

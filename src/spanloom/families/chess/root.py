@@ -9,9 +9,9 @@ from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.inspection import drawn_views, text_lines
 from spanloom.families.chess.places import staged_games
 from spanloom.families.chess.reading.prepared import KINDS
-from spanloom.families.chess.reading.source import Kind, parquet_files
+from spanloom.families.chess.reading.source import Kind
 from spanloom.families.chess.report import findings_page
-from spanloom.families.chess.verify.games import holds_thinking, validate_root
+from spanloom.families.chess.verify.games import Checks, kind_of, validate_root
 from spanloom.findings import Report
 
 check = manifest.check
@@ -38,7 +38,7 @@ def validate(root: Path, sources: Sequence[Path], deep: int | None) -> Report:
     """
     folders: dict[Kind, Path] = {}
     for folder in sources:
-        kind: Kind = "thinking" if holds_thinking(parquet_files(folder)) else "games"
+        kind = kind_of(folder)
         if kind in folders:
             raise ChessError(
                 f"two folders of {kind} are given",
@@ -46,12 +46,8 @@ def validate(root: Path, sources: Sequence[Path], deep: int | None) -> Report:
                 remedy="give --source once with the folder of games, and once with that of thinking rows",
             )
         folders[kind] = folder
-    return validate_root(
-        root,
-        games=folders.get("games"),
-        thinking=folders.get("thinking"),
-        deep=defaults.DEEP if deep is None else deep,
-    )
+    deep = defaults.DEEP if deep is None else deep
+    return validate_root(root, Checks(games=folders.get("games"), thinking=folders.get("thinking"), deep=deep))
 
 
 def sample_lines(root: Path, *, count: int, seed: int, split: str) -> Iterator[str]:

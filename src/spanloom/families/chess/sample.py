@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from spanloom.families.chess import defaults
 from spanloom.families.chess.encoding.python_chess import require_python_chess, uci_of
-from spanloom.families.chess.pgn import Row, write_rows
+from spanloom.families.chess.pgn import SCHEMA, Row, row_of, write_rows
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
@@ -88,11 +88,8 @@ def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"game {seed} {number}")
-        if number < len(FAMOUS):
-            name, moves = list(FAMOUS.items())[number]
-            yield list(_rows(chess, name, iter(moves.split()), rng))
-        else:
-            yield list(_rows(chess, f"sample_{number}", None, rng))
+        name, moves = list(FAMOUS.items())[number] if number < len(FAMOUS) else (f"sample_{number}", None)
+        yield list(_rows(chess, name, None if moves is None else iter(moves.split()), rng))
 
 
 def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random) -> Iterator[Row]:
@@ -109,17 +106,8 @@ def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random
             move = board.parse_san(san)
         else:
             move = best if rng.random() < 0.8 else rng.choice(ranked[:5])[1]
-        win, draw, loss = _wdl(ranked[0][0])
-        yield {
-            "game_id": name,
-            "ply": ply,
-            "fen": board.fen(),
-            "played_move": uci_of(chess, board, move),
-            "best_move": uci_of(chess, board, best),
-            "win": win,
-            "draw": draw,
-            "loss": loss,
-        }
+        values = _wdl(ranked[0][0])
+        yield row_of(SCHEMA, name, ply, board.fen(), uci_of(board, move), uci_of(board, best), *values)
         board.push(move)
 
 
@@ -142,7 +130,7 @@ def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
         visits = [round(800 * weight / sum(weights)) for weight in weights]
         variations = [
             {
-                "root_move": uci_of(chess, board, move),
+                "root_move": uci_of(board, move),
                 "visit_count": visit,
                 "visit_fraction": visit / sum(visits),
                 "prior": round(1 / len(ranked), 4),
@@ -150,15 +138,9 @@ def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
             }
             for visit, (_, move) in zip(visits, ranked, strict=False)
         ]
-        win, draw, loss = _wdl(ranked[0][0])
-        yield {
-            "fen": board.fen(),
-            "variations": orjson.dumps(variations).decode(),
-            "mcts_action": uci_of(chess, board, ranked[0][1]),
-            "win": win,
-            "draw": draw,
-            "loss": loss,
-        }
+        score, best = ranked[0]
+        text = orjson.dumps(variations).decode()
+        yield row_of(THINKING_SCHEMA, board.fen(), text, uci_of(board, best), *_wdl(score))
 
 
 def _line(chess: Any, root: Any, move: Any, rng: random.Random, visits: int) -> Iterator[dict[str, Any]]:
@@ -170,7 +152,7 @@ def _line(chess: Any, root: Any, move: Any, rng: random.Random, visits: int) -> 
         answer = ranked[0][1] if ranked else None
         yield {
             "fen": board.fen(),
-            "move": None if answer is None else uci_of(chess, board, answer),
+            "move": None if answer is None else uci_of(board, answer),
             "wdl": list(_wdl(ranked[0][0])) if ranked else ([0.0, 0.0, 1.0] if board.is_check() else [0.0, 1.0, 0.0]),
             "visit_count": max(1, visits >> depth),
         }

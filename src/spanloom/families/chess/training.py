@@ -113,10 +113,9 @@ def prefix_mask(block_id: torch.Tensor) -> torch.Tensor:
 
 def losses(outputs: Outputs, batch: Batch) -> dict[str, torch.Tensor]:
     """The mean of each head's loss over the positions that it is for; 0 where there are none."""
-    any_move = batch["move_mask"] | batch.get("thinking_move_mask", torch.zeros_like(batch["move_mask"]))
-    # A board before the first move is given, not predicted.
-    after = any_move.long().cumsum(dim=1) > 0
     thinking = batch.get("thinking_move_mask", torch.zeros_like(batch["move_mask"]))
+    # A board before the first move is given, not predicted.
+    after = (batch["move_mask"] | thinking).long().cumsum(dim=1) > 0
     at_wl = (batch["wl_positions"] & batch["wdl_valid"])[:, 1:]
     at_d = (batch["d_positions"] & batch["wdl_valid"])[:, 1:]
     return {
@@ -146,14 +145,12 @@ def train(
     history = []
     for _, batch in zip(range(steps), batches, strict=False):
         parts = losses(model(batch), batch)
-        total = torch.stack(list(parts.values())).sum()
+        parts["total"] = torch.stack(list(parts.values())).sum()
         optimizer.zero_grad()
-        total.backward()
+        parts["total"].backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        history.append(
-            {**{name: float(value.detach()) for name, value in parts.items()}, "total": float(total.detach())}
-        )
+        history.append({name: float(value.detach()) for name, value in parts.items()})
     return history
 
 
@@ -184,9 +181,8 @@ def _batches(dataset: ChessIterableDataset | FinetuneIterableDataset, batch_size
     """Batches without an end, epoch after epoch."""
     for epoch in itertools.count():
         dataset.set_epoch(epoch)
-        empty = True
+        batch = None
         for batch in DataLoader(dataset, batch_size=batch_size):
-            empty = False
             yield batch
-        if empty:
+        if batch is None:
             raise ChessError("an epoch gives no sample", remedy="look at the games: spanloom chess validate")

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from spanloom.errors import ChatError
 from spanloom.families.chat.markers import CONTROL_STRINGS
 from spanloom.families.chat.transcripts.convert import clean, generate
-from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, Kept
-from spanloom.families.chat.transcripts.source import Conversation, Message, conversation_of, read_conversations
+from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules
+from spanloom.families.chat.transcripts.source import (
+    ROLE_NAMES,
+    Conversation,
+    Message,
+    conversation_of,
+    read_conversations,
+)
 
 CONTROL = re.compile("|".join(map(re.escape, CONTROL_STRINGS)))
-ORIGINAL = Kept(drop=frozenset({"tool", NO_ROLE}), empty_answers=True)
+ORIGINAL: Any = {"drop": frozenset({"tool", NO_ROLE}), "empty_answers": True}
 """What the program does from which the given cases come: it passes unknown roles over, and writes empty answers."""
 
 
@@ -27,21 +33,17 @@ def characters(texts: Sequence[str]) -> list[int]:
 
 
 def conversation(*messages: tuple[str | None, str | None]) -> Conversation:
-    return Conversation(messages=tuple(Message(role=role, text=text) for role, text in messages))
+    return Conversation(
+        messages=tuple(Message(role=ROLE_NAMES.get(role or "", role), text=text) for role, text in messages)
+    )
 
 
 def written(
     *conversations: Conversation, context_len: int = 40, line_based: bool = True, **options: Any
 ) -> tuple[list[str], GeneratorCounts]:
     counts = GeneratorCounts()
-    lines = generate(
-        conversations,
-        count_tokens=characters,
-        context_len=context_len,
-        line_based=line_based,
-        counts=counts,
-        **options,
-    )
+    rules = GeneratorRules(context_len=context_len, **options)
+    lines = generate(conversations, rules, count_tokens=characters, line_based=line_based, counts=counts)
     return list(lines), counts
 
 
@@ -51,15 +53,15 @@ def test_every_case_gives_the_transcript_worked_out_for_it(generator_cases: list
         if "conversation" not in case:
             continue
         given = conversation(*((message.get("role"), message.get("text")) for message in case["conversation"]))
-        lines, _ = written(given, context_len=case["context_len"], kept=ORIGINAL)
+        lines, _ = written(given, context_len=case["context_len"], **ORIGINAL)
         assert lines == ([] if case["intended"] is None else [case["intended"]]), case["case"]
         # By way of JSON, where text may be `text` and roles have their aliases, nothing changes.
         read, _ = written(
-            conversation_of({"conversation": case["conversation"]}), context_len=case["context_len"], kept=ORIGINAL
+            conversation_of({"conversation": case["conversation"]}), context_len=case["context_len"], **ORIGINAL
         )
         assert read == lines, case["case"]
         if not any(role == "assistant" and not text for role, text in [(m.role, m.text) for m in given.messages]):
-            plain, _ = written(given, context_len=case["context_len"], kept=Kept(drop=ORIGINAL.drop))
+            plain, _ = written(given, context_len=case["context_len"], drop=ORIGINAL["drop"])
             assert plain == lines, case["case"]
         seen += 1
     assert seen >= 19
@@ -139,10 +141,10 @@ def test_a_control_string_in_any_text_keeps_the_conversation_out(control: str, r
 @pytest.mark.parametrize("control", CONTROL_STRINGS)
 def test_a_control_string_that_dropping_a_think_block_makes_is_one(control: str) -> None:
     forged = conversation(("user", "a"), ("assistant", f"b{control[:1]}<think>c</think>{control[1:]}d"))
-    lines, counts = written(forged, kept=Kept(think="drop"), context_len=99)
+    lines, counts = written(forged, think="drop", context_len=99)
     assert lines == []
     assert counts.as_dict()["conversations_skipped"] == {"control_string": 1}
-    lines, _ = written(forged, kept=Kept(think="keep"), context_len=99)
+    lines, _ = written(forged, think="keep", context_len=99)
     assert len(lines) == 1
 
 
@@ -160,9 +162,9 @@ def test_an_empty_system_text_gives_no_system_span() -> None:
 
 def test_wrong_options_are_refused_before_anything_is_read() -> None:
     with pytest.raises(ChatError, match="at least one token, got 0"):
-        generate([], count_tokens=characters, context_len=0)
+        GeneratorRules(context_len=0)
     with pytest.raises(ChatError, match="on_error is 'skip', 'raise' or None"):
-        generate([], count_tokens=characters, context_len=1, on_error="ignore")  # type: ignore[arg-type]
+        GeneratorRules(on_error="ignore")  # type: ignore[arg-type]
 
 
 roles = st.sampled_from(["system", "user", "prompter", "assistant", "tool", None])
@@ -175,7 +177,7 @@ conversations = st.lists(st.tuples(roles, texts), max_size=10).map(lambda found:
 def test_transcripts_are_well_formed_and_every_pair_fits(
     given_: list[Conversation], context_len: int, line_based: bool
 ) -> None:
-    lines, counts = written(*given_, context_len=context_len, line_based=line_based, kept=Kept(drop=ORIGINAL.drop))
+    lines, counts = written(*given_, context_len=context_len, line_based=line_based, drop=ORIGINAL["drop"])
     for line in lines:
         assert not re.search(r"<\|ASSISTANT\|>\s*<\|END\|>", line)
         shape = "".join(marker.strip("<|>")[:1] if marker != "<|END|>" else "." for marker in CONTROL.findall(line))
@@ -187,8 +189,12 @@ def test_transcripts_are_well_formed_and_every_pair_fits(
         assert all(size <= context_len for size in characters(spans))
         assert "\r" not in line
         assert not (line_based and "\n" in line)
-    assert counts.read == len(given_) == counts.written + sum(counts.skipped.values())
-    assert counts.written == len(lines)
+    assert (
+        counts.conversations_read
+        == len(given_)
+        == counts.conversations_written + sum(counts.conversations_skipped.values())
+    )
+    assert counts.conversations_written == len(lines)
     assert counts.pairs_written == sum(line.count("<|USER|>") for line in lines)
     left_out = counts.as_dict()["messages_left_out"]
     assert counts.messages_read == sum(len(one.messages) for one in given_)
@@ -204,14 +210,14 @@ def test_a_line_that_cannot_be_read_is_named_or_counted(tmp_path: Path) -> None:
         list(read_conversations(path))
     counts = GeneratorCounts()
     lines = list(
-        generate(read_conversations(path, counts.unreadable), count_tokens=characters, context_len=40, counts=counts)
+        generate(read_conversations(path, counts.unreadable), GeneratorRules(), count_tokens=characters, counts=counts)
     )
     assert len(lines) == 1
     assert counts.as_dict()["conversations_skipped"] == {"unreadable": 4}
     assert [example["where"] for example in counts.as_dict()["examples"]["unreadable"]] == [
         f"{path}, line {number}" for number in (2, 3, 4, 5)
     ]
-    assert counts.read == 5
+    assert counts.conversations_read == 5
 
 
 # What a transcript has no place for
@@ -227,8 +233,7 @@ def test_a_key_that_is_not_read_is_refused_with_its_line_or_dropped_and_counted(
     path.write_text(json.dumps(plain) + "\n" + json.dumps(extra) + "\n")
 
     def made(drop: str, on_error: Any = None) -> tuple[list[str], GeneratorCounts]:
-        kept = Kept(drop=frozenset(drop.split(",")))
-        return written(*read_conversations(path), kept=kept, on_error=on_error)
+        return written(*read_conversations(path), drop=frozenset(drop.split(",")), on_error=on_error)
 
     for drop, missing in (("", "tools, name, reasoning_content"), ("name,reasoning_content", "tools")):
         with pytest.raises(ChatError, match=f"no place for the keys? {missing}(?s:.*)line 2(?s:.*)--drop") as refused:
@@ -253,8 +258,8 @@ def test_a_role_without_a_marker_is_refused_or_dropped_and_counted() -> None:
     ):
         written(used)
     with pytest.raises(ChatError, match=r"no place for the role no-role(?s:.*)message 3"):
-        written(used, kept=Kept(drop=frozenset({"tool"})))
-    lines, counts = written(used, kept=Kept(drop=frozenset({"tool", NO_ROLE})))
+        written(used, drop=frozenset({"tool"}))
+    lines, counts = written(used, drop=frozenset({"tool", NO_ROLE}))
     assert lines == ["<|USER|>a<|END|><|ASSISTANT|>b<|END|><|USER|>c<|END|><|ASSISTANT|>d<|END|>"]
     assert counts.as_dict()["roles_dropped"] == {"no-role": 1, "tool": 1}
     assert counts.as_dict()["messages_left_out"] == {"dropped_role": 2}
@@ -264,12 +269,12 @@ def test_a_tool_conversation_never_becomes_an_empty_answer() -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "clock"}}]}
     asked = [{"role": "user", "content": "Time?"}, call, {"role": "tool", "content": "9"}]
     tail = [{"role": "assistant", "content": "Nine."}]
-    kept = Kept(drop=frozenset({"tool_calls", "tool"}))
-    lines, counts = written(conversation_of([*asked, *tail]), kept=kept)
+    drop = frozenset({"tool_calls", "tool"})
+    lines, counts = written(conversation_of([*asked, *tail]), drop=drop)
     assert lines == []
     assert counts.as_dict()["conversations_skipped"] == {"empty_answer": 1}
     pair = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
-    lines, counts = written(conversation_of([*pair, *asked, *tail]), kept=kept)
+    lines, counts = written(conversation_of([*pair, *asked, *tail]), drop=drop)
     assert lines == ["<|USER|>Hi<|END|><|ASSISTANT|>Hello<|END|>"]
     assert counts.as_dict()["messages_left_out"] == {"empty_answer": 2, "after_the_end": 2}
     assert counts.as_dict()["conversations_ended_early"] == 1
@@ -278,9 +283,7 @@ def test_a_tool_conversation_never_becomes_an_empty_answer() -> None:
 @pytest.mark.parametrize("empty", [None, "", " \n\t", "\xa0", "<think>only this</think>\n"])
 def test_an_answer_of_nothing_is_not_written(empty: str | None) -> None:
     for line_based in (True, False):
-        lines, counts = written(
-            conversation(("user", "a"), ("assistant", empty)), kept=Kept(think="drop"), line_based=line_based
-        )
+        lines, counts = written(conversation(("user", "a"), ("assistant", empty)), think="drop", line_based=line_based)
         assert (lines, counts.as_dict()["conversations_skipped"]) == ([], {"empty_answer": 1})
 
 
@@ -289,13 +292,13 @@ THOUGHT = "<think>\nsmall\n</think>\n\nNine. <THINK>x</THINK> Done."
 
 def test_think_blocks_are_kept_dropped_or_refused() -> None:
     given_ = conversation(("user", "a <think> b"), ("assistant", THOUGHT))
-    for options in ({}, {"kept": Kept(think="refuse")}):
+    for options in ({}, {"think": "refuse"}):
         with pytest.raises(ChatError, match=r"the answer holds <think>(?s:.*)message 1(?s:.*)--think drop"):
             written(given_, context_len=99, **options)
-    lines, counts = written(given_, context_len=99, line_based=False, kept=Kept(think="drop"))
+    lines, counts = written(given_, context_len=99, line_based=False, think="drop")
     assert lines == ["<|USER|>a <think> b<|END|><|ASSISTANT|>Nine. Done.<|END|>"]
     assert (counts.think_blocks_dropped, counts.think_blocks_kept) == (2, 0)
-    lines, counts = written(given_, context_len=99, line_based=False, kept=Kept(think="keep"))
+    lines, counts = written(given_, context_len=99, line_based=False, think="keep")
     assert lines == [f"<|USER|>a <think> b<|END|><|ASSISTANT|>{THOUGHT}<|END|>"]
     assert (counts.think_blocks_dropped, counts.think_blocks_kept) == (0, 2)
 
@@ -304,10 +307,10 @@ def test_think_blocks_are_kept_dropped_or_refused() -> None:
 def test_half_a_think_block_is_never_dropped_by_guessing(half: str) -> None:
     given_ = conversation(("user", "a"), ("assistant", half))
     with pytest.raises(ChatError, match="without the other half of its pair"):
-        written(given_, kept=Kept(think="drop"))
-    _, counts = written(given_, kept=Kept(think="drop"), on_error="skip")
+        written(given_, think="drop")
+    _, counts = written(given_, think="drop", on_error="skip")
     assert counts.as_dict()["conversations_skipped"] == {"think_tag": 1}
-    assert written(given_, kept=Kept(think="keep"))[0] == [f"<|USER|>a<|END|><|ASSISTANT|>{half}<|END|>"]
+    assert written(given_, think="keep")[0] == [f"<|USER|>a<|END|><|ASSISTANT|>{half}<|END|>"]
 
 
 # Every key and role of the input is used, refused with its line, or dropped by an option that counts it.
@@ -353,18 +356,17 @@ def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and
     made = data.draw(record(words))
     drop = frozenset(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
     think = data.draw(st.sampled_from(["keep", "drop", "refuse"]))
-    kept = Kept(drop=drop, think=think)
     given_ = conversation_of(made, "chats.jsonl, line 7")
     refused = None
     try:
-        lines, counts = written(given_, context_len=10_000, kept=kept)
+        lines, counts = written(given_, context_len=10_000, drop=drop, think=think)
     except ChatError as error:
         refused = str(error)
     if refused is not None:
         assert "chats.jsonl, line 7" in refused
-        lines, counts = written(given_, context_len=10_000, kept=kept, on_error="skip")
+        lines, counts = written(given_, context_len=10_000, drop=drop, think=think, on_error="skip")
         assert lines == []
-        assert sum(counts.skipped.values()) == 1
+        assert sum(counts.conversations_skipped.values()) == 1
         return
     said = counts.as_dict()
     if not lines:

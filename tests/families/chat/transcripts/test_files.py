@@ -86,10 +86,12 @@ def test_transcripts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
     pq.write_table(pa.table({"text": ["a", None], "number": [1, 2]}), tmp_path / "c.parquet")
     assert [text for _, text in read_transcripts(tmp_path / "c.parquet")] == ["a", None]
-    with pytest.raises(SourceError, match="no column body; there are text, number"):
-        list(read_transcripts(tmp_path / "c.parquet", column="body"))
-    with pytest.raises(SourceError, match="the column number is int64, not text"):
-        list(read_transcripts(tmp_path / "c.parquet", column="number"))
+    pq.write_table(pa.table({"body": ["a", None], "number": [1, 2]}), tmp_path / "c.parquet")
+    with pytest.raises(SourceError, match="no column text; there are body, number"):
+        list(read_transcripts(tmp_path / "c.parquet"))
+    pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "c.parquet")
+    with pytest.raises(SourceError, match="the column text is int64, not text"):
+        list(read_transcripts(tmp_path / "c.parquet"))
 
 
 def test_bytes_in_parquet_that_are_not_utf8_are_named(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from spanloom.families.chess.encoding.games import game_from_rows, row_offsets, valid_starts, written_boards
+from spanloom.families.chess.encoding.games import row_offsets, valid_starts, written_boards
 from spanloom.families.chess.errors import ChessError
-from support.chess_games import BAD_FEN, game_to_token_ids, played_game, slices
+from support.chess_games import BAD_FEN, game_of, game_to_token_ids, played_game, slices
 
 
 def test_the_given_games(case_games: dict[str, Any], expected_tokens: list[dict[str, Any]]) -> None:
@@ -19,9 +19,9 @@ def test_the_given_games(case_games: dict[str, Any], expected_tokens: list[dict[
         rows = case_games[case["game_id"]]["rows"]
         if "game_dropped" in expected:
             with pytest.raises(ChessError, match=r"unknown played_move|side to move|FEN|squares|ranks|piece"):
-                game_from_rows(rows)
+                game_of(rows)
             continue
-        game = game_from_rows(rows)
+        game = game_of(rows)
         ids, wdl_data, blocks, value_data = json.loads(json.dumps(game_to_token_ids(game, case["include_board"])))
         assert ids == expected["ids"], case["game_id"]
         assert wdl_data == expected["wdl_data"], case["game_id"]
@@ -55,15 +55,15 @@ def test_the_row_behind_a_hole_is_always_written() -> None:
 
 def test_rows_come_in_any_order_and_are_sorted_by_ply() -> None:
     rows = played_game("g", 5, 0)
-    assert game_to_token_ids(game_from_rows(rows[::-1])) == game_to_token_ids(game_from_rows(rows))
+    assert game_to_token_ids(game_of(rows[::-1])) == game_to_token_ids(game_of(rows))
 
 
 def test_a_bad_row_is_named_by_its_ply() -> None:
     rows = played_game("g", 4, 0)
     with pytest.raises(ChessError, match=r"(?s)this one 7.*ply 2"):
-        game_from_rows([*rows[:2], {**rows[2], "fen": BAD_FEN}, rows[3]])
+        game_of([*rows[:2], {**rows[2], "fen": BAD_FEN}, rows[3]])
     with pytest.raises(ChessError, match=r"(?s)'zz99'.*ply 3"):
-        game_from_rows([*rows[:3], {**rows[3], "played_move": "zz99"}])
+        game_of([*rows[:3], {**rows[3], "played_move": "zz99"}])
 
 
 def test_include_must_have_a_value_for_each_row() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spanloom.families.chess.encoding.games import Game, game_from_rows, row_offsets, valid_starts, written_boards
+from spanloom.families.chess.encoding.games import Game, row_offsets, valid_starts, written_boards
 from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.encoding.vocabulary import BOARD_INDICES, ID_TO_INDEX, PAD, TOKEN_IDS
 from spanloom.families.chess.errors import ChessError
-from support.chess_games import game_to_token_ids, parsed_positions, slices
+from support.chess_games import game_of, game_to_token_ids, parsed_positions, slices
 
 DTYPES = {
     "input_ids": np.int64,
@@ -42,7 +42,7 @@ def test_the_given_samples(chess_cases: Path, case_games: dict[str, Any], sample
     checked = 0
     for case in samples_index:
         if "row" in case["intended"]:
-            game = game_from_rows(games[case["game_id"]])
+            game = game_of(games[case["game_id"]])
             made = sample(game, case["include_board"], case["start"], case["max_seq_len"])
             _check(made, arrays, case, case["intended"]["row"])
             checked += 1
@@ -61,7 +61,7 @@ def test_the_originals_samples_with_its_literal_value_copy(
     checked = 0
     for case in samples_index:
         if "row" in case["upstream"] and case["game_id"] not in other_sequence:
-            game = game_from_rows(case_games[case["game_id"]]["rows"])
+            game = game_of(case_games[case["game_id"]]["rows"])
             made = sample(game, case["include_board"], case["start"], case["max_seq_len"], literal_d_targets=True)
             _check(made, arrays, case, case["upstream"]["row"])
             checked += 1

@@ -11,16 +11,23 @@ import pytest
 
 from spanloom.errors import SourceError
 from spanloom.families.chess.encoding.fen import parse_fen
-from spanloom.families.chess.encoding.games import game_from_rows
 from spanloom.families.chess.encoding.thinking import thinking_row
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.reading.source import parquet_files, read_games, read_thinking
-from support.chess_games import BAD_FEN, game_to_token_ids, played_game, thinking_rows, write_games, write_thinking
+from support.chess_games import (
+    BAD_FEN,
+    game_of,
+    game_to_token_ids,
+    played_game,
+    thinking_rows,
+    write_games,
+    write_thinking,
+)
 
 
 def _same(table: Any, name: str, rows: list[dict[str, Any]]) -> None:
     game = table.game(list(table.ids).index(name))
-    assert game_to_token_ids(game) == game_to_token_ids(game_from_rows(rows))
+    assert game_to_token_ids(game) == game_to_token_ids(game_of(rows))
 
 
 def test_the_given_files(chess_cases: Path, case_games: dict[str, Any]) -> None:

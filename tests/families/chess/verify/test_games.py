@@ -22,10 +22,11 @@ from spanloom.families.chess.encoding.vocabulary import MOVE_IDS
 from spanloom.families.chess.reading.prepared import array_path
 from spanloom.families.chess.verify import copies as verify_copies
 from spanloom.families.chess.verify.games import (
+    Checks,
     board_faults,
+    validate_folder,
     validate_place,
     validate_root,
-    validate_source,
     value_faults,
 )
 from spanloom.provenance import sha256_json
@@ -60,20 +61,22 @@ def root(games: Path, thinking: Path, tmp_path: Path) -> Path:
 
 def test_clean_games_are_clean(root: Path, games: Path, thinking: Path) -> None:
     for report in (
-        validate_source(games=games, thinking=thinking, legal=True),
-        validate_root(root, games=games, thinking=thinking, deep=None, legal=True),
-        validate_place(root),
-        validate_place(games),
-        validate_place(thinking),
+        validate_folder(games, Checks(legal=True)),
+        validate_folder(thinking, Checks(legal=True)),
+        validate_root(root, Checks(games=games, thinking=thinking, deep=None, legal=True)),
+        validate_place(root, Checks()),
+        validate_place(games, Checks()),
+        validate_place(thinking, Checks()),
     ):
         assert report.clean, report.findings
         assert report.checked["boards"] > 0
-    assert validate_root(root, games=games, deep=None).checked["source"] == 7
-    assert validate_source(games=games, legal=True).checked["legal"] == 56
+    assert validate_root(root, Checks(games=games, deep=None)).checked["source"] == 7
+    assert validate_folder(games, Checks(legal=True)).checked["legal"] == 56
 
 
 def test_the_given_games(chess_cases: Path) -> None:
-    report = validate_source(games=chess_cases / "pretrain", thinking=chess_cases / "variation", legal=True)
+    assert validate_folder(chess_cases / "variation", Checks(legal=True)).clean
+    report = validate_folder(chess_cases / "pretrain", Checks(legal=True))
     assert {finding.check for finding in report.findings} == {"games"}
     said = [str(finding) for finding in report.findings]
     assert any("game g18_unknown_played, ply 2: unknown played_move" in one and "part_d" in one for one in said)
@@ -104,7 +107,7 @@ def test_what_is_wrong_in_a_file_is_told_with_file_game_and_ply(
     rows = played_game("g", 6, 0)
     rows[3] |= changes
     write_games(tmp_path / "part.parquet", [*played_game("clean", 5, 0), *rows])
-    report = validate_source(games=tmp_path, legal=True)
+    report = validate_folder(tmp_path, Checks(legal=True))
     (first, *_) = [finding for finding in report.findings if finding.check == check]
     assert first.file == "part.parquet"
     assert re.search(said, first.message), first.message
@@ -113,7 +116,7 @@ def test_what_is_wrong_in_a_file_is_told_with_file_game_and_ply(
 
 def test_a_file_that_cannot_be_read_is_a_finding(tmp_path: Path, games: Path) -> None:
     (games / "zz.parquet").write_bytes(b"no parquet")
-    report = validate_source(games=games)
+    report = validate_folder(games, Checks())
     assert [(finding.check, finding.file) for finding in report.findings] == [("schema", "zz.parquet")]
     assert report.checked["games"] == 7, "the others are looked at all the same"
 
@@ -126,7 +129,7 @@ def test_what_is_wrong_in_thinking_rows(tmp_path: Path) -> None:
     two[0]["root_move"] = "a1h8"
     rows[1]["variations"], rows[2]["variations"] = json.dumps(one), json.dumps(two)
     write_thinking(tmp_path / "x.parquet", rows)
-    report = validate_source(thinking=tmp_path, legal=True)
+    report = validate_folder(tmp_path, Checks(legal=True))
     found = {finding.check: finding.message for finding in report.findings}
     assert found["thinking rows"].startswith("row 0: bad variations")
     assert found["values"].startswith("row 1: ")
@@ -181,7 +184,7 @@ def test_damage_that_the_manifest_agrees_with_is_found(
     root: Path, kind: str, name: str, change: Callable[[Any], Any], check: str
 ) -> None:
     _rewritten(root, "train", kind, name, change)
-    report = validate_root(root)
+    report = validate_root(root, Checks())
     assert set(report.found) == {check}, report.findings
     assert all(finding.file for finding in report.findings)
 
@@ -193,7 +196,7 @@ def test_games_that_are_not_those_of_the_source_are_found(
 ) -> None:
     if not by_chess:
         monkeypatch.setattr(verify_copies, "python_chess", lambda: None)
-    assert validate_root(root, games=games, deep=None).clean
+    assert validate_root(root, Checks(games=games, deep=None)).clean
     index: Any = (0, 12) if name == "boards" else (0, 1) if name == "values" else 0
 
     def change(array: Any) -> Any:
@@ -203,16 +206,16 @@ def test_games_that_are_not_those_of_the_source_are_found(
         return array
 
     _rewritten(root, "train", "games", name, change)
-    assert validate_root(root).clean, "by itself it looks right"
-    report = validate_root(root, games=games, deep=None)
+    assert validate_root(root, Checks()).clean, "by itself it looks right"
+    report = validate_root(root, Checks(games=games, deep=None))
     assert set(report.found) == {"source"}
     assert "differs from the source" in report.findings[0].message
 
 
 def test_thinking_rows_that_are_not_those_of_the_source_are_found(root: Path, thinking: Path) -> None:
     _rewritten(root, "train", "thinking", "fractions", _set(0, 0.125))
-    assert validate_root(root).clean
-    report = validate_root(root, thinking=thinking, deep=None)
+    assert validate_root(root, Checks()).clean
+    report = validate_root(root, Checks(thinking=thinking, deep=None))
     assert report.found == {"source": 1}
     assert report.findings[0].message.endswith("differs from the source")
     assert report.findings[0].file == "a.parquet"
@@ -223,10 +226,10 @@ def test_a_source_that_changed_since_is_found_and_not_read(root: Path, games: Pa
     rows[0]["fen"], rows[1]["ply"] = BAD_FEN, None  # nothing that could be compared row by row
     write_games(games / "part_00.parquet", rows)
     (thinking / "a.parquet").write_bytes(b"no parquet")
-    report = validate_root(root, games=games, thinking=thinking, deep=None)
+    report = validate_root(root, Checks(games=games, thinking=thinking, deep=None))
     assert {finding.file for finding in report.findings} == {"part_00.parquet", "a.parquet"}
     assert set(report.found) == {"source"}
-    report = validate_root(root, thinking=thinking, deep=None)
+    report = validate_root(root, Checks(thinking=thinking, deep=None))
     assert [(finding.file, finding.message) for finding in report.findings] == [
         ("a.parquet", "the source's file is another than the one that was prepared")
     ]
@@ -241,7 +244,7 @@ def test_as_many_items_of_each_table_are_compared_as_asked(root: Path, thinking:
         for counts in shard["splits"].values()
     ]
     assert sum(items) == 5
-    report = validate_root(root, thinking=thinking, deep=deep)
+    report = validate_root(root, Checks(thinking=thinking, deep=deep))
     assert report.clean
     if deep in (None, 100, 0, 1):
         assert report.checked["source"] == {None: 5, 100: 5, 0: 0, 1: len(items)}[deep]
@@ -254,7 +257,7 @@ def test_files_that_are_missing_changed_or_nobodys_are_found(root: Path) -> None
     path = array_path(root, "train", "games", 0, "values")
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
     (root / "train/extra.npy").write_bytes(b"")
-    report = validate_root(root)
+    report = validate_root(root, Checks())
     messages = " | ".join(str(finding) for finding in report.findings)
     for said in ("is missing", "sha256", "does not list this file"):
         assert said in messages
@@ -268,7 +271,7 @@ def test_a_game_in_the_wrong_split_is_found(root: Path) -> None:
     content["config"]["valid_fraction"] = 0.0
     content["config_sha256"] = sha256_json(content["config"])
     (root / MANIFEST_NAME).write_text(json.dumps(said))
-    report = validate_root(root)
+    report = validate_root(root, Checks())
     assert set(report.found) == {"split"}
 
 
@@ -279,13 +282,13 @@ def test_a_manifest_that_contradicts_itself_is_found(root: Path) -> None:
     said["content"]["totals"]["games"]["splits"]["train"]["items"] += 1
     said["content"]["vocabulary"]["sha256"] = "0" * 64
     (root / MANIFEST_NAME).write_text(json.dumps(said))
-    report = validate_root(root)
+    report = validate_root(root, Checks())
     assert report.found == {"manifest": 5}, report.findings
 
 
 def test_a_root_without_a_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError):
-        validate_root(tmp_path)
+        validate_root(tmp_path, Checks())
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------

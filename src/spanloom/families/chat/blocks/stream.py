@@ -100,10 +100,7 @@ class StreamSpans:
         self._width = width
         users = np.flatnonzero(kinds == USER)
         self.begins: list[int] = positions[users].tolist()
-        self.nexts: list[int] = positions[users[: users.size - 1] + 1].tolist() if users.size else []
-        if users.size:
-            last = int(users[-1]) + 1
-            self.nexts.append(int(positions[last]) if last < positions.size else size)
+        self.nexts: list[int] = np.append(positions, size)[users + 1].tolist()
         ends = np.flatnonzero((kinds[1:] == END) & (kinds[:-1] == SYSTEM)) + 1
         self._system_to: list[int] = (positions[ends] + 1).tolist()
         self._system_of: list[int] = positions[ends - 1].tolist()

@@ -5,16 +5,15 @@ does not follow the number of conversations. Neither file stands under its name 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ChatError
-from spanloom.families.chat import defaults
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.convert import generate
 from spanloom.families.chat.transcripts.files import TranscriptWriter, is_line_based
-from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Kept, OnError, Skip, Think
+from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Skip
+from spanloom.families.chat.transcripts.left_out import GeneratorRules as GeneratorRules
 from spanloom.families.chat.transcripts.places import staged_tokenizer
 from spanloom.families.chat.transcripts.source import SUFFIXES, Conversation, read_conversations
 from spanloom.provenance import git_sha, readable_json
@@ -27,21 +26,6 @@ from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress
 
 PROGRESS_EVERY = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneratorRules:
-    """`drop` and `think`: see `Kept`.
-
-    `on_error`: "raise" stops at a control string in a text, and at a record that cannot be read or holds what a
-    transcript has no place for; "skip" counts all of these. None, the default, counts the first and stops at the
-    others: it is a matter of the data, they are a fault or would be a loss.
-    """
-
-    context_len: int = defaults.CONTEXT_LEN
-    drop: frozenset[str] = frozenset()
-    think: Think = defaults.THINK
-    on_error: OnError = None
 
 
 def generate_chat(
@@ -93,23 +77,21 @@ def generate_chat(
     with TranscriptWriter(out) as writer:
         transcripts = generate(
             _read(source, rules, counts, on_progress),
+            rules,
             count_tokens=loaded.count,
-            context_len=rules.context_len,
-            kept=Kept(drop=rules.drop, think=rules.think),
             line_based=is_line_based(out),
-            on_error=rules.on_error,
             counts=counts,
         )
         for text in transcripts:
             writer.write(text)
         for file, state, hashed in zip(files, before, inputs, strict=True):
             check_unchanged(file, state, sha256=hashed["sha256"])
-        if not counts.written:
+        if not counts.conversations_written:
             told(None)
-            skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.skipped.items())
-            too_long = Skip.FIRST_PAIR_TOO_LONG in counts.skipped
+            skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.conversations_skipped.items())
+            too_long = Skip.FIRST_PAIR_TOO_LONG in counts.conversations_skipped
             raise ChatError(
-                f"no conversation gives a transcript ({counts.read} read; {skipped or 'there are none'})",
+                f"no conversation gives a transcript ({counts.conversations_read} read; {skipped or 'there are none'})",
                 where=str(source),
                 remedy="allow a longer --context-len" if too_long else "look at the conversations, and at --report",
             )

@@ -13,13 +13,14 @@ import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content, Input, InputShard, Manifest, ShardEntry, TokenizerEntry
@@ -28,7 +29,8 @@ from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter
 from spanloom.errors import ChatError
 from spanloom.families.chat import defaults
-from spanloom.families.chat.packing import Blocks, Packer
+from spanloom.families.chat.markers import MARKER_NAMES
+from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
 from spanloom.families.chat.root.blocks import (
     ABOUT_SCHEMA,
     ARRAY_DTYPES,
@@ -36,8 +38,7 @@ from spanloom.families.chat.root.blocks import (
     INPUT_SCHEMA,
     SPAN_NAMES,
     SPLIT,
-    disk_blocks,
-    packing_config,
+    append_blocks,
 )
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
 from spanloom.families.chat.transcripts.files import (
@@ -57,7 +58,8 @@ from spanloom.records.files import name_below
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import check_unchanged, file_state
-from spanloom.supervision import ALIGNMENT, Lengths, Tokens
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.o200k.encoder import EncodedTexts
 from spanloom.workers import OnProgress, Pool, process_pool
 
 BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
@@ -75,12 +77,12 @@ class PackingRules:
     `records`: what a record of a .txt file is.
     """
 
+    shards: int = defaults.SHARDS
     block_size: int = defaults.BLOCK_SIZE
     post_training: bool = defaults.POST_TRAINING
     strict_user: bool = defaults.STRICT_USER
     keep_lossless: bool = defaults.KEEP_LOSSLESS
     pad_tail: bool = defaults.PAD_TAIL
-    shards: int = defaults.SHARDS
     records: Records = defaults.RECORDS
 
 
@@ -90,7 +92,7 @@ def pack_chat(
     root: Path,
     tokenizer: Path | None,
     rules: PackingRules,
-    pool: Pool | None = None,
+    workers: int | None = None,
     on_error: OnError = defaults.ON_ERROR,
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
@@ -99,7 +101,7 @@ def pack_chat(
 ) -> Manifest:
     """Packs `transcripts` into a dataset at `root` and returns its pending manifest.
 
-    `pool` tokenises in its workers; without one all is done here. Every file is created, never overwritten: one that
+    `workers` tokenise, None is as many as `useful_workers` says. Every file is created, never overwritten: one that
     stands with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
     bytes of text that are packed, and those there are, as the files' sizes let expect. `warn` is told what is most
     likely not meant.
@@ -131,8 +133,10 @@ def pack_chat(
         for file in files
     ]
     sizes = [text_bytes(file) for file in files]
+    workers = workers or useful_workers(loaded, transcripts)
     with ExitStack() as stack:
-        shards = [stack.enter_context(_Shard(root, number, config, loaded)) for number in range(rules.shards)]
+        pool = stack.enter_context(process_pool(workers)) if workers > 1 else None
+        shards = [_Shard(root, number, config, loaded, stack) for number in range(rules.shards)]
         records = _records(files, inputs, sizes, on_error, rules)
         for batch in _tokenised(records, tokenizer, pool):
             for shard in shards:
@@ -160,9 +164,8 @@ def pack_chat(
         totals=add_up(entries),
         shards=tuple(entries),
     )
-    whole = manifest.new_manifest(
-        content, environment_here({"libraries": library_versions("tokenizers"), **(environment or {})})
-    )
+    run_by = {"libraries": library_versions("tokenizers"), **(environment or {}), "workers": workers}
+    whole = manifest.new_manifest(content, environment_here(run_by))
     manifest.write_pending(root, whole.as_dict())
     return whole
 
@@ -180,21 +183,29 @@ def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
 
 
 def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
-    """The manifest's `config` of a dataset that is packed by these rules. Raises ChatError where they cannot be."""
+    """The config that a manifest records and hashes: all that decides the bytes. Raises ChatError for rules that cannot
+    be."""
     pad = tokenizer.markers.pad
     if rules.pad_tail and pad is None:
         raise ChatError("the tokenizer has no <|PAD|> to pad with", remedy="leave --pad-tail away")
-    return packing_config(
-        shards=rules.shards,
-        block_size=rules.block_size,
-        post_training=rules.post_training,
-        strict_user=rules.strict_user,
-        keep_lossless=rules.keep_lossless,
-        pad_tail=pad if rules.pad_tail else None,
-        records=rules.records,
-        markers=tokenizer.markers,
-        tokenizer_sha256=tokenizer.sha256,
-    )
+    ids = {name: getattr(tokenizer.markers, name) for name in MARKER_NAMES}
+    return {
+        "input_schema": INPUT_SCHEMA,
+        **asdict(rules),
+        "pad_tail": pad if rules.pad_tail else None,
+        "markers": {
+            name: {"text": MARKER_NAMES[name], "id": token} for name, token in ids.items() if token is not None
+        },
+        "tokenizer_sha256": tokenizer.sha256,
+        "alignment": ALIGNMENT,
+        "arrays": ARRAY_DTYPES,
+    }
+
+
+def identity_of(rules: PackingRules, tokenizer: ChatTokenizer, transcripts: Path) -> dict[str, Any]:
+    """What decides the bytes of a dataset, beside the code."""
+    files = transcript_files(transcripts)
+    return {"config": config_of(rules, tokenizer), "inputs": [sha256_file(file) for file in files]}
 
 
 def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: Path) -> None:
@@ -202,24 +213,23 @@ def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: P
         raise ChatError(
             "there are no records to pack", where=str(transcripts), remedy="`spanloom chat generate` makes transcripts"
         )
-    if not any(shard.packer.counts.blocks for shard in shards):
-        tokens = sum(shard.packer.counts.tokens_in for shard in shards)
-        if not tokens:
+    counts = sum((shard.packer.counts for shard in shards), PackingCounts())
+    if not counts.blocks:
+        if not counts.tokens_in:
             skipped = sum(shard.rows_read for shard in shards)
             raise ChatError(f"all {skipped:,} records were skipped: none is text", where=str(transcripts))
         raise ChatError(
-            f"{tokens:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
+            f"{counts.tokens_in:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
             + ("" if rules.keep_lossless else " that carries loss"),
             where=str(transcripts),
             remedy="take a smaller --block-size"
             + (", fewer --shards" if rules.shards > 1 else "")
             + (", or --pad-tail" if rules.keep_lossless else ", or --keep-lossless"),
         )
-    if not any(shard.packer.counts.loss_tokens for shard in shards):
-        blocks = sum(shard.packer.counts.blocks for shard in shards)
+    if not counts.loss_tokens:
         raise ChatError(
-            f"POST_TRAINING is on, and in {blocks:,} blocks no token is trained: none holds a whole question with its "
-            "whole answer",
+            f"POST_TRAINING is on, and in {counts.blocks:,} blocks no token is trained: none holds a whole question "
+            "with its whole answer",
             where=str(transcripts),
             remedy=f"is each record a whole conversation? {SAY_RECORDS}; is --block-size {rules.block_size} enough for "
             "a question and its answer?",
@@ -237,14 +247,12 @@ class _Records:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tokenised:
-    """The same as tokens: `numbers` int64 [N] of the records that were text, `lengths` int32 [N], `tokens` flat.
-    `skipped` are the numbers of the others."""
+    """The same as tokens: which records are text, bool [N], and the tokens of those."""
 
+    first: int
+    is_text: npt.NDArray[np.bool_]
+    encoded: EncodedTexts
     done: int
-    numbers: np.ndarray[Any, np.dtype[np.int64]]
-    skipped: np.ndarray[Any, np.dtype[np.int64]]
-    lengths: Lengths
-    tokens: Tokens
 
 
 def _records(
@@ -290,17 +298,10 @@ def _result(pool: Pool, batch: _Records, future: "Future[_Tokenised]") -> _Token
 
 
 def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
-    numbers = np.arange(batch.first, batch.first + len(batch.texts), dtype=np.int64)
     is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
     texts = [text for text in batch.texts if text is not None]
     encoded = _tokenizer(tokenizer).encode(texts, first=batch.first)
-    return _Tokenised(
-        done=batch.done,
-        numbers=numbers[is_text],
-        skipped=numbers[~is_text],
-        lengths=encoded.lengths,
-        tokens=encoded.tokens,
-    )
+    return _Tokenised(first=batch.first, is_text=is_text, encoded=encoded, done=batch.done)
 
 
 @cache
@@ -310,31 +311,28 @@ def _tokenizer(path: Path | None) -> ChatTokenizer:
 
 
 class _Shard:
-    """One shard: its packer, its files, and how many records came."""
+    """One shard: its packer, its files, which `stack` holds, and how many records came."""
 
-    def __init__(self, root: Path, number: int, config: dict[str, Any], tokenizer: ChatTokenizer) -> None:
+    def __init__(
+        self, root: Path, number: int, config: dict[str, Any], tokenizer: ChatTokenizer, stack: ExitStack
+    ) -> None:
         self.number, self.rows_read = number, 0
         self._eos = tokenizer.markers.eos
         self._rejected: Counter[str] = Counter()
         options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
         self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
-        self._files = SplitWriter(root, SPLIT, number, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
-
-    def __enter__(self) -> "_Shard":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.__exit__()
+        self._files = stack.enter_context(
+            SplitWriter(root, SPLIT, number, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA)
+        )
 
     def add(self, batch: _Tokenised, shards: int) -> None:
         """Packs the records of a batch that are this shard's."""
-        ours = batch.numbers % shards == self.number
-        skipped = int((batch.skipped % shards == self.number).sum())
-        self.rows_read += int(ours.sum()) + skipped
-        if skipped:
+        ours = np.arange(batch.first, batch.first + batch.is_text.size) % shards == self.number
+        self.rows_read += int(ours.sum())
+        if skipped := int((ours & ~batch.is_text).sum()):
             self._rejected["unreadable"] += skipped
-        tokens = batch.tokens if shards == 1 else batch.tokens[np.repeat(ours, batch.lengths)]
-        self._write(self.packer.feed(tokens))
+        tokens, lengths = batch.encoded.tokens, batch.encoded.lengths
+        self._write(self.packer.feed(tokens if shards == 1 else tokens[np.repeat(ours[batch.is_text], lengths)]))
 
     def finish(self) -> None:
         """The last, shorter block: dropped, or padded."""
@@ -355,9 +353,7 @@ class _Shard:
     def _write(self, blocks: Blocks, padding: int = 0) -> None:
         if not len(blocks):
             return
-        disk = disk_blocks(blocks, eos=self._eos, padding=padding)
-        self._files.append_arrays(disk.lengths, disk.arrays)
-        self._files.append_rows(disk.about, disk.lengths, disk.span_tokens)
+        append_blocks(self._files, blocks, eos=self._eos, padding=padding)
 
 
 def run(
@@ -367,7 +363,6 @@ def run(
     rules: PackingRules,
     tokenizer: str | None = None,
     asset: str | None = None,
-    workers: int | None = None,
     scratch: Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -381,32 +376,13 @@ def run(
         loaded = load_tokenizer(staged_tokenizer(staging, tokenizer))
 
         def pack(folder: Path) -> Manifest:
-            workers_here = workers or useful_workers(loaded, source)
-            with process_pool(workers_here) if workers_here > 1 else nullcontext() as pool:
-                return pack_chat(
-                    transcripts=source,
-                    root=folder,
-                    tokenizer=loaded.path,
-                    rules=rules,
-                    pool=pool,
-                    environment={
-                        "source": transcripts,
-                        "tokenizer": tokenizer or str(loaded.path),
-                        "root": root,
-                        "workers": workers_here,
-                    },
-                    **options,
-                )
+            places = {"source": transcripts, "tokenizer": tokenizer or str(loaded.path), "root": root}
+            return pack_chat(
+                transcripts=source, root=folder, tokenizer=loaded.path, rules=rules, environment=places, **options
+            )
 
         staging.create(asset, loaded.path.read_bytes())
-
-        def identity() -> dict[str, Any]:
-            return {
-                "config": config_of(rules, loaded),
-                "inputs": [sha256_file(file) for file in transcript_files(source)],
-            }
-
-        return made_at(root, staging, identity, pack)
+        return made_at(root, staging, lambda: identity_of(rules, loaded, source), pack)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ The first pair must fit into the context together with the system span, each lat
 can hold of it. The conversation ends before the first later pair that does not fit; without the first there is none.
 
 Nothing is lost in silence (`left_out`): what a transcript has no place for (other keys, other roles, `<think>` tags) is
-refused, or left out and counted where `Kept` says so; each message is written, or counted under one reason.
+refused, or left out and counted where `GeneratorRules` say so; each message is written, or counted under one reason.
 """
 
 import re
@@ -20,13 +20,12 @@ from itertools import islice
 
 from spanloom.errors import ChatError
 from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, SYSTEM_STRING, USER_STRING
-from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, Kept, LeftOut, OnError, Skip, Think
+from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules, LeftOut, Skip, Think
 from spanloom.families.chat.transcripts.source import ASSISTANT, SYSTEM, USER, Conversation, Message
 
 BATCH = 256
 
 _MARKERS = {SYSTEM: SYSTEM_STRING, USER: USER_STRING, ASSISTANT: ASSISTANT_STRING}
-_SAME = {"prompter": USER}
 _THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
 _THINK_BLOCK = re.compile(r"<think>.*?</think>\s*", re.IGNORECASE | re.DOTALL)
 
@@ -47,65 +46,48 @@ def clean(text: str | None, *, line_based: bool) -> str:
 
 def generate(
     conversations: Iterable[Conversation],
+    rules: GeneratorRules,
     *,
     count_tokens: CountTokens,
-    context_len: int,
-    kept: Kept | None = None,
     line_based: bool = False,
-    on_error: OnError = None,
     counts: GeneratorCounts | None = None,
 ) -> Iterator[str]:
     """Transcripts, in order, of the conversations that have one. `counts` is kept up while they are taken.
 
     A conversation with a control string in any of its texts would forge spans; one with a key, a role or a think tag
-    that `kept` does not allow would lose it. Either is skipped and counted, or a ChatError that names it (`OnError`).
+    that the rules do not allow would lose it. Either is skipped and counted, or a ChatError that names it.
     """
-    if context_len < 1:
-        raise ChatError(f"the context must have at least one token, got {context_len}")
-    if on_error not in ("skip", "raise", None):
-        raise ChatError(f"on_error is 'skip', 'raise' or None, not {on_error!r}")
     counts = GeneratorCounts() if counts is None else counts
-    return _generated(iter(conversations), count_tokens, context_len, kept or Kept(), line_based, on_error, counts)
-
-
-def _generated(
-    conversations: Iterator[Conversation],
-    count_tokens: CountTokens,
-    context_len: int,
-    kept: Kept,
-    line_based: bool,
-    on_error: OnError,
-    counts: GeneratorCounts,
-) -> Iterator[str]:
+    conversations = iter(conversations)
     while batch := list(islice(conversations, BATCH)):
-        walked = [_judged(conversation, kept, line_based, on_error, counts) for conversation in batch]
+        walked = [_judged(conversation, rules, line_based, counts) for conversation in batch]
         # All pairs of the batch at once: tokenizers are at their best on many texts.
         lengths = iter(count_tokens([pair for walk in walked if walk for pair in walk.pairs]))
         for conversation, walk in zip(batch, walked, strict=True):
             if walk is None:
                 continue
             sizes = list(islice(lengths, len(walk.pairs)))
-            fit = next((number for number, size in enumerate(sizes) if size > context_len), len(sizes))
+            fit = next((number for number, size in enumerate(sizes) if size > rules.context_len), len(sizes))
             named = _named(conversation)
             if fit == 0:
                 counts.skip(Skip.FIRST_PAIR_TOO_LONG, len(conversation.messages), **named, tokens=sizes[0])
                 continue
             if fit < len(sizes):
-                counts.shortened += 1
+                counts.conversations_shortened += 1
                 counts.pairs_dropped += len(sizes) - fit
                 counts.messages_left_out[LeftOut.LATER_PAIR_TOO_LONG] += sum(walk.used[fit:])
                 counts.note(LeftOut.LATER_PAIR_TOO_LONG, **named, pair=fit, tokens=sizes[fit])
-            counts.written += 1
+            counts.conversations_written += 1
             counts.pairs_written += fit
             counts.messages_written += sum(walk.used[:fit])
             counts.messages_left_out.update(walk.left_out)
             if walk.ended is not None:
                 reason, number, after = walk.ended
-                counts.ended_early += 1
+                counts.conversations_ended_early += 1
                 counts.note(reason, **named, message=number, followed_by=after)
             counts.keys_dropped.update(walk.keys)
             counts.roles_dropped.update(walk.roles)
-            if kept.think == "keep":
+            if rules.think == "keep":
                 counts.think_blocks_kept += walk.think_blocks
             else:
                 counts.think_blocks_dropped += walk.think_blocks
@@ -130,16 +112,16 @@ class _Walk:
 
 
 def _judged(
-    conversation: Conversation, kept: Kept, line_based: bool, on_error: OnError, counts: GeneratorCounts
+    conversation: Conversation, rules: GeneratorRules, line_based: bool, counts: GeneratorCounts
 ) -> _Walk | None:
     """The pairs of a conversation; None where it is skipped. Raises ChatError where it is refused."""
-    counts.read += 1
+    counts.conversations_read += 1
     messages = conversation.messages
     counts.messages_read += len(messages)
-    fault = _control_string(messages, kept) or _without_a_place(conversation, kept)
+    fault = _control_string(messages, rules) or _without_a_place(conversation, rules)
     if fault is not None:
-        if on_error == "raise" or (on_error is None and fault.reason is not Skip.CONTROL_STRING):
-            place = conversation.where or f"conversation {counts.read - 1}"
+        if rules.on_error == "raise" or (rules.on_error is None and fault.reason is not Skip.CONTROL_STRING):
+            place = conversation.where or f"conversation {counts.conversations_read - 1}"
             place += f", message {fault.message}" if fault.message is not None else ""
             place += f", id {conversation.id}" if conversation.id is not None else ""
             raise ChatError(fault.what, where=place, remedy=fault.remedy)
@@ -147,7 +129,7 @@ def _judged(
             fault.reason, len(messages), **_named(conversation), message=fault.message, found=", ".join(fault.found)
         )
         return None
-    walk = _walk(conversation, kept, line_based)
+    walk = _walk(conversation, rules, line_based)
     if not walk.pairs:
         empty = walk.ended is not None and walk.ended[0] is LeftOut.EMPTY_ANSWER
         counts.skip(Skip.EMPTY_ANSWER if empty else Skip.NO_PAIR, len(messages), **_named(conversation))
@@ -159,7 +141,7 @@ def _named(conversation: Conversation) -> dict[str, str | None]:
     return {"where": conversation.where or None, "id": conversation.id}
 
 
-def _walk(conversation: Conversation, kept: Kept, line_based: bool) -> _Walk:
+def _walk(conversation: Conversation, rules: GeneratorRules, line_based: bool) -> _Walk:
     messages = conversation.messages
     walk = _Walk()
     walk.keys.update(conversation.unused)
@@ -169,11 +151,10 @@ def _walk(conversation: Conversation, kept: Kept, line_based: bool) -> _Walk:
     systems = number = 0
     while number < len(messages):
         message = messages[number]
-        role = _role(message)
-        if role == USER:
-            answered = number + 1 < len(messages) and _role(messages[number + 1]) == ASSISTANT
-            answer = _answer(messages[number + 1], kept, walk) if answered else ""
-            if not answered or not (answer.strip() or kept.empty_answers):
+        if message.role == USER:
+            answered = number + 1 < len(messages) and messages[number + 1].role == ASSISTANT
+            answer = _answer(messages[number + 1], rules, walk) if answered else ""
+            if not answered or not (answer.strip() or rules.empty_answers):
                 reason = LeftOut.EMPTY_ANSWER if answered else LeftOut.UNANSWERED_USER
                 after = messages[number + 1].role if number + 1 < len(messages) else None
                 gone = 2 if answered else 1
@@ -193,11 +174,11 @@ def _walk(conversation: Conversation, kept: Kept, line_based: bool) -> _Walk:
             walk.pairs.append(pair)
             number += 2
             continue
-        if role == SYSTEM and not walk.pairs:
+        if message.role == SYSTEM and not walk.pairs:
             system, systems = message.text, systems + 1
-        elif role == SYSTEM:
+        elif message.role == SYSTEM:
             walk.left_out[LeftOut.SYSTEM_LATE] += 1
-        elif role == ASSISTANT:
+        elif message.role == ASSISTANT:
             walk.left_out[LeftOut.ANSWER_WITHOUT_QUESTION] += 1
         else:
             walk.left_out[LeftOut.DROPPED_ROLE] += 1
@@ -206,23 +187,20 @@ def _walk(conversation: Conversation, kept: Kept, line_based: bool) -> _Walk:
     return walk
 
 
-def _answer(message: Message, kept: Kept, walk: _Walk) -> str:
+def _answer(message: Message, rules: GeneratorRules, walk: _Walk) -> str:
     """The text of an answer, without its think blocks where these are to go."""
     text = message.text or ""
     if not _THINK_TAG.search(text):
         return text
     walk.think_blocks += len(_THINK_BLOCK.findall(text))
-    return _THINK_BLOCK.sub("", text) if kept.think == "drop" else text
-
-
-def _role(message: Message) -> str | None:
-    return _SAME.get(message.role, message.role) if message.role is not None else None
+    return _THINK_BLOCK.sub("", text) if rules.think == "drop" else text
 
 
 def _unknown(message: Message) -> str | None:
     """What a role is called that a transcript has no marker for; None of the three that have one."""
-    role = _role(message)
-    return None if role in _MARKERS else NO_ROLE if role is None else role
+    if message.role in _MARKERS:
+        return None
+    return NO_ROLE if message.role is None else message.role
 
 
 def _span(role: str, text: str | None, line_based: bool) -> str:
@@ -243,11 +221,11 @@ class _Fault:
     remedy: str
 
 
-def _control_string(messages: Sequence[Message], kept: Kept) -> _Fault | None:
+def _control_string(messages: Sequence[Message], rules: GeneratorRules) -> _Fault | None:
     """The first control string in a text, or in what is left of it once its think blocks are gone."""
     for number, message in enumerate(messages):
         text = message.text or ""
-        if kept.think == "drop" and "think>" in text.lower():
+        if rules.think == "drop" and "think>" in text.lower():
             text += "\n" + _THINK_BLOCK.sub("", text)
         if "<|" in text:
             for control in CONTROL_STRINGS:
@@ -262,12 +240,12 @@ def _control_string(messages: Sequence[Message], kept: Kept) -> _Fault | None:
     return None
 
 
-def _without_a_place(conversation: Conversation, kept: Kept) -> _Fault | None:
+def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Fault | None:
     """What a transcript has no place for and nobody said to leave out: all keys, else all roles, else a think tag."""
     numbered = [(None, conversation.unused), *((n, message.unused) for n, message in enumerate(conversation.messages))]
-    keys = [(number, key) for number, unused in numbered for key in unused if key not in kept.drop]
+    keys = [(number, key) for number, unused in numbered for key in unused if key not in rules.drop]
     roles = [(n, name) for n, message in enumerate(conversation.messages) if (name := _unknown(message)) is not None]
-    roles = [(number, name) for number, name in roles if name not in kept.drop]
+    roles = [(number, name) for number, name in roles if name not in rules.drop]
     for reason, unplaced, called in ((Skip.UNUSED_KEY, keys, "key"), (Skip.UNKNOWN_ROLE, roles, "role")):
         if not unplaced:
             continue
@@ -281,8 +259,8 @@ def _without_a_place(conversation: Conversation, kept: Kept) -> _Fault | None:
             "conversations with --on-error skip; a Harmony dataset can hold reasoning and tools",
         )
     for number, message in enumerate(conversation.messages):
-        if _role(message) == ASSISTANT and (tag := _stray_tag(message.text or "", kept.think)) is not None:
-            half = kept.think == "drop"
+        if message.role == ASSISTANT and (tag := _stray_tag(message.text or "", rules.think)) is not None:
+            half = rules.think == "drop"
             return _Fault(
                 reason=Skip.THINK_TAG,
                 what=f"the answer holds {tag}" + (" without the other half of its pair" if half else ""),

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 import orjson
@@ -65,16 +64,15 @@ class TranscriptWriter:
         self._buffer: list[str] = []
         self._characters = 0
         self._temporary = temporary_beside(path)
-        self._parquet: Any = None
-        self._stream: Any = None
-        if path.suffix == ".parquet":
-            self._parquet = pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd", write_statistics=False)
-        else:
-            self._stream = self._temporary.open("wb")
+        self._file: Any = (
+            pq.ParquetWriter(self._temporary, _SCHEMA, compression="zstd", write_statistics=False)
+            if path.suffix == ".parquet"
+            else self._temporary.open("wb")
+        )
         self.transcripts = 0
 
     def write(self, text: str) -> None:
-        if self._stream is not None and self.path.suffix == ".txt" and ("\n" in text or "\r" in text):
+        if self.path.suffix == ".txt" and ("\n" in text or "\r" in text):
             raise ChatError("a transcript of more than one line does not go into a .txt file", where=str(self.path))
         self._buffer.append(text)
         self._characters += len(text)
@@ -88,7 +86,7 @@ class TranscriptWriter:
         Raises ConflictError where another file stands there already.
         """
         self._flush()
-        self._close()
+        self._file.close()
         fsync_file(self._temporary)
         size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
         publish(self._temporary, self.path, sha256)
@@ -97,37 +95,29 @@ class TranscriptWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._parquet is not None:
-            abandon(self._parquet)
-        elif self._stream is not None:
+    def __exit__(self, *_: object) -> None:
+        if self.path.suffix == ".parquet":
+            abandon(self._file)
+        else:
             with suppress(OSError):  # a full disk refuses the rest
-                self._stream.close()
+                self._file.close()
         self._temporary.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self._buffer:
             return
-        if self._parquet is not None:
+        if self.path.suffix == ".parquet":
             table = pa.table({COLUMN: pa.array(self._buffer, pa.string())}, schema=_SCHEMA)
-            self._parquet.write_table(table, row_group_size=len(self._buffer))
+            self._file.write_table(table, row_group_size=len(self._buffer))
         elif self.path.suffix == ".jsonl":
-            self._stream.write(b"".join(orjson.dumps({COLUMN: text}) + b"\n" for text in self._buffer))
+            self._file.write(b"".join(orjson.dumps({COLUMN: text}) + b"\n" for text in self._buffer))
         else:
-            self._stream.write("".join(f"{text}\n" for text in self._buffer).encode())
+            self._file.write("".join(f"{text}\n" for text in self._buffer).encode())
         self._buffer, self._characters = [], 0
-
-    def _close(self) -> None:
-        if self._parquet is not None:
-            self._parquet.close()
-        elif self._stream is not None:
-            self._stream.close()
 
 
 def read_transcripts(
-    source: Path, *, column: str = COLUMN, unreadable: OnUnreadable = stop, records: Records = defaults.RECORDS
+    source: Path, *, unreadable: OnUnreadable = stop, records: Records = defaults.RECORDS
 ) -> Iterator[tuple[str, str | None]]:
     """Place and text of each transcript of a file or a folder, streamed; None where the text is null.
 
@@ -138,25 +128,25 @@ def read_transcripts(
     """
     for path in find_files(source, SUFFIXES):
         if path.suffix == ".parquet":
-            yield from _parquet(path, column, unreadable)
+            yield from _parquet(path, unreadable)
         elif path.suffix == ".txt":
             yield from _text(path, unreadable) if records == "line" else _records(path, unreadable, records)
         else:
-            yield from _jsonl(path, column, unreadable)
+            yield from _jsonl(path, unreadable)
 
 
-def _parquet(path: Path, column: str, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
+def _parquet(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
     schema = parquet_schema(path)
-    if column not in schema.names:
+    if COLUMN not in schema.names:
         raise SourceError(
-            f"there is no column {column}; there are {', '.join(schema.names)}",
+            f"there is no column {COLUMN}; there are {', '.join(schema.names)}",
             where=str(path),
             remedy="name the column of transcripts",
         )
-    kind = schema.field(column).type
+    kind = schema.field(COLUMN).type
     if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
-        raise SourceError(f"the column {column} is {kind}, not text", where=str(path), remedy="give transcripts")
-    for where, (text,) in parquet_rows(path, [column], unreadable):
+        raise SourceError(f"the column {COLUMN} is {kind}, not text", where=str(path), remedy="give transcripts")
+    for where, (text,) in parquet_rows(path, [COLUMN], unreadable):
         yield where, text
 
 
@@ -195,14 +185,14 @@ def _records(path: Path, unreadable: OnUnreadable, records: Records) -> Iterator
     yield from ended()
 
 
-def _jsonl(path: Path, column: str, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
+def _jsonl(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | None]]:
     for where, value in json_lines(path, unreadable):
-        if not isinstance(value, dict) or column not in value:
-            unreadable(ChatError(f"the line is no object with {column}", where=where, remedy=_SHAPE))
-        elif not isinstance(value[column], str | None):
-            unreadable(ChatError(f"{column} is {type(value[column]).__name__}, not text", where=where, remedy=_SHAPE))
+        if not isinstance(value, dict) or COLUMN not in value:
+            unreadable(ChatError(f"the line is no object with {COLUMN}", where=where, remedy=_SHAPE))
+        elif not isinstance(value[COLUMN], str | None):
+            unreadable(ChatError(f"{COLUMN} is {type(value[COLUMN]).__name__}, not text", where=where, remedy=_SHAPE))
         else:
-            yield where, value[column]
+            yield where, value[COLUMN]
 
 
 _SHAPE = 'give lines such as {"text": "<|USER|>…<|END|>"}'

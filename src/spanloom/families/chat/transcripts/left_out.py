@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from spanloom.errors import RecordError
+from spanloom.errors import ChatError, RecordError
 from spanloom.families.chat import defaults
 
 EXAMPLES_KEPT = 10
 """The first conversations of each kind that were left out say as much as all of them."""
 
 NO_ROLE = "no-role"
-"""What `Kept.drop` calls a message without a role."""
+"""What `GeneratorRules.drop` calls a message without a role."""
 
 
 class Skip(StrEnum):
@@ -48,21 +48,33 @@ class LeftOut(StrEnum):
 
 Think = Literal["keep", "drop", "refuse"]
 OnError = Literal["raise", "skip"] | None
-"""None: a control string in a text is counted, everything else that is refused stops."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
-    """What is done with what a transcript has no place for.
+class GeneratorRules:
+    """What fits into a transcript, and what is done with what it has no place for.
 
     `drop`: keys of messages and records, and roles, that are left out and counted; any other is refused. `think`: what
     is done with `<think>…</think>` in an answer: trained as a part of it, left out and counted, or refused.
+    `on_error`: "raise" stops at a control string in a text, and at a record that cannot be read or holds what a
+    transcript has no place for; "skip" counts all of these. None, the default, counts the first and stops at the
+    others: it is a matter of the data, they are a fault or would be a loss.
     `empty_answers`: write them, as the program did that this format comes from; no command offers it.
+
+    Raises ChatError for a context without a token, and for another `on_error`.
     """
 
+    context_len: int = defaults.CONTEXT_LEN
     drop: frozenset[str] = frozenset()
     think: Think = defaults.THINK
+    on_error: OnError = None
     empty_answers: bool = False
+
+    def __post_init__(self) -> None:
+        if self.context_len < 1:
+            raise ChatError(f"the context must have at least one token, got {self.context_len}")
+        if self.on_error not in ("skip", "raise", None):
+            raise ChatError(f"on_error is 'skip', 'raise' or None, not {self.on_error!r}")
 
 
 @dataclass
@@ -73,13 +85,13 @@ class GeneratorCounts:
     `roles_dropped` and the think blocks are those of conversations that were written.
     """
 
-    read: int = 0
-    written: int = 0
-    skipped: dict[Skip, int] = field(default_factory=dict)
+    conversations_read: int = 0
+    conversations_written: int = 0
+    conversations_skipped: Counter[Skip] = field(default_factory=Counter)
+    conversations_shortened: int = 0
+    conversations_ended_early: int = 0
     pairs_written: int = 0
     pairs_dropped: int = 0
-    shortened: int = 0
-    ended_early: int = 0
     messages_read: int = 0
     messages_written: int = 0
     messages_left_out: Counter[LeftOut] = field(default_factory=Counter)
@@ -91,7 +103,7 @@ class GeneratorCounts:
 
     def skip(self, reason: Skip, messages: int = 0, **example: Any) -> None:
         """Counts a conversation that is left out, with its messages."""
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.conversations_skipped[reason] += 1
         if messages:
             self.messages_left_out[LeftOut.CONVERSATION_SKIPPED] += messages
         self.note(reason, **example)
@@ -103,26 +115,15 @@ class GeneratorCounts:
 
     def unreadable(self, error: RecordError) -> None:
         """Counts a record that is no conversation: what `read_conversations` may be given for such."""
-        self.read += 1
+        self.conversations_read += 1
         self.skip(Skip.UNREADABLE, where=error.where, what=error.what)
 
     def as_dict(self) -> dict[str, Any]:
+        """As the report has it: reasons in the order of their kinds, names sorted."""
+        skipped, left_out = self.conversations_skipped, self.messages_left_out
         return {
-            "conversations_read": self.read,
-            "conversations_written": self.written,
-            "conversations_skipped": {reason.value: self.skipped[reason] for reason in Skip if reason in self.skipped},
-            "conversations_shortened": self.shortened,
-            "conversations_ended_early": self.ended_early,
-            "pairs_written": self.pairs_written,
-            "pairs_dropped": self.pairs_dropped,
-            "messages_read": self.messages_read,
-            "messages_written": self.messages_written,
-            "messages_left_out": {
-                reason.value: self.messages_left_out[reason] for reason in LeftOut if self.messages_left_out[reason]
-            },
-            "keys_dropped": dict(sorted(self.keys_dropped.items())),
-            "roles_dropped": dict(sorted(self.roles_dropped.items())),
-            "think_blocks_kept": self.think_blocks_kept,
-            "think_blocks_dropped": self.think_blocks_dropped,
-            "examples": dict(sorted(self.examples.items())),
+            **vars(self),
+            "conversations_skipped": {reason.value: skipped[reason] for reason in Skip if skipped[reason]},
+            "messages_left_out": {reason.value: left_out[reason] for reason in LeftOut if left_out[reason]},
+            **{name: dict(sorted(vars(self)[name].items())) for name in ("keys_dropped", "roles_dropped", "examples")},
         }

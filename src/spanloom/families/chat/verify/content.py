@@ -11,7 +11,7 @@ from pathlib import Path
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_said, wrong
 from spanloom.families.chat.defaults import RECORDS
-from spanloom.families.chat.markers import CONTROL_STRINGS
+from spanloom.families.chat.markers import MARKER_NAMES
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, INPUT_SCHEMA
 from spanloom.families.chat.tokenizer import O200K_FIRST_ADDED, O200K_NAME, ChatTokenizer
 from spanloom.families.chat.transcripts.files import is_line_based
@@ -27,14 +27,15 @@ def check_content(content: Content) -> Iterator[Finding]:
     """All sections but the counts."""
     config, markers = content.config, content.config["markers"]
     ids = [marker["id"] for marker in markers.values()]
-    texts = {text.strip("<|>").lower(): text for text in CONTROL_STRINGS}
     wanted = {
         "input_schema": INPUT_SCHEMA,
         "shards": len(content.shards),
         **{name: config[name] for name in OPTIONS if name in config},
         "pad_tail": None if config["pad_tail"] is None else markers.get("pad", {}).get("id"),
         "markers": {
-            name: {"text": texts[name], "id": marker["id"]} for name, marker in markers.items() if name in texts
+            name: {"text": MARKER_NAMES[name], "id": marker["id"]}
+            for name, marker in markers.items()
+            if name in MARKER_NAMES
         },
         "tokenizer_sha256": content.tokenizer.sha256,
         "alignment": ALIGNMENT,
@@ -48,8 +49,8 @@ def check_content(content: Content) -> Iterator[Finding]:
     if content.tokenizer.eod != markers["eos"]["id"]:
         yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, the marker EOS is {markers['eos']['id']}")
     if content.tokenizer.name == O200K_NAME:
-        added = {name: O200K_FIRST_ADDED + number for number, name in enumerate(texts)}
-        last = O200K_FIRST_ADDED + len(texts)
+        added = {name: O200K_FIRST_ADDED + number for number, name in enumerate(MARKER_NAMES)}
+        last = O200K_FIRST_ADDED + len(MARKER_NAMES)
         entry = {"name": O200K_NAME, "sha256": ASSET_SHA256, "vocab_size": last, "eod": added["eos"]}
         yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
         yield from check_said({name: marker["id"] for name, marker in markers.items()}, added, "config.markers")

@@ -56,6 +56,7 @@ _RIGHTS = tuple(
 )
 """K, Q, k, q: where the king stands, which piece that is, where the rook stands, which piece that is."""
 
+NO_FEN = "there is none"
 _CASTLING_FIELD = re.compile("-|[KQA-H]{0,2}[kqa-h]{0,2}")
 _RIGHT_LETTERS = {"K": 1, "H": 1, "Q": 2, "A": 2, "k": 4, "h": 4, "q": 8, "a": 8}
 
@@ -160,6 +161,15 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
     return squares, promoted
 
 
+def fen_fault(fen: str | None) -> str | None:
+    """What is wrong with a FEN; None where it is one."""
+    try:
+        parse_fen(fen or "")
+    except ValueError as fault:
+        return NO_FEN if fen is None else str(fault)
+    return None
+
+
 _parse_again = lru_cache(maxsize=4096)(parse_fen)
 
 
@@ -179,14 +189,9 @@ def parse_column(fens: pa.Array) -> tuple[Boards, npt.NDArray[np.bool_]]:
 
 def _parse_chunk(fens: pa.Array, boards: Boards, bad: npt.NDArray[np.bool_]) -> None:
     """Fills `boards` and `bad`."""
-    if pa.types.is_large_string(fens.type):
-        width: type = np.int64
-    elif pa.types.is_string(fens.type):
-        width = np.int32
-    else:
-        fens, width = fens.cast(pa.large_string()), np.int64
+    fens = fens.cast(pa.large_string())
     _, offsets_buffer, data_buffer = fens.buffers()
-    offsets = np.frombuffer(offsets_buffer, width)[fens.offset : fens.offset + len(fens) + 1].astype(np.int64)
+    offsets = np.frombuffer(offsets_buffer, np.int64)[fens.offset : fens.offset + len(fens) + 1]
     data = np.frombuffer(data_buffer or b"", np.uint8)[offsets[0] : offsets[-1]]
     usual = _parse_usual(data, offsets - offsets[0], boards)
     for row in np.flatnonzero(~usual):

@@ -8,16 +8,15 @@ In: one `Game`, and which of its boards are written. Out: where its rows begin, 
 The first board is always written, and so is one behind a row without a move: nothing else says what happened there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.families.chess.encoding.fen import Boards, parse_fen
-from spanloom.families.chess.encoding.moves import UNKNOWN_MOVE, MoveIds, move_id
-from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, NO_MOVE, PLY_LENGTH
+from spanloom.families.chess.encoding.fen import Boards
+from spanloom.families.chess.encoding.moves import MoveIds
+from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, PLY_LENGTH
 from spanloom.families.chess.errors import ChessError
 
 Include = npt.NDArray[np.bool_]
@@ -41,33 +40,6 @@ class Game:
 
     def __len__(self) -> int:
         return len(self.played)
-
-
-def game_from_rows(rows: Iterable[Mapping[str, Any]]) -> Game:
-    """The game of rows with the columns of the pretraining schema (`ply`, `fen`, `played_move`, …), in any order.
-
-    Raises ChessError, naming the ply, for a FEN that is none or a `played_move` that is no move.
-    """
-    ordered = sorted(rows, key=lambda row: row["ply"])
-    boards, played, best, values = [], [], [], []
-    for row in ordered:
-        try:
-            board = parse_fen(row["fen"] or "")
-        except ValueError as fault:
-            raise ChessError(str(fault), where=f"ply {row['ply']}") from None
-        move = move_id(row.get("played_move"), board)
-        if move == UNKNOWN_MOVE:
-            raise ChessError(f"unknown played_move {row['played_move']!r}", where=f"ply {row['ply']}")
-        boards.append(board)
-        played.append(move)
-        best.append(max(move_id(row.get("best_move"), board), NO_MOVE))
-        values.append([np.nan if row.get(name) is None else row[name] for name in ("win", "draw", "loss")])
-    return Game(
-        boards=np.array(boards, np.uint8).reshape(-1, BOARD_LENGTH),
-        played=np.array(played, np.int16),
-        best=np.array(best, np.int16),
-        values=np.array(values, np.float64).reshape(-1, 3),
-    )
 
 
 def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Include:

@@ -3,6 +3,7 @@
 In: board indices and move ids. Out: its boards and moves, and back again.
 """
 
+from itertools import compress
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +19,10 @@ from spanloom.families.chess.encoding.vocabulary import (
     END_POS,
     MOVES,
     PIECE_INDICES,
+    PIECE_SYMBOLS,
     START_POS,
     WHITE_TO_MOVE,
 )
-
-_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 
 
 def python_chess() -> ModuleType | None:
@@ -50,7 +50,7 @@ def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
     made = chess.Board(None)
     for square, index in enumerate(board[1:65].tolist()):
         if index != EMPTY:
-            made.set_piece_at(square, chess.Piece.from_symbol(_SYMBOLS[index]))
+            made.set_piece_at(square, chess.Piece.from_symbol(PIECE_SYMBOLS[index]))
     made.turn = bool(board[67] == WHITE_TO_MOVE)
     rights = BOARD_TOKENS[board[66]]
     made.set_castling_fen("-" if rights == "no_castling_rights" else rights)
@@ -65,12 +65,9 @@ def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
     """
     text = MOVES[move]
     made = chess.Move.from_uci(text)
-    piece = board.piece_at(made.from_square)
-    if piece is None:
-        return None
-    if piece.piece_type == chess.PAWN:
+    if board.piece_type_at(made.from_square) == chess.PAWN:
         if chess.square_rank(made.to_square) in (0, 7) and made.promotion is None:
-            made.promotion = chess.KNIGHT
+            text += "n"
         aside = chess.square_file(made.from_square) != chess.square_file(made.to_square)
         beside = chess.square(chess.square_file(made.to_square), chess.square_rank(made.from_square))
         if (
@@ -79,47 +76,25 @@ def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
             and board.piece_at(beside) == chess.Piece(chess.PAWN, not board.turn)
         ):
             board.ep_square = made.to_square
-    target = board.piece_at(made.to_square)
-    if (
-        piece.piece_type == chess.KING
-        and target is not None
-        and target.color == piece.color
-        and target.piece_type == chess.ROOK
-    ):
-        to_file = 6 if made.to_square > made.from_square else 2
-        made = chess.Move(made.from_square, chess.square(to_file, chess.square_rank(made.from_square)))
-    return made if board.is_legal(made) else None
+    try:
+        return board.parse_uci(text)
+    except ValueError:
+        return None
 
 
-def uci_of(chess: Any, board: Any, move: Any) -> str:
+def uci_of(board: Any, move: Any) -> str:
     """A move as the vocabulary spells it: castling takes the rook, a promotion to a knight is bare."""
-    if board.is_castling(move):
-        file = 7 if chess.square_file(move.to_square) > chess.square_file(move.from_square) else 0
-        rook = chess.square(file, chess.square_rank(move.from_square))
-        return str(chess.square_name(move.from_square) + chess.square_name(rook))
-    text: str = move.uci()
-    return text.removesuffix("n") if len(text) == 5 else text
+    return str(board.uci(move, chess960=True)).removesuffix("n")
 
 
 def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
     """The 68 board indices of a python-chess board, asked square by square."""
-    squares = []
-    for square in range(64):
-        piece = board.piece_at(square)
-        squares.append(EMPTY if piece is None else PIECE_INDICES[piece.symbol()])
-    rights = "".join(
-        letter
-        for letter, color, has in (
-            ("K", chess.WHITE, board.has_kingside_castling_rights),
-            ("Q", chess.WHITE, board.has_queenside_castling_rights),
-            ("k", chess.BLACK, board.has_kingside_castling_rights),
-            ("q", chess.BLACK, board.has_queenside_castling_rights),
-        )
-        if has(color)
-    )
+    pieces = map(board.piece_at, chess.SQUARES)
+    sides = (board.has_kingside_castling_rights, board.has_queenside_castling_rights)
+    rights = "".join(compress("KQkq", (has(color) for color in (chess.WHITE, chess.BLACK) for has in sides)))
     return [
         START_POS,
-        *squares,
+        *(EMPTY if piece is None else PIECE_INDICES[piece.symbol()] for piece in pieces),
         END_POS,
         BOARD_INDICES[rights or "no_castling_rights"],
         WHITE_TO_MOVE if board.turn else BLACK_TO_MOVE,

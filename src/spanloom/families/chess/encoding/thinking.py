@@ -18,7 +18,8 @@ wl and d of a unit are those of the position that its move leads to, and stand b
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -359,16 +360,9 @@ def drawn_sample(
         return NO_VARIATIONS
     if row.final < 0:
         return NO_FINAL_MOVE
-    attempts = [(rules.max_variations, rules.max_depth)]
-    attempts += [
-        (variations, depth)
-        for variations in range(rules.max_variations, 0, -1)
-        for depth in range(rules.max_depth, 0, -1)
-    ][1:]
+    attempts = product(range(rules.max_variations, 0, -1), range(rules.max_depth, 0, -1))
     for attempt, (variations, depth) in enumerate(attempts):
-        less = ThinkingRules(
-            max_variations=variations, max_depth=depth, tau_base=rules.tau_base, tau_alpha=rules.tau_alpha
-        )
+        less = replace(rules, max_variations=variations, max_depth=depth)
         numbers = uniforms(key, of_pass + b"\0%d" % attempt, 2 * len(row))
         try:
             order, depths = draw_lines(row, less, numbers)

@@ -92,6 +92,7 @@ START_POS, END_POS = BOARD_INDICES["start_pos"], BOARD_INDICES["end_pos"]
 WHITE_TO_MOVE, BLACK_TO_MOVE = BOARD_INDICES["white_to_move"], BOARD_INDICES["black_to_move"]
 PIECE_INDICES = {symbol: BOARD_INDICES[token] for symbol, token in zip("KQRBNPkqrbnp", PIECES, strict=True)}
 """The board index of each letter of a FEN."""
+PIECE_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
 CASTLING_INDICES: npt.NDArray[np.uint8] = np.array(
     [
         BOARD_INDICES["".join(right for bit, right in enumerate("KQkq") if rights >> bit & 1) or "no_castling_rights"]

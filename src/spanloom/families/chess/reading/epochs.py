@@ -14,33 +14,19 @@ A bad game takes no number: what a shard gets does not hang on the games left ou
 shard alone, that of its file.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 import numpy as np
 
-from spanloom.families.chess.encoding.draws import Keys, keys_of, shuffled
-from spanloom.families.chess.reading.source import Reject
+from spanloom.families.chess.encoding.draws import keys_of, shuffled
+from spanloom.families.chess.reading.source import WITHOUT, GameTable, Reject, Table, ThinkingTable, reasons
 
 REJECTS_KEPT = 100
 """Of the games left out so many are told one by one, the others counted alone."""
-
-
-class Table(Protocol):
-    """What a file becomes: `GameTable`, `ThinkingTable`."""
-
-    @property
-    def keys(self) -> Keys: ...
-
-    @property
-    def rejects(self) -> tuple[Reject, ...]: ...
-
-    def __len__(self) -> int: ...
-
-
-T = TypeVar("T", bound=Table)
 
 
 @dataclass(kw_only=True)
@@ -56,30 +42,22 @@ class Counts:
 
     games: int = 0
     thinking: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     rejects: list[Reject] = field(default_factory=list)
     null_rows: int = 0
     best_missing: int = 0
     best_unknown: int = 0
 
-    def leave_out(self, reason: str, number: int = 1) -> None:
-        self.left_out[reason] = self.left_out.get(reason, 0) + number
-
-    def take(self, table: Table) -> None:
+    def take(self, table: GameTable | ThinkingTable) -> None:
         """Counts what a file left out."""
-        for reject in table.rejects:
-            self.leave_out(reject.reason)
-        self.rejects += table.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
-        self.null_rows += getattr(table, "null_rows", 0)
-        self.best_missing += getattr(table, "best_missing", 0)
-        self.best_unknown += getattr(table, "best_unknown", 0)
+        without = {name: getattr(table, name, 0) for name in WITHOUT}
+        self.include(Counts(left_out=Counter(reasons(table.rejects)), rejects=list(table.rejects), **without))
 
     def include(self, other: "Counts") -> None:
-        """Adds what another shard counted."""
+        """Adds what another shard, or a file, counted."""
         self.games += other.games
         self.thinking += other.thinking
-        for reason, number in other.left_out.items():
-            self.leave_out(reason, number)
+        self.left_out += other.left_out
         self.rejects += other.rejects[: max(0, REJECTS_KEPT - len(self.rejects))]
         self.null_rows += other.null_rows
         self.best_missing += other.best_missing
@@ -91,13 +69,8 @@ class Counts:
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Counts":
-        return cls(
-            **{
-                **value,
-                "left_out": dict(value["left_out"]),
-                "rejects": [Reject(**reject) for reject in value["rejects"]],
-            }
-        )
+        rejects = [Reject(**reject) for reject in value["rejects"]]
+        return cls(**{**value, "left_out": Counter(value["left_out"]), "rejects": rejects})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,21 +83,21 @@ class Place:
     given: int = 0
 
 
-class Files(Generic[T]):
+class Files(Generic[Table]):
     """The files of one kind, and the table read last: small data is read again and again, and need not be."""
 
-    def __init__(self, names: Sequence[str], read: Callable[[int], T]) -> None:
+    def __init__(self, names: Sequence[str], read: Callable[[int], Table]) -> None:
         self.names = list(names)
         self.keys = keys_of("", self.names)
         self._read = read
-        self._last: tuple[int, T] | None = None
+        self._last: tuple[int, Table] | None = None
 
     @property
     def fingerprint(self) -> str:
         """How many files, and a hash of their names: places in an epoch are of these files and no others."""
         return f"{len(self.names)} files ({blake2b(self.keys.tobytes(), digest_size=8).hexdigest()})"
 
-    def table(self, file: int) -> T:
+    def table(self, file: int) -> Table:
         if self._last is None or self._last[0] != file:
             self._last = None  # not two at once
             self._last = (file, self._read(file))
@@ -135,7 +108,7 @@ class Files(Generic[T]):
 
 
 def dealt(
-    files: Files[T],
+    files: Files[Table],
     *,
     shard: int,
     shards: int,
@@ -144,7 +117,7 @@ def dealt(
     shuffle_games: bool,
     begin: Place | None = None,
     counts: Counts | None = None,
-) -> Iterator[tuple[T, int, Place]]:
+) -> Iterator[tuple[Table, int, Place]]:
     """The shard's games of an epoch: the table, the game's number in it, and the place behind it.
 
     `order_of` are the epoch's draws. Files that are begun from `begin` on add what they left out to `counts`.

@@ -11,84 +11,53 @@ from spanloom.dataset.root.opened import ReadOnce
 from spanloom.families.chess.errors import NoFilesError
 from spanloom.families.chess.manifest import is_prepared, read
 from spanloom.families.chess.reading.epochs import Files
-from spanloom.families.chess.reading.prepared import read_prepared_games, read_prepared_thinking
+from spanloom.families.chess.reading.prepared import read_prepared
 from spanloom.families.chess.reading.source import (
     GameTable,
     Kind,
     ThinkingTable,
     parquet_files,
     raise_first,
-    read_games,
-    read_thinking,
+    read_table,
 )
 
 OnError = Literal["skip", "raise"]
-
-
-def open_both(
-    games: Path | None, thinking: Path | None, split: str, on_error: OnError
-) -> tuple[Files[GameTable] | None, Files[ThinkingTable] | None]:
-    """Games, thinking rows, or both."""
-    return (
-        None if games is None else open_games(games, split, on_error),
-        None if thinking is None else open_thinking(thinking, split, on_error),
-    )
-
-
-def prepared_content(place: Path) -> dict[str, Any] | None:
-    """The `content` of the manifest at a root of prepared games; None for a folder of Parquet files.
-
-    The manifest is read and checked once a process for as long as it is the same. Not to be changed.
-    """
-    return _contents(place)
 
 
 def _prepared_content(place: Path) -> dict[str, Any] | None:
     return dict(read(place)["content"]) if is_prepared(place) else None
 
 
-_contents = ReadOnce(_prepared_content)
+prepared_content = ReadOnce(_prepared_content)
+"""The `content` of the manifest at a root of prepared games; None for a folder of Parquet files.
+
+The manifest is read and checked once a process for as long as it is the same. Not to be changed.
+"""
 
 
-def open_games(place: Path, split: str, on_error: OnError) -> Files[GameTable]:
-    """The games of a folder, or of one split of a root. Raises NoFilesError where there are none."""
-    return _opened(place, split, "games", on_error)
-
-
-def open_thinking(place: Path, split: str, on_error: OnError) -> Files[ThinkingTable]:
-    """The thinking rows of a folder, or of one split of a root. See `open_games`."""
-    return _opened(place, split, "thinking", on_error)
-
-
-def _opened(place: Path, split: str, kind: Kind, on_error: OnError) -> Files[Any]:
+def open_files(place: Path, kind: Kind, split: str, on_error: OnError) -> Files[Any]:
+    """The games or thinking rows of a folder, or of one split of a root. Raises NoFilesError where there are none."""
     if content := prepared_content(place):
-        tables = prepared_tables(place, content, split, kind)
+        tables = [
+            (shard["shard"], shard["source"])
+            for shard in content["shards"]
+            if shard["kind"] == kind and split in shard["splits"]
+        ]
+        if not tables:
+            noun = "games" if kind == "games" else "thinking rows"
+            raise NoFilesError(f"the prepared games hold no {noun} in {split}", where=str(place))
         return Files([source for _, source in tables], partial(_prepared, place, split, kind, tables))
     paths = parquet_files(place)
     return Files([path.name for path in paths], partial(_from_parquet, kind, paths, on_error))
 
 
-def prepared_tables(root: Path, content: dict[str, Any], split: str, kind: Kind) -> list[tuple[int, str]]:
-    """The tables of a kind that a split of a root has: their numbers, and the files that they came from."""
-    tables = [
-        (shard["shard"], shard["source"])
-        for shard in content["shards"]
-        if shard["kind"] == kind and split in shard["splits"]
-    ]
-    if not tables:
-        noun = "games" if kind == "games" else "thinking rows"
-        raise NoFilesError(f"the prepared games hold no {noun} in {split}", where=str(root))
-    return tables
-
-
 def _from_parquet(kind: Kind, paths: list[Path], on_error: OnError, file: int) -> GameTable | ThinkingTable:
-    table: GameTable | ThinkingTable = (read_games if kind == "games" else read_thinking)(paths[file])
+    table = read_table(paths[file], kind)
     if on_error == "raise":
         raise_first(table.rejects, paths[file])
     return table
 
 
-def _prepared(
-    root: Path, split: str, kind: Kind, tables: list[tuple[int, str]], file: int
-) -> GameTable | ThinkingTable:
-    return (read_prepared_games if kind == "games" else read_prepared_thinking)(root, split, *tables[file])
+def _prepared(root: Path, split: str, kind: Kind, tables: list[tuple[int, str]], file: int) -> Any:
+    number, source = tables[file]
+    return read_prepared(root, split, kind, number, source)

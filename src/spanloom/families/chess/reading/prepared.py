@@ -14,10 +14,9 @@ NNNNN counts the source's files of that kind. What each array means, `GameTable`
 written create-only under its final name, whole or not at all.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,7 @@ import pyarrow.parquet as pq
 
 from spanloom.dataset.root.layout import REJECTS
 from spanloom.families.chess.reading.source import COLUMNS, GameTable, Kind, ThinkingTable
-from spanloom.storage import publish, sha256_file, temporary_beside
+from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
 
 KINDS: tuple[Kind, ...] = ("games", "thinking")
 
@@ -53,29 +52,21 @@ def write_table(
 ) -> list[dict[str, Any]]:
     """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError where others stand."""
     files = []
-    for name, dtype in ARRAYS[kind].items():
+    for name in (*ARRAYS[kind], "ids"):
         path = array_path(root, split, kind, number, name)
-        array = np.ascontiguousarray(getattr(table, name))
-        assert array.dtype == dtype, (name, array.dtype)
         temporary = temporary_beside(path)
-        with temporary.open("w+b") as stream:  # not "wb": NumPy then writes past Python, and misses a full disk
-            np.lib.format.write_array(stream, array, allow_pickle=False)
-            stream.flush()
-            os.fsync(stream.fileno())
-        files.append(_published(root, temporary, path))
-    path = array_path(root, split, kind, number, "ids")
-    temporary = temporary_beside(path)
-    pq.write_table(pa.table({ID_COLUMN[kind]: pa.array(list(table.ids), pa.string())}), temporary)
-    with temporary.open("rb") as written:
-        os.fsync(written.fileno())
-    files.append(_published(root, temporary, path))
+        if name == "ids":
+            pq.write_table(pa.table({ID_COLUMN[kind]: pa.array(list(table.ids), pa.string())}), temporary)
+        else:
+            array = np.ascontiguousarray(getattr(table, name))
+            assert array.dtype == ARRAYS[kind][name], (name, array.dtype)
+            with temporary.open("w+b") as stream:  # not "wb": NumPy then writes past Python, and misses a full disk
+                np.lib.format.write_array(stream, array, allow_pickle=False)
+        fsync_file(temporary)
+        size, sha256 = temporary.stat().st_size, sha256_file(temporary)
+        publish(temporary, path, sha256)
+        files.append({"path": path.relative_to(root).as_posix(), "bytes": size, "sha256": sha256})
     return files
-
-
-def _published(root: Path, temporary: Path, path: Path) -> dict[str, Any]:
-    size, sha256 = temporary.stat().st_size, sha256_file(temporary)
-    publish(temporary, path, sha256)
-    return {"path": path.relative_to(root).as_posix(), "bytes": size, "sha256": sha256}
 
 
 class StoredIds(Sequence[str]):
@@ -90,11 +81,7 @@ class StoredIds(Sequence[str]):
             self._ids = pq.read_table(self._path).column(0).to_pylist()
         return self._ids
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[str]: ...
-    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+    def __getitem__(self, index: Any) -> Any:
         return self._read()[index]
 
     def __iter__(self) -> Iterator[str]:
@@ -110,18 +97,9 @@ def load_array(path: Path) -> npt.NDArray[Any]:
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
-def read_prepared_games(root: Path, split: str, number: int, source: str) -> GameTable:
-    """The games of one table. `source` is the Parquet file that they came from."""
-    arrays = _read(root, split, "games", number, source)
-    return GameTable(**arrays, rows=len(arrays["played"]), null_rows=0, best_missing=0, best_unknown=0)
-
-
-def read_prepared_thinking(root: Path, split: str, number: int, source: str) -> ThinkingTable:
-    """The thinking rows of one table."""
-    arrays = _read(root, split, "thinking", number, source)
-    return ThinkingTable(**arrays, rows=len(arrays["finals"]))
-
-
-def _read(root: Path, split: str, kind: Kind, number: int, source: str) -> dict[str, Any]:
+def read_prepared(root: Path, split: str, kind: Kind, number: int, source: str) -> Any:
+    """One table, `GameTable` or `ThinkingTable`. `source` is the Parquet file that it came from."""
     arrays = {name: load_array(array_path(root, split, kind, number, name)) for name in ARRAYS[kind]}
-    return {**arrays, "file": source, "ids": StoredIds(array_path(root, split, kind, number, "ids")), "rejects": ()}
+    ids = StoredIds(array_path(root, split, kind, number, "ids"))
+    table: Any = GameTable if kind == "games" else ThinkingTable
+    return table(**arrays, file=source, ids=ids, rejects=(), rows=len(arrays["values"]))

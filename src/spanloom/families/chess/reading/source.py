@@ -8,7 +8,7 @@ A file is read in batches, and of each batch's texts only boards and move ids st
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spanloom.errors import SourceError
-from spanloom.families.chess.encoding.draws import Keys, keys_of
-from spanloom.families.chess.encoding.fen import Boards, parse_column, parse_fen
+from spanloom.families.chess.encoding.draws import KEY_BYTES, Keys, keys_of
+from spanloom.families.chess.encoding.fen import Boards, fen_fault, parse_column
 from spanloom.families.chess.encoding.games import Game, Values
 from spanloom.families.chess.encoding.moves import UNKNOWN_MOVE, MoveIds, column_ids
 from spanloom.families.chess.encoding.thinking import ThinkingRow, decoded, fens_of, row_from_boards
@@ -34,7 +34,11 @@ THINKING_OPTIONAL = ("played_move", "best_move")
 
 BAD_FEN, UNKNOWN_PLAYED, NO_PLY = "bad fen", "unknown played_move", "no ply"
 BAD_VARIATIONS = "bad variations"
+WITHOUT = ("null_rows", "best_missing", "best_unknown")
+"""What is counted of rows of games that lack something; see `GameTable`."""
 
+_OF_ROWS = ("boards", "played", "best", "values")
+"""What each row of a game is read for, beside its place."""
 _BATCH = 16384
 _THINKING_BATCH = 256
 
@@ -43,37 +47,50 @@ Kind = Literal["games", "thinking"]
 
 
 class Column(NamedTuple):
-    """An array of a table: its dtype, and what it has a value for each of; `cuts` names what it is the offsets of."""
+    """An array of a table: its dtype, and what it has a value for each of, `width` of them where it has two dimensions.
+
+    `cuts` names what it is the offsets of.
+    """
 
     dtype: str
     each: str
+    width: int | None = None
     cuts: str | None = None
+
+    def shape(self, count: int) -> tuple[int, ...]:
+        """Of the array of so many items, rows, variations or nodes."""
+        count += self.cuts is not None
+        return (count,) if self.width is None else (count, self.width)
+
+    def joined(self, parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """The arrays end to end; there may be none."""
+        return np.concatenate([np.empty((0, *self.shape(0)[1:]), self.dtype), *parts])
 
 
 COLUMNS: dict[Kind, dict[str, Column]] = {
     "games": {
         "offsets": Column("int64", "item", cuts="row"),
-        "keys": Column("uint8", "item"),
-        "boards": Column("uint8", "row"),
+        "keys": Column("uint8", "item", KEY_BYTES),
+        "boards": Column("uint8", "row", BOARD_LENGTH),
         "played": Column("int16", "row"),
         "best": Column("int16", "row"),
-        "values": Column("float64", "row"),
+        "values": Column("float64", "row", 3),
         "plies": Column("int64", "row"),
     },
     "thinking": {
         "row_offsets": Column("int64", "item", cuts="variation"),
-        "keys": Column("uint8", "item"),
+        "keys": Column("uint8", "item", KEY_BYTES),
         "numbers": Column("int64", "item"),
-        "boards": Column("uint8", "item"),
+        "boards": Column("uint8", "item", BOARD_LENGTH),
         "finals": Column("int16", "item"),
-        "values": Column("float64", "item"),
+        "values": Column("float64", "item", 3),
         "root_moves": Column("int16", "variation"),
         "visits": Column("float64", "variation"),
         "fractions": Column("float64", "variation"),
         "node_offsets": Column("int64", "variation", cuts="node"),
-        "node_boards": Column("uint8", "node"),
+        "node_boards": Column("uint8", "node", BOARD_LENGTH),
         "node_moves": Column("int16", "node"),
-        "node_values": Column("float64", "node"),
+        "node_values": Column("float64", "node", 3),
     },
 }
 """The arrays of a table by kind, in the order of their files. `GameTable` and `ThinkingTable` say what each means."""
@@ -121,9 +138,9 @@ class GameTable:
     values: Values
     rejects: tuple[Reject, ...]
     rows: int
-    null_rows: int
-    best_missing: int
-    best_unknown: int
+    null_rows: int = 0
+    best_missing: int = 0
+    best_unknown: int = 0
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -218,74 +235,66 @@ def parquet_files(folder: Path) -> list[Path]:
     return files
 
 
+def read_table(path: Path, kind: Kind) -> "GameTable | ThinkingTable":
+    """`read_games` or `read_thinking`."""
+    return read_games(path) if kind == "games" else read_thinking(path)
+
+
 def read_games(path: Path) -> GameTable:
     """The games of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
     opened = _open(path, GAME_COLUMNS)
-    ids, plies, boards, bad, played, best, values = ([] for _ in range(7))
-    rows = null_rows = 0
+    ids, plies, bad = ([] for _ in range(3))
+    parts: list[dict[str, npt.NDArray[Any]]] = []
     details: dict[int, tuple[str, str]] = {}  # by row among those kept: the texts that are wrong
-    kept_rows = 0
+    rows = kept = 0
     for batch in _batches(opened, path, GAME_COLUMNS, _BATCH):
         rows += len(batch)
-        batch = _without_null_ids(batch)
-        fens = batch.column("fen")
-        made, refused = parse_column(fens)
-        moves = column_ids(batch.column("played_move"), made)
-        for row in np.flatnonzero(refused | (moves == UNKNOWN_MOVE)).tolist():
-            details[kept_rows + row] = (
-                (BAD_FEN, _fen_fault(fens[row].as_py()))
+        if batch.column("game_id").null_count:
+            batch = batch.filter(pc.is_valid(batch.column("game_id")))
+        fens, texts = batch.column("fen"), batch.column("played_move")
+        boards, refused = parse_column(fens)
+        played = column_ids(texts, boards)
+        bad.append(refused | (played == UNKNOWN_MOVE))
+        for row in np.flatnonzero(bad[-1]).tolist():
+            details[kept + row] = (
+                (BAD_FEN, str(fen_fault(fens[row].as_py())))
                 if refused[row]
-                else (UNKNOWN_PLAYED, repr(batch.column("played_move")[row].as_py()))
+                else (UNKNOWN_PLAYED, repr(texts[row].as_py()))
             )
-        kept_rows += len(batch)
+        kept += len(batch)
         ids.append(batch.column("game_id"))
         plies.append(batch.column("ply"))
-        boards.append(made)
-        bad.append(refused | (moves == UNKNOWN_MOVE))
-        played.append(moves)
-        best.append(column_ids(batch.column("best_move"), made))
-        values.append(_values(batch))
-    null_rows = rows - kept_rows
+        best = column_ids(batch.column("best_move"), boards)
+        parts.append({"boards": boards, "played": played, "best": best, "values": _values(batch)})
     encoded = pa.chunked_array(ids, pa.string()).combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.chunk(0) if encoded.num_chunks else pa.array([], pa.string()).dictionary_encode()
-    names: list[str] = encoded.dictionary.to_pylist()
-    codes = np.asarray(encoded.indices, np.int64)
-    ply = pa.chunked_array(plies, pa.int64()).combine_chunks()
     return _grouped(
-        file=path.name,
-        names=names,
-        codes=codes,
-        numbers=np.asarray(ply.fill_null(0), np.int64),
-        no_ply=np.asarray(pc.is_null(ply)),
-        boards=_joined(boards, np.empty((0, BOARD_LENGTH), np.uint8)),
-        bad=_joined(bad, np.empty(0, np.bool_)),
-        played=_joined(played, np.empty(0, np.int16)),
-        best=_joined(best, np.empty(0, np.int16)),
-        values=_joined(values, np.empty((0, 3), np.float64)),
-        details=details,
+        path.name,
+        encoded,
+        pa.chunked_array(plies, pa.int64()).combine_chunks(),
+        {name: COLUMNS["games"][name].joined(part[name] for part in parts) for name in _OF_ROWS},
+        np.concatenate([np.empty(0, np.bool_), *bad]),
+        details,
         rows=rows,
-        null_rows=null_rows,
     )
 
 
 def _grouped(
-    *,
     file: str,
-    names: list[str],
-    codes: npt.NDArray[np.int64],
-    numbers: npt.NDArray[np.int64],
-    no_ply: npt.NDArray[np.bool_],
-    boards: Boards,
+    ids: pa.DictionaryArray,
+    plies: pa.Array,
+    columns: dict[str, npt.NDArray[Any]],
     bad: npt.NDArray[np.bool_],
-    played: MoveIds,
-    best: MoveIds,
-    values: Values,
     details: dict[int, tuple[str, str]],
+    *,
     rows: int,
-    null_rows: int,
 ) -> GameTable:
     """Rows in the order of the file → games, in the order of their first rows, without those that have a bad row."""
+    names: list[str] = ids.dictionary.to_pylist()
+    codes = np.asarray(ids.indices, np.int64)
+    no_ply, numbers = np.asarray(pc.is_null(plies)), np.asarray(plies.fill_null(0), np.int64)
+    kept = codes.size
     order = np.lexsort((numbers, codes))
     faulty = bad | no_ply
     refused = np.zeros(len(names), np.bool_)
@@ -295,37 +304,28 @@ def _grouped(
         code = int(codes[row])
         if code not in rejects:
             reason, detail = (NO_PLY, "the ply is null") if no_ply[row] else details[row]
-            rejects[code] = Reject(
-                file=file,
-                game_id=names[code],
-                ply=None if no_ply[row] else int(numbers[row]),
-                reason=reason,
-                detail=detail,
-            )
+            ply = None if no_ply[row] else int(numbers[row])
+            rejects[code] = Reject(file=file, game_id=names[code], ply=ply, reason=reason, detail=detail)
     order = order[~refused[codes[order]]]
-    if not np.array_equal(order, np.arange(codes.size)):
-        boards, played, best, values = boards[order], played[order], best[order], values[order]
+    if not np.array_equal(order, np.arange(kept)):
+        columns = {name: column[order] for name, column in columns.items()}
         codes, numbers = codes[order], numbers[order]
     usable = np.flatnonzero(~refused)
-    ids = [names[code] for code in usable.tolist()]
-    offsets = np.concatenate([np.searchsorted(codes, usable), [codes.size]]).astype(np.int64)
-    with_move = played >= 0
-    best_missing, best_unknown = (int(np.count_nonzero(with_move & (best == move))) for move in (NO_MOVE, UNKNOWN_MOVE))
+    usable_ids = [names[code] for code in usable.tolist()]
+    without_best = columns["best"][columns["played"] >= 0]
+    columns["best"] = np.maximum(columns["best"], np.int16(NO_MOVE))
     return GameTable(
         file=file,
-        ids=ids,
-        keys=keys_of(file, ids),
-        offsets=offsets,
+        ids=usable_ids,
+        keys=keys_of(file, usable_ids),
+        offsets=np.concatenate([np.searchsorted(codes, usable), [codes.size]]).astype(np.int64),
         plies=numbers,
-        boards=boards,
-        played=played,
-        best=np.maximum(best, np.int16(NO_MOVE)),
-        values=values,
+        **columns,
         rejects=tuple(rejects[code] for code in sorted(rejects)),
         rows=rows,
-        null_rows=null_rows,
-        best_missing=best_missing,
-        best_unknown=best_unknown,
+        null_rows=rows - kept,
+        best_missing=int(np.count_nonzero(without_best == NO_MOVE)),
+        best_unknown=int(np.count_nonzero(without_best == UNKNOWN_MOVE)),
     )
 
 
@@ -349,10 +349,8 @@ def read_thinking(path: Path) -> ThinkingTable:
                 reason, detail = row
                 rejects.append(Reject(file=path.name, game_id=f"row {number}", ply=None, reason=reason, detail=detail))
         rows += len(batch)
-    counts = [len(row) for row in made]
-    nodes = [np.diff(row.node_offsets) for row in made]
-    no_moves, no_numbers = np.empty(0, np.int16), np.empty(0, np.float64)
-    no_boards, no_values = np.empty((0, BOARD_LENGTH), np.uint8), np.empty((0, 3), np.float64)
+    of_lines = ("root_moves", "visits", "fractions", "node_boards", "node_moves", "node_values")
+    columns_of = COLUMNS["thinking"]
     return ThinkingTable(
         file=path.name,
         ids=ids,
@@ -361,14 +359,9 @@ def read_thinking(path: Path) -> ThinkingTable:
         boards=np.array([row.board for row in made], np.uint8).reshape(-1, BOARD_LENGTH),
         finals=np.array([row.final for row in made], np.int16),
         values=np.array([row.values for row in made], np.float64).reshape(-1, 3),
-        row_offsets=_offsets(np.array(counts, np.int64)),
-        root_moves=_joined([row.root_moves for row in made], no_moves),
-        visits=_joined([row.visits for row in made], no_numbers),
-        fractions=_joined([row.fractions for row in made], no_numbers),
-        node_offsets=_offsets(_joined(nodes, np.empty(0, np.int64))),
-        node_boards=_joined([row.node_boards for row in made], no_boards),
-        node_moves=_joined([row.node_moves for row in made], no_moves),
-        node_values=_joined([row.node_values for row in made], no_values),
+        row_offsets=_offsets(np.array([len(row) for row in made], np.int64)),
+        node_offsets=_offsets(columns_of["node_offsets"].joined(np.diff(row.node_offsets) for row in made)),
+        **{name: columns_of[name].joined(getattr(row, name) for row in made) for name in of_lines},
         rejects=tuple(rejects),
         rows=rows,
     )
@@ -403,22 +396,12 @@ def _converted(batch: pa.RecordBatch) -> Iterator[ThinkingRow | tuple[str, str]]
             continue
         part = slice(at, at := at + len(fens_of(row, cell)))
         if (wrong := np.flatnonzero(refused[part])).size:
-            yield BAD_FEN, _fen_fault(fens[part][wrong[0]])
+            yield BAD_FEN, str(fen_fault(fens[part][wrong[0]]))
             continue
         try:
             yield row_from_boards(row, cell, boards[part])
         except ChessError as fault:
             yield BAD_VARIATIONS, fault.what
-
-
-def _fen_fault(fen: str | None) -> str:
-    if fen is None:
-        return "there is none"
-    try:
-        parse_fen(fen)
-    except ValueError as fault:
-        return str(fault)
-    raise AssertionError(f"{fen!r} was refused, and now is not")
 
 
 def _open(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
@@ -494,14 +477,10 @@ def _whole(column: pa.Array) -> pa.Array:
 
 
 def _as_number(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind) or _is_decimal(kind)):
+    numbers = (pa.types.is_floating, pa.types.is_integer, pa.types.is_null, pa.types.is_decimal)
+    if not any(is_kind(column.type) for is_kind in numbers):
         raise TypeError("it must be a number")
     return column.cast(pa.float64())
-
-
-def _is_decimal(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_decimal(kind))
 
 
 def _as_variations(column: pa.Array) -> pa.Array:
@@ -521,19 +500,10 @@ _CASTS = {
 }
 
 
-def _without_null_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
-    ids = batch.column("game_id")
-    return batch.filter(pc.is_valid(ids)) if ids.null_count else batch
-
-
 def _values(batch: pa.RecordBatch) -> Values:
     return np.stack(
         [np.asarray(batch.column(name).fill_null(np.nan), np.float64) for name in ("win", "draw", "loss")], axis=1
     )
-
-
-def _joined(parts: list[Any], empty: npt.NDArray[Any]) -> Any:
-    return np.concatenate(parts) if parts else empty
 
 
 def reasons(rejects: Sequence[Reject]) -> dict[str, int]:

@@ -15,57 +15,15 @@ from spanloom.dataset.root.places import publish_data
 from spanloom.families.chess import defaults
 from spanloom.families.chess.build import INVENTORY_SCHEMA, config_of, prepare_shard
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.places import FoundFile, found_files, stage_found
+from spanloom.families.chess.places import found_files, stage_found
 from spanloom.families.chess.reading.folders import OnError
 from spanloom.families.chess.reading.prepared import KINDS
-from spanloom.families.chess.reading.source import Kind
 from spanloom.provenance import readable_json, require_git_sha
 from spanloom.split import valid_threshold
 from spanloom.storage import write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
-
-
-def prepare_chess(
-    files: dict[Kind, list[FoundFile]],
-    root: Path,
-    *,
-    shard: int,
-    shards: int,
-    valid_fraction: float = defaults.VALID_FRACTION,
-    on_error: OnError = defaults.ON_ERROR,
-    allow_unknown_sha: bool = False,
-) -> dict[str, Any]:
-    """Writes the arrays of this shard's files under `root`. `files`: those of all shards. Returns the inventory.
-
-    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
-    bytes raises ConflictError. Raises SourceError for a file that cannot be read.
-    """
-    git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
-    return {
-        "schema_version": INVENTORY_SCHEMA,
-        "shard": shard,
-        "shards": shards,
-        "git_sha": git_sha,
-        "config": config_of(valid_fraction),
-        "files": inputs_of(files),
-        "prepared": [
-            prepare_shard(file.path, kind, file.number, root, valid_fraction=valid_fraction, on_error=on_error)
-            for kind, listed in files.items()
-            for file in dealt(listed, shard, shards)
-        ],
-    }
-
-
-def dealt(files: list[FoundFile], shard: int, shards: int) -> list[FoundFile]:
-    """The files of one shard."""
-    return [file for file in files if file.number % shards == shard]
-
-
-def inputs_of(files: dict[Kind, list[FoundFile]]) -> dict[str, list[list[Any]]]:
-    """All files by name and size, by which shards of one run know each other."""
-    return {kind: [[file.name, file.bytes] for file in listed] for kind, listed in files.items()}
 
 
 def run(
@@ -83,8 +41,9 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. A remote root is claimed for this run first; only this shard's files are staged.
 
-    Raises ChessError for a shard that there is not, NoFilesError without a folder, ConflictError when another run has
-    the root.
+    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
+    bytes raises ConflictError. Raises ChessError for a shard that there is not, NoFilesError without a folder,
+    SourceError for a file that cannot be read, ConflictError when another run has the root. Returns the inventory.
     """
     if not 0 <= shard < shards:
         raise ChessError(f"there is no shard {shard} of {shards}", remedy="shards are numbered from 0")
@@ -94,35 +53,30 @@ def run(
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
     with scratch_for("prepare-chess", [games, thinking, root, inventory, shard], scratch) as staging:
         files = {kind: found_files(staging, place) for kind, place in places.items()}
+        mine = {kind: [file for file in listed if file.number % shards == shard] for kind, listed in files.items()}
+        of_run = {
+            "shards": shards,
+            "git_sha": require_git_sha(allow_unknown=allow_unknown_sha),
+            "config": config_of(valid_fraction),
+            "files": {kind: [[file.name, file.bytes] for file in listed] for kind, listed in files.items()},
+        }
         local_root = staging.path(root)
         if is_uri(root):
-            claim_root(
-                parse_uri(root),
-                {
-                    "git_sha": require_git_sha(allow_unknown=allow_unknown_sha),
-                    "shards": shards,
-                    "config": config_of(valid_fraction),
-                    "files": inputs_of(files),
-                },
-            )
+            claim_root(parse_uri(root), of_run)
             shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of other files
         for kind, place in places.items():
             if not is_uri(place) and not is_uri(root):
                 check_apart(Path(place), local_root)
-            stage_found(dealt(files[kind], shard, shards), place)
-        made = prepare_chess(
-            files,
-            local_root,
-            shard=shard,
-            shards=shards,
-            valid_fraction=valid_fraction,
-            on_error=on_error,
-            allow_unknown_sha=allow_unknown_sha,
-        )
+            stage_found(mine[kind], place)
+        prepared = [
+            prepare_shard(file.path, kind, file.number, local_root, valid_fraction=valid_fraction, on_error=on_error)
+            for kind, listed in mine.items()
+            for file in listed
+        ]
+        made = {"schema_version": INVENTORY_SCHEMA, "shard": shard, **of_run, "prepared": prepared}
         if is_uri(root):
-            publish_data(
-                list(files_of({"shards": [each["shard"] for each in made["prepared"]]})), local_root, parse_uri(root)
-            )
+            written = files_of({"shards": [each["shard"] for each in prepared]})
+            publish_data(written, local_root, parse_uri(root))
         write_atomically(staging.path(inventory), readable_json(made))
         staging.publish_file(inventory)
     return made

@@ -9,31 +9,15 @@ from typing import Any
 
 from spanloom.dataset.manifest import PENDING_NAME, promote
 from spanloom.dataset.root.places import publish_promoted, staged_root
-from spanloom.families.chess import defaults, manifest
+from spanloom.families.chess import manifest
 from spanloom.families.chess.places import staged_folder
 from spanloom.families.chess.report import findings_page
-from spanloom.families.chess.verify.games import validate_root
+from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
-
-
-def validate_chess(
-    *,
-    root: Path,
-    games: Path | None = None,
-    thinking: Path | None = None,
-    deep: int | None = defaults.DEEP,
-    legal: bool = defaults.LEGAL,
-    tolerance: float = defaults.TOLERANCE,
-) -> Report:
-    """The findings in prepared games, as `validate_root` has them; without any, a pending manifest is promoted."""
-    report = validate_root(root, games=games, thinking=thinking, deep=deep, legal=legal, tolerance=tolerance)
-    if report.clean and (root / PENDING_NAME).exists():
-        promote(root, manifest.check)
-    return report
 
 
 def run(
@@ -48,16 +32,14 @@ def run(
 ) -> Report:
     """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object.
 
-    `options`: see `validate_chess`.
+    `options`: the others of `Checks`.
     """
     with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
         local_root = staged_root(staging, root, manifest.check)
-        result = validate_chess(
-            root=local_root,
-            games=staged_folder(staging, games),
-            thinking=staged_folder(staging, thinking),
-            **options,
-        )
+        checks = Checks(games=staged_folder(staging, games), thinking=staged_folder(staging, thinking), **options)
+        result = validate_root(local_root, checks)
+        if result.clean and (local_root / PENDING_NAME).exists():
+            promote(local_root, manifest.check)
         staging.replace(report, readable_json(result.as_dict()))
         if html:
             staging.replace(html, findings_page(local_root, result, root).encode())
@@ -66,6 +48,4 @@ def run(
     return result
 
 
-def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
-    return report_artifacts(result)
+artifact_metadata = report_artifacts

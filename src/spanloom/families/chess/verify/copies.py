@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.families.chess.encoding.fen import parse_fen
+from spanloom.families.chess.encoding.fen import NO_FEN, fen_fault, parse_fen
 from spanloom.families.chess.encoding.games import Game
+from spanloom.families.chess.encoding.moves import move_name
 from spanloom.families.chess.encoding.python_chess import python_chess, tokens_by_python_chess
 from spanloom.families.chess.encoding.thinking import decoded, fens_of, thinking_row
-from spanloom.families.chess.encoding.vocabulary import MOVE_IDS, PIECE_INDICES, SQUARES, TOKENS
+from spanloom.families.chess.encoding.vocabulary import MOVE_IDS, PIECE_INDICES, SQUARES
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.reading.prepared import read_prepared_games, read_prepared_thinking
+from spanloom.families.chess.reading.prepared import read_prepared
 from spanloom.families.chess.reading.source import (
     BAD_FEN,
     BAD_VARIATIONS,
@@ -37,8 +38,6 @@ from spanloom.families.chess.reading.source import (
 from spanloom.families.chess.verify.rejects import read_rejects
 from spanloom.findings import Finding, Report
 from spanloom.storage import sha256_file
-
-_NO_FEN = "there is none"
 
 
 def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> None:
@@ -68,10 +67,12 @@ def compare_source(report: Report, root: Path, shard: dict[str, Any], folder: Pa
     All games or rows by their ids, lengths and FENs and all that was left out; `deep` of each split value by value.
     """
     compare = _compare_games if shard["kind"] == "games" else _compare_thinking
-    report.add(
-        Finding(check="source", message=message, file=shard["source"])
-        for message in compare(report, root, shard, folder / shard["source"], deep)
-    )
+    for message in compare(report, root, shard, folder / shard["source"], deep):
+        report.wrong("source", message, file=shard["source"])
+
+
+def _tables(root: Path, shard: dict[str, Any]) -> list[Any]:
+    return [read_prepared(root, split, shard["kind"], shard["shard"], shard["source"]) for split in shard["splits"]]
 
 
 def _chosen(items: int, deep: int | None) -> range:
@@ -82,9 +83,13 @@ def _chosen(items: int, deep: int | None) -> range:
 
 
 def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path, deep: int | None) -> Iterator[str]:
-    tables = [read_prepared_games(root, split, shard["shard"], shard["source"]) for split in shard["splits"]]
+    tables: list[GameTable] = _tables(root, shard)
     rejects = {each.game_id: each for each in read_rejects(root, shard)}
-    lengths = {name: int(length) for table in tables for name, length in _lengths(table)}
+    lengths = {
+        name: length
+        for table in tables
+        for name, length in zip(table.ids, np.diff(table.offsets).tolist(), strict=True)
+    }
     wanted = {table.ids[item]: (table, item) for table in tables for item in _chosen(len(table), deep)}
     report.ran("source", len(wanted))
     report.ran("source games", len(lengths) + len(rejects))
@@ -140,30 +145,16 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
             yield f"game {name} differs from the source"
 
 
-def _lengths(table: GameTable) -> Iterator[tuple[str, int]]:
-    return zip(table.ids, np.diff(table.offsets).tolist(), strict=True)
-
-
 def _first_fault(rows: Sequence[dict[str, Any]], file: str, name: str) -> Reject | None:
     """Why a game, whose rows stand in the order of the file, gives no sample; None where nothing is wrong with it."""
     for row in sorted(rows, key=lambda row: 0 if _is_missing(row["ply"]) else row["ply"]):
         if _is_missing(row["ply"]):
             return Reject(file=file, game_id=name, ply=None, reason=NO_PLY, detail="the ply is null")
         ply, fen, played = int(row["ply"]), row["fen"], row["played_move"]
-        if (detail := _fen_fault(fen)) is not None:
+        if (detail := fen_fault(fen)) is not None:
             return Reject(file=file, game_id=name, ply=ply, reason=BAD_FEN, detail=detail)
         if played and _normal(played, parse_fen(fen).tolist()) is None:
             return Reject(file=file, game_id=name, ply=ply, reason=UNKNOWN_PLAYED, detail=repr(played))
-    return None
-
-
-def _fen_fault(fen: str | None) -> str | None:
-    if fen is None:
-        return _NO_FEN
-    try:
-        parse_fen(fen)
-    except ValueError as fault:
-        return str(fault)
     return None
 
 
@@ -177,8 +168,8 @@ def _same_row(chess: ModuleType | None, row: dict[str, Any], game: Game, at: int
     board = parse_fen(fen).tolist() if chess is None else tokens_by_python_chess(chess, chess.Board(fen))
     return (
         board == game.boards[at].tolist()
-        and _normal(row["played_move"], board) == _named(int(game.played[at]))
-        and _normal(row["best_move"], board) == _named(int(game.best[at]))
+        and _normal(row["played_move"], board) == move_name(int(game.played[at]))
+        and _normal(row["best_move"], board) == move_name(int(game.best[at]))
         and all(
             _same_number(row[column], game.values[at, place]) for place, column in enumerate(("win", "draw", "loss"))
         )
@@ -186,7 +177,7 @@ def _same_row(chess: ModuleType | None, row: dict[str, Any], game: Game, at: int
 
 
 def _compare_thinking(report: Report, root: Path, shard: dict[str, Any], path: Path, deep: int | None) -> Iterator[str]:
-    tables = [read_prepared_thinking(root, split, shard["shard"], shard["source"]) for split in shard["splits"]]
+    tables: list[ThinkingTable] = _tables(root, shard)
     rejects = {each.game_id: each for each in read_rejects(root, shard)}
     fens = {number: fen for table in tables for number, fen in zip(table.numbers.tolist(), table.ids, strict=True)}
     wanted = {int(table.numbers[item]): (table, item) for table in tables for item in _chosen(len(table), deep)}
@@ -218,14 +209,14 @@ def _left_out_for(row: dict[str, Any], reject: Reject) -> bool:
     """Whether a thinking row cannot be converted, for the reason that is given."""
     try:
         fens = fens_of(row, decoded(row["variations"]))
-        wrong = [fen for fen in fens if _fen_fault(fen) is not None]
+        wrong = [fen for fen in fens if fen_fault(fen) is not None]
         if not wrong:
             thinking_row(_as_floats(row))
             return False
     except ChessError as fault:
         return (reject.reason, reject.detail) == (BAD_VARIATIONS, fault.what)
     # A text that is no Unicode takes the others of its batch that are not ASCII with it.
-    details = {_fen_fault(wrong[0]), _NO_FEN if wrong[0] and not wrong[0].isascii() else None}
+    details = {fen_fault(wrong[0]), NO_FEN if wrong[0] and not wrong[0].isascii() else None}
     return reject.reason == BAD_FEN and reject.detail in details
 
 
@@ -236,10 +227,6 @@ def _as_floats(row: dict[str, Any]) -> dict[str, Any]:
 
 def _text_of(game_id: Any) -> str:
     return str(int(game_id)) if isinstance(game_id, float) and game_id == int(game_id) else str(game_id)
-
-
-def _named(move: int) -> str | None:
-    return None if move < 0 else TOKENS[move]
 
 
 def _normal(move: str | None, board: list[int]) -> str | None:

@@ -8,8 +8,9 @@ are made again row by row, their boards by python-chess where it is installed. `
 each move is legal, and whether it leads to the next ply's board.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,137 +23,118 @@ from spanloom.dataset.manifest import files_of
 from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
 from spanloom.errors import UNREADABLE_NPY, SpanloomError
 from spanloom.families.chess import defaults, manifest
-from spanloom.families.chess.encoding.draws import KEY_BYTES, key_of
-from spanloom.families.chess.encoding.fen import parse_fen
+from spanloom.families.chess.encoding.draws import key_of
+from spanloom.families.chess.encoding.fen import fen_fault, parse_fen
 from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.encoding.vocabulary import (
     BLACK_TO_MOVE,
     BOARD_INDICES,
-    BOARD_LENGTH,
     CASTLING,
     EMPTY,
     END_POS,
     MOVE_COUNT,
     NO_MOVE,
     PIECE_INDICES,
+    PIECE_SYMBOLS,
     START_POS,
     WHITE_TO_MOVE,
 )
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.reading.prepared import (
-    ARRAYS,
-    ID_COLUMN,
-    array_path,
-    load_array,
-    read_prepared_games,
-    read_prepared_thinking,
-)
+from spanloom.families.chess.reading.prepared import ARRAYS, ID_COLUMN, array_path, load_array, read_prepared
 from spanloom.families.chess.reading.source import (
+    COLUMNS,
     GameTable,
     Kind,
-    Table,
     ThinkingTable,
     parquet_files,
-    read_games,
-    read_thinking,
+    read_table,
     thinking_id,
 )
 from spanloom.families.chess.verify.copies import check_input, compare_source
 from spanloom.families.chess.verify.legal import check_legal_games, check_legal_lines
 from spanloom.families.chess.verify.manifest import check_content
 from spanloom.families.chess.verify.rejects import check_left_out
-from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Finding, Report
+from spanloom.findings import FINDINGS_KEPT_PER_CHECK, Report
 from spanloom.split import SPLITS, id_digests, is_valid
 
 _CASTLING_FIRST = BOARD_INDICES[CASTLING[0]]
-_SYMBOLS = {index: symbol for symbol, index in PIECE_INDICES.items()}
+NO_PROBABILITIES = "win, draw and loss are no probabilities"
 
 
-def validate_place(
-    place: Path,
-    *,
-    games: Path | None = None,
-    thinking: Path | None = None,
-    deep: int | None = defaults.DEEP,
-    legal: bool = defaults.LEGAL,
-    tolerance: float = defaults.TOLERANCE,
-) -> Report:
-    """The findings in prepared games, held against `games` and `thinking`, or in a folder of Parquet files.
+@dataclass(frozen=True, kw_only=True)
+class Checks:
+    """What is looked at beside the arrays themselves.
 
-    A folder is of thinking rows where its first readable file has a column `variations`.
+    `games`, `thinking`   the folders that prepared games were made from, to hold them against
+    `deep`      games of each file that are made again from the source, by other means; None: all
+    `legal`     whether python-chess is asked about every move
+    `tolerance` by how much win + draw + loss may miss 1
     """
+
+    games: Path | None = None
+    thinking: Path | None = None
+    deep: int | None = defaults.DEEP
+    legal: bool = defaults.LEGAL
+    tolerance: float = defaults.TOLERANCE
+
+
+def validate_place(place: Path, checks: Checks) -> Report:
+    """The findings in prepared games, or in a folder of Parquet files."""
     if manifest.is_prepared(place):
-        return validate_root(place, games=games, thinking=thinking, deep=deep, legal=legal, tolerance=tolerance)
-    if games is not None or thinking is not None:
+        return validate_root(place, checks)
+    if checks.games is not None or checks.thinking is not None:
         raise ChessError(
             "only prepared games can be held against what they were made from, and these are none",
             where=str(place),
             remedy="give the root of prepared games, or leave --source and --thinking out",
         )
-    kind = "thinking" if holds_thinking(parquet_files(place)) else "games"
-    return validate_source(**{kind: place}, legal=legal, tolerance=tolerance)
+    return validate_folder(place, checks)
 
 
-def holds_thinking(files: Sequence[Path]) -> bool:
-    """Whether these are files of thinking rows, by the columns of the first that can be read."""
-    for path in files:
+def kind_of(folder: Path) -> Kind:
+    """Thinking rows where the first of a folder's Parquet files that can be read has a column `variations`."""
+    for path in parquet_files(folder):
         try:
-            return "variations" in pq.read_schema(path).names
+            return "thinking" if "variations" in pq.read_schema(path).names else "games"
         except (pa.ArrowException, OSError):
             continue
-    return False
+    return "games"
 
 
 # --- Parquet files ---------------------------------------------------------------------------------------------------
 
 
-def validate_source(
-    *,
-    games: Path | None = None,
-    thinking: Path | None = None,
-    legal: bool = defaults.LEGAL,
-    tolerance: float = defaults.TOLERANCE,
-) -> Report:
-    """The findings in folders of Parquet files. A file that cannot be read is a finding too.
+def validate_folder(folder: Path, checks: Checks) -> Report:
+    """The findings in a folder of Parquet files, see `kind_of`. A file that cannot be read is a finding too.
 
     Raises NoFilesError for a folder without Parquet files, SpanloomError for `legal` without python-chess.
     """
-    if legal:
+    if checks.legal:
         require_python_chess("--legal")
-    report = Report()
-    for path in parquet_files(games) if games else ():
-        if (table := _readable(report, read_games, path)) is not None:
-            _check_games(report, table, None, legal=legal, tolerance=tolerance)
+    report, kind = Report(), kind_of(folder)
+    for path in parquet_files(folder):
+        try:
+            table = read_table(path, kind)
+        except SpanloomError as fault:
+            report.wrong("schema", fault.what, file=path.name)
+            continue
+        report.ran("schema", 1)
+        if isinstance(table, GameTable):
+            _check_games(report, table, path.name, checks)
             _check_source_rows(report, table)
-    for path in parquet_files(thinking) if thinking else ():
-        if (rows := _readable(report, read_thinking, path)) is not None:
-            report.ran("thinking rows", rows.rows)
-            report.add(
-                Finding(check="thinking rows", message=f"{each.game_id}: {each.reason}: {each.detail}", file=path.name)
-                for each in rows.rejects
-            )
-            _check_thinking(report, rows, None, legal=legal, tolerance=tolerance)
+        else:
+            report.ran("thinking rows", table.rows)
+            for each in table.rejects:
+                report.wrong("thinking rows", f"{each.game_id}: {each.reason}: {each.detail}", file=path.name)
+            _check_thinking(report, table, path.name, checks)
     return report
-
-
-def _readable(report: Report, read: Callable[[Path], Table], path: Path) -> Table | None:
-    """The table of a file; None, with a finding, where it cannot be read as one."""
-    try:
-        table = read(path)
-    except SpanloomError as fault:
-        report.wrong("schema", fault.what, file=path.name)
-        return None
-    report.ran("schema", 1)
-    return table
 
 
 def _check_source_rows(report: Report, table: GameTable) -> None:
     """What a table says of rows that it does not hold."""
     report.ran("games", len(table) + len(table.rejects))
-    report.add(
-        Finding(check="games", message=f"{each.item}: {each.reason}: {each.detail}", file=table.file)
-        for each in table.rejects
-    )
+    for each in table.rejects:
+        report.wrong("games", f"{each.item}: {each.reason}: {each.detail}", file=table.file)
     report.ran("game ids", table.rows)
     if table.null_rows:
         report.wrong("game ids", f"{table.null_rows} rows have none", file=table.file)
@@ -164,24 +146,17 @@ def _check_source_rows(report: Report, table: GameTable) -> None:
 # --- prepared games --------------------------------------------------------------------------------------------------
 
 
-def validate_root(
-    root: Path,
-    *,
-    games: Path | None = None,
-    thinking: Path | None = None,
-    deep: int | None = defaults.DEEP,
-    legal: bool = defaults.LEGAL,
-    tolerance: float = defaults.TOLERANCE,
-) -> Report:
+def validate_root(root: Path, checks: Checks) -> Report:
     """The findings in prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
 
     Raises ManifestError where there is no manifest of prepared games, ChessError for the source of a kind that they do
     not hold, SpanloomError for `legal` without python-chess.
     """
-    if legal:
+    if checks.legal:
         require_python_chess("--legal")
     content = manifest.read(root, pending=True)["content"]
-    for kind, folder in (("games", games), ("thinking", thinking)):
+    sources = {"games": checks.games, "thinking": checks.thinking}
+    for kind, folder in sources.items():
         if folder is not None and not content["input"][kind]:
             noun = "games" if kind == "games" else "thinking rows"
             raise ChessError(f"{root} was prepared without {noun}", where=str(folder), remedy="leave their source out")
@@ -194,45 +169,32 @@ def validate_root(
     report.add(check_content(content))
     if not report.clean:
         return report  # what is not what the manifest lists is not looked into
-    for kind, folder in (("games", games), ("thinking", thinking)):
+    for kind, folder in sources.items():
         if folder is not None:
             check_input(report, folder, content["input"][kind])
     for shard in content["shards"]:
-        tables = [
-            _check_table(report, root, content, shard, split, legal=legal, tolerance=tolerance)
-            for split in shard["splits"]
-        ]
+        tables = [_check_table(report, root, content, shard, split, checks) for split in shard["splits"]]
         if report.clean:  # so all tables could be read
             report.ran("rejects", sum(shard["rejected"].values()))
             report.add(check_left_out(root, shard, [table for table in tables if table is not None]))
-        folder = games if shard["kind"] == "games" else thinking
+        folder = sources[shard["kind"]]
         if folder is not None and report.clean:
-            compare_source(report, root, shard, folder, deep)
+            compare_source(report, root, shard, folder, checks.deep)
     return report
 
 
 def _check_table(
-    report: Report,
-    root: Path,
-    content: dict[str, Any],
-    shard: dict[str, Any],
-    split: str,
-    *,
-    legal: bool,
-    tolerance: float,
+    report: Report, root: Path, content: dict[str, Any], shard: dict[str, Any], split: str, checks: Checks
 ) -> GameTable | ThinkingTable | None:
     """The table of a split of a shard, looked at by itself; None where it cannot be read as one."""
     kind, number, counts = shard["kind"], shard["shard"], shard["splits"][split]
     pattern = array_path(root, split, kind, number, "…").relative_to(root).as_posix().replace("….npy", "*")
     report.ran("arrays", len(ARRAYS[kind]))
     if faults := list(_array_faults(root, split, kind, number, counts)):
-        report.add(Finding(check="arrays", message=fault, file=pattern, split=split) for fault in faults)
+        for fault in faults:
+            report.wrong("arrays", fault, file=pattern, split=split)
         return None
-    table: GameTable | ThinkingTable = (
-        read_prepared_games(root, split, number, shard["source"])
-        if kind == "games"
-        else read_prepared_thinking(root, split, number, shard["source"])
-    )
+    table: GameTable | ThinkingTable = read_prepared(root, split, kind, number, shard["source"])
     ids = list(table.ids)
     report.ran("split", len(ids))
     held_out = is_valid(id_digests(ids), content["split"]["valid_fraction"])
@@ -246,21 +208,14 @@ def _check_table(
     if isinstance(table, GameTable):
         if len(set(ids)) != len(ids):
             report.wrong("keys", "a game_id stands twice", file=pattern, split=split)
-        _check_games(report, table, pattern, legal=legal, tolerance=tolerance)
+        _check_games(report, table, pattern, checks)
     else:
         report.ran("fens", len(ids))
         for number, fen, board in zip(table.numbers.tolist(), ids, table.boards, strict=True):
-            if not _is_board_of(board, fen):
+            if fen_fault(fen) is not None or not np.array_equal(parse_fen(fen), board):
                 report.wrong("fens", f"row {number}: its fen is that of another board", file=pattern, split=split)
-        _check_thinking(report, table, pattern, legal=legal, tolerance=tolerance)
+        _check_thinking(report, table, pattern, checks)
     return table
-
-
-def _is_board_of(board: npt.NDArray[np.uint8], fen: str) -> bool:
-    try:
-        return np.array_equal(parse_fen(fen), board)
-    except ValueError:
-        return False
 
 
 def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[str, Any]) -> Iterator[str]:
@@ -279,42 +234,21 @@ def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[
         if not isinstance(mapped, np.memmap) or mapped.offset + mapped.nbytes != path.stat().st_size:
             yield f"the file of {name} does not end where the array does"
     yield from _ids_faults(array_path(root, split, kind, number, "ids"), ID_COLUMN[kind], counts["items"])
-    items = counts["items"]
+    items, positions = counts["items"], counts["positions"]
     if kind == "games":
-        levels = [("offsets", items, "played")]
-        rows = {"played": 1, "best": 1, "values": 3, "plies": 1, "boards": BOARD_LENGTH}
-        shapes = {"keys": (items, KEY_BYTES)} | {
-            name: (counts["positions"],) + ((width,) if width > 1 else ()) for name, width in rows.items()
-        }
+        sizes = {"item": items, "row": positions}
     else:
-        levels = [
-            ("row_offsets", items, "root_moves"),
-            ("node_offsets", arrays["root_moves"].shape[0], "node_moves"),
-        ]
-        variations, nodes = arrays["root_moves"].shape[0], counts["positions"] - items
-        shapes = {
-            "keys": (items, KEY_BYTES),
-            "numbers": (items,),
-            "boards": (items, BOARD_LENGTH),
-            "finals": (items,),
-            "values": (items, 3),
-            "visits": (variations,),
-            "fractions": (variations,),
-            "node_boards": (nodes, BOARD_LENGTH),
-            "node_moves": (nodes,),
-            "node_values": (nodes, 3),
-        }
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            yield f"{name} has the shape {arrays[name].shape}, not {shape}"
-    for name, length, held in levels:
-        offsets = arrays[name]
-        if offsets.shape != (length + 1,):
-            yield f"{name} has the shape {offsets.shape}, not {(length + 1,)}"
-        elif offsets[0] != 0 or offsets[-1] != len(arrays[held]) or (np.diff(offsets) < 0).any():
-            yield f"{name} does not ascend from 0 to {len(arrays[held])}"
-        elif kind == "games" and (np.diff(offsets) == 0).any():
-            yield f"{name} has a game without rows"
+        sizes = {"item": items, "variation": len(arrays["root_moves"]), "node": positions - items}
+    for name, column in COLUMNS[kind].items():
+        array, shape = arrays[name], column.shape(sizes[column.each])
+        if array.shape != shape:
+            yield f"{name} has the shape {array.shape}, not {shape}"
+        elif column.cuts:
+            end = sizes[column.cuts]
+            if array[0] != 0 or array[-1] != end or (np.diff(array) < 0).any():
+                yield f"{name} does not ascend from 0 to {end}"
+            elif kind == "games" and (np.diff(array) == 0).any():
+                yield f"{name} has a game without rows"
 
 
 def _ids_faults(path: Path, column: str, items: int) -> Iterator[str]:
@@ -334,17 +268,12 @@ def _ids_faults(path: Path, column: str, items: int) -> Iterator[str]:
 # --- what both have --------------------------------------------------------------------------------------------------
 
 
-def _check_games(report: Report, table: GameTable, pattern: str | None, *, legal: bool, tolerance: float) -> None:
-    file = pattern or table.file
+def _check_games(report: Report, table: GameTable, file: str, checks: Checks) -> None:
     item_of = np.repeat(np.arange(len(table)), np.diff(table.offsets))
 
     def at(rows: npt.NDArray[np.intp], check: str, message: str) -> None:
-        report.add(
-            Finding(
-                check=check, message=f"game {table.ids[item_of[row]]}, ply {table.plies[row]}: {message}", file=file
-            )
-            for row in rows.tolist()
-        )
+        for row in rows.tolist():
+            report.wrong(check, f"game {table.ids[item_of[row]]}, ply {table.plies[row]}: {message}", file=file)
 
     report.ran("boards", len(table.boards))
     at(np.flatnonzero(board_faults(table.boards)), "boards", "these are no tokens of a board")
@@ -352,23 +281,18 @@ def _check_games(report: Report, table: GameTable, pattern: str | None, *, legal
     wrong = [(moves < NO_MOVE) | (moves >= MOVE_COUNT) for moves in (table.played, table.best)]
     at(np.flatnonzero(wrong[0] | wrong[1]), "moves", "this is no move of the vocabulary")
     report.ran("values", len(table.values))
-    at(np.flatnonzero(value_faults(table.values, tolerance)), "values", "win, draw and loss are no probabilities")
+    at(np.flatnonzero(value_faults(table.values, checks.tolerance)), "values", NO_PROBABILITIES)
     report.ran("plies", len(table.plies))
     same_game = item_of[1:] == item_of[:-1]
     at(np.flatnonzero(same_game & (np.diff(table.plies) <= 0)) + 1, "plies", "the ply stands twice")
-    if legal and not (wrong[0] | wrong[1]).any() and not board_faults(table.boards).any():
+    if checks.legal and not (wrong[0] | wrong[1]).any() and not board_faults(table.boards).any():
         check_legal_games(report, table, file, item_of)
 
 
-def _check_thinking(
-    report: Report, table: ThinkingTable, pattern: str | None, *, legal: bool, tolerance: float
-) -> None:
-    file = pattern or table.file
-
+def _check_thinking(report: Report, table: ThinkingTable, file: str, checks: Checks) -> None:
     def at(items: npt.NDArray[np.intp], check: str, message: str) -> None:
-        report.add(
-            Finding(check=check, message=f"row {table.numbers[item]}: {message}", file=file) for item in items.tolist()
-        )
+        for item in items.tolist():
+            report.wrong(check, f"row {table.numbers[item]}: {message}", file=file)
 
     row_of = np.repeat(np.arange(len(table)), np.diff(table.row_offsets))  # of a variation
     of_node = np.repeat(row_of, np.diff(table.node_offsets))
@@ -387,11 +311,15 @@ def _check_thinking(
         at(rows[wrong], "moves", "this is no move of the vocabulary")
         broken = broken or bool(wrong.any())
     report.ran("values", len(table.values) + len(table.node_values))
-    at(np.flatnonzero(value_faults(table.values, tolerance)), "values", "win, draw and loss are no probabilities")
+    at(np.flatnonzero(value_faults(table.values, checks.tolerance)), "values", NO_PROBABILITIES)
     # A node's missing values are zeros by now, which is no fault.
     present = table.node_values.any(axis=1)
-    at(of_node[present & value_faults(table.node_values, tolerance)], "values", "those of a node are no probabilities")
-    if legal and not broken:
+    at(
+        of_node[present & value_faults(table.node_values, checks.tolerance)],
+        "values",
+        "those of a node are no probabilities",
+    )
+    if checks.legal and not broken:
         check_legal_lines(report, table, file)
 
 
@@ -400,7 +328,7 @@ def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     if not len(boards):
         return np.zeros(0, np.bool_)
     wrong = (boards[:, 0] != START_POS) | (boards[:, 65] != END_POS)
-    wrong |= ((boards[:, 1:65] > max(_SYMBOLS)) & (boards[:, 1:65] != EMPTY)).any(axis=1)
+    wrong |= ((boards[:, 1:65] > max(PIECE_SYMBOLS)) & (boards[:, 1:65] != EMPTY)).any(axis=1)
     wrong |= (boards[:, 67] != WHITE_TO_MOVE) & (boards[:, 67] != BLACK_TO_MOVE)
     castling = boards[:, 66].astype(np.int64) - _CASTLING_FIRST
     known = (castling >= 0) & (castling < len(CASTLING))

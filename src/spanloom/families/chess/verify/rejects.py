@@ -70,14 +70,11 @@ def check_left_out(root: Path, shard: dict[str, Any], tables: Sequence[GameTable
     for name, times in names.items():
         if times > 1:
             yield fault(f"game {name} was left out, and stands here or was left out again")
-    lost = sum(int(np.count_nonzero((table.played >= 0) & (table.best < 0))) for table in _games(tables))
+    games = (table for table in tables if isinstance(table, GameTable))
+    lost = sum(int(np.count_nonzero((table.played >= 0) & (table.best < 0))) for table in games)
     if lost != (counted := shard["best_missing"] + shard["best_unknown"]):
         message = f"{lost} plies have a move and no best move, best_missing and best_unknown add up to {counted}"
         yield Finding(check="manifest", message=message, file=shard["source"])
-
-
-def _games(tables: Sequence[GameTable | ThinkingTable]) -> Iterator[GameTable]:
-    return (table for table in tables if isinstance(table, GameTable))
 
 
 def _wrong_numbers(
