@@ -1,5 +1,6 @@
 """Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
 
+    temporaries       what is being written, held while its process lives, and cleared where a process was killed
     local             files on this machine: hashed, written whole or not at all, published create-only
     small_files       small files of others, read with care: manifests, records
     unchanged         whether a file that was hashed is still the same when it has been read
@@ -13,15 +14,12 @@
     claim             one object that says whose a dataset root is
     scratch           the folder of one command: local stand-ins for the places that it was given
 
-What is imported from `spanloom.storage` itself is `local` and `small_files`; the rest is imported by its own name,
-where URIs are taken.
+What is imported from `spanloom.storage` itself is `temporaries`, `local` and `small_files`; the rest is imported by its
+own name, where URIs are taken.
 """
 
 from spanloom.storage.local import (
-    TEMPORARY_MARK,
     check_writable,
-    clear_temporaries,
-    clear_temporaries_of,
     free_bytes,
     fsync_directory,
     fsync_file,
@@ -36,17 +34,24 @@ from spanloom.storage.local import (
     remove_files,
     remove_if_empty,
     sha256_file,
-    temporary_beside,
     write_atomically,
     written_atomically,
 )
 from spanloom.storage.small_files import parse_json, read_json, read_small
+from spanloom.storage.temporaries import (
+    TEMPORARY_MARK,
+    clear_temporaries,
+    clear_temporaries_of,
+    discard,
+    temporary_beside,
+)
 
 __all__ = [
     "TEMPORARY_MARK",
     "check_writable",
     "clear_temporaries",
     "clear_temporaries_of",
+    "discard",
     "free_bytes",
     "fsync_directory",
     "fsync_file",

@@ -25,7 +25,7 @@ from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, EN
 from spanloom.records.files import OnUnreadable, find_files, stop
 from spanloom.records.json_lines import json_lines, lines
 from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema
-from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 
 COLUMN = "text"
 OnError = Literal["raise", "skip"]
@@ -105,7 +105,7 @@ class TranscriptWriter:
         elif self._stream is not None:
             with suppress(OSError):  # a full disk refuses the rest
                 self._stream.close()
-        self._temporary.unlink(missing_ok=True)
+        discard(self._temporary)
 
     def _flush(self) -> None:
         if not self._buffer:
