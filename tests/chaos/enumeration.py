@@ -122,11 +122,18 @@ def trials(
     prepared: Prepared, *, faults: Sequence[str] = tuple(FAULTS), sample: int | None = None, seed: int = 0
 ) -> Iterator[Trial]:
     """All trials of a scenario, or `sample` of them, drawn by `seed`."""
-    pairs = [(point, fault) for point in prepared.points for fault in faults]
-    if sample is not None:
-        pairs = random.Random(f"{seed} {prepared.scenario.name}").sample(pairs, min(sample, len(pairs)))
-    for point, fault in pairs:
+    for point, fault in drawn(prepared, faults, sample, seed):
         yield try_one(prepared, point, fault)
+
+
+def drawn(
+    prepared: Prepared, faults: Sequence[str], sample: int | None, seed: int, *, every: int = 1
+) -> list[tuple[str, str]]:
+    """Points and faults: all, or those of each n-th point; of them `sample`, drawn by `seed`."""
+    pairs = [(point, fault) for point in prepared.points[::every] for fault in faults]
+    if sample is None:
+        return pairs
+    return random.Random(f"{seed} {prepared.scenario.name}").sample(pairs, min(sample, len(pairs)))
 
 
 def try_one(prepared: Prepared, point: str, what: str, *, own_process: bool = False) -> Trial:
