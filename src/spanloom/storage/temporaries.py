@@ -122,7 +122,7 @@ def _make(path: Path, beginning: str) -> tuple[int, Path]:
         # mkstemp makes files that nobody else can read; a dataset is read by other users and pods.
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        os.fchmod(descriptor, 0o666 & ~umask)  # not by its name: another writer may be removing it
     except BaseException:
         _remove_made(descriptor, temporary)
         raise
