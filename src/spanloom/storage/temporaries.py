@@ -4,12 +4,12 @@ In: the path that a file is to have. Out: a fresh file in the same folder, with 
 process ends, however it ends. So the next writer of the same path recognises what a killed process left: its name
 fits, and its lock is free.
 
-    .out.jsonl.spanloom-tmp-1f0c9a3e_k2v8d0qa    held; 1f0c9a3e stands for this machine and this mount
+    .out.jsonl.spanloom-tmp-1f0c9a3e_k2v8d0qa    held; 1f0c9a3e is made of this machine and this mount
     .out.jsonl.spanloom-tmp-k2v8d0qa             where the file system has no locks: no writer removes it
     .out.jsonl.spanloom-tmp-0123456789abcdef     a download that goes on where it ended (`staging`)
 
 A lock of another machine may be invisible here. So a writer looks only at names that this machine made, below this
-mount, and leaves all others alone. Whoever holds a whole folder (`filling`, a build) removes all of them in it.
+mount, and leaves all others alone. A command that holds a whole folder (`filling`, a build) removes all of its names.
 """
 
 import fcntl
@@ -142,7 +142,7 @@ def _clear_left(path: Path, machine: str) -> None:
     One that cannot be opened may be held. One that cannot be removed is named in the log: the file itself can be
     written all the same.
     """
-    ours = {held.name for held in _held}
+    ours = {held.name for held in list(_held)}  # a copy: other threads write, too
     for temporary, beside in _temporaries_of(path, machine):
         if temporary.name in ours:
             continue
@@ -158,8 +158,9 @@ def _clear_left(path: Path, machine: str) -> None:
 def _temporaries_of(path: Path, machine: str) -> Iterator[tuple[Path, list[Path]]]:
     """The temporary files of `path` that this machine made, each with those that SQLite made beside it."""
     names: dict[str, list[Path]] = {}
-    with suppress(OSError):  # a folder may be written to and not be listed
-        for entry in os.scandir(path.parent):
+    # A folder may be written to and not be listed.
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
             found = _HELD_NAME.fullmatch(entry.name) if TEMPORARY_MARK in entry.name else None
             if found and (found[2], found[3]) == (path.name, machine):
                 beside = names.setdefault(found[1], [])
