@@ -320,7 +320,7 @@ def test_control_strings_are_refused_unless_asked_for(
 
 
 def test_a_refused_run_takes_nothing_from_one_that_was_killed(tmp_path: Path, home: Path, tokenizer: Path) -> None:
-    """What stands under its name stays, with the record of whose it is: the same command goes on with it."""
+    """What has its name stays, with the record of whose it is: the same command goes on with it."""
     root, out = tmp_path / "root", tmp_path / "out"
     shutil.copytree(home, root)
     change = 1

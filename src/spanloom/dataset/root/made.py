@@ -30,7 +30,7 @@ def made_or_standing(
     """What `make` returns, or the manifest of the finished dataset that stands at the held root; and whether it stood.
 
     `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed, and where none
-    of its files stand, the claim too. Raises ConflictError where another dataset stands there, or another build has
+    of its files stand, the claim too. Raises ConflictError where another dataset is there, or another build has
     begun.
     """
     if (root / manifest.MANIFEST_NAME).exists():
