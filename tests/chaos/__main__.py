@@ -10,13 +10,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from chaos.driver import Driver
-from chaos.enumeration import FAULTS, CannotFinishError, Prepared, Trial, prepare, try_one
+from chaos.enumeration import FAULTS, CannotFinishError, Prepared, Trial, drawn, prepare, try_one
 from chaos.scenarios import Scenario, scenarios
 from support.stores.gcs import CloudStorage
 
@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--faults", default=",".join(FAULTS), help=f"some of {','.join(FAULTS)}")
     parser.add_argument("--jobs", type=int, default=1, help="scenarios side by side, each with a server of its own")
     parser.add_argument("--every", type=int, default=1, help="only each n-th point")
+    parser.add_argument("--trials", type=int, metavar="N", help="only N trials of each command, drawn by --seed")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other trials")
     parser.add_argument("--folder", type=Path, help="work here, not in a temporary folder; tmpfs is fastest")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all trials here")
     options = parser.parse_args()
@@ -51,7 +53,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=options.folder) as folder:
 
         def run(scenario: Scenario) -> Outcome:
-            return enumerate_all(scenario, Path(folder), options.faults.split(","), options.every)
+            faults = options.faults.split(",")
+            return enumerate_all(
+                scenario, Path(folder), faults, options.every, trials=options.trials, seed=options.seed
+            )
 
         with ThreadPoolExecutor(options.jobs) as threads:
             outcomes = list(threads.map(run, chosen))
@@ -62,8 +67,10 @@ def main() -> None:
     sys.exit(any(one.cannot or one.undisturbed or any(trial.wrong for trial in one.trials) for one in outcomes))
 
 
-def enumerate_all(scenario: Scenario, folder: Path, faults: Iterable[str], every: int) -> Outcome:
-    """Every fault at every point of one scenario."""
+def enumerate_all(
+    scenario: Scenario, folder: Path, faults: Sequence[str], every: int, *, trials: int | None = None, seed: int = 0
+) -> Outcome:
+    """Every fault at every point of one scenario, or at each n-th; `trials`: so many of them, drawn by `seed`."""
     began = time.monotonic()
     here = Path(tempfile.mkdtemp(dir=folder))
     with Driver(here / "base", log=here / "log.txt") as driver:
@@ -73,7 +80,8 @@ def enumerate_all(scenario: Scenario, folder: Path, faults: Iterable[str], every
             print(f"{scenario.name}: {fault}", file=sys.stderr, flush=True)
             seconds = time.monotonic() - began
             return Outcome(scenario=scenario.name, points=0, trials=(), seconds=seconds, cannot=str(fault))
-        done = tuple(_said(prepared, point, fault) for point in prepared.points[::every] for fault in faults)
+        pairs = drawn(prepared, faults, trials, seed, every=every)
+        done = tuple(_said(prepared, point, fault) for point, fault in pairs)
     seconds = time.monotonic() - began
     print(f"{scenario.name}: {len(done)} trials in {seconds:.0f} s", file=sys.stderr, flush=True)
     return Outcome(

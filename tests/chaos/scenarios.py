@@ -168,6 +168,97 @@ def _fetched_from(store: "object") -> Prepare:
     return prepare
 
 
+def _traces(*commands: str) -> Prepare:
+    """A store of traces in `place/traces`, and what these commands make of it."""
+
+    def prepare(folder: Path, driver: Driver) -> None:
+        must(driver, *_words("traces sample --out traces.jsonl --traces 40 --tokenizer tokenizer.json"))
+        must(driver, *_words(f"traces ingest traces.jsonl --source-name s --created-at {CREATED} --root place/traces"))
+        for command in commands:
+            must(driver, *_words(command))
+        write_foreign(folder, BESIDE)
+
+    return prepare
+
+
+def _toolcalls(*commands: str) -> Prepare:
+    """The data of the demonstration in `in`, and what these commands make of it."""
+
+    def prepare(folder: Path, driver: Driver) -> None:
+        must(driver, *_words("toolcalls demo --out in"))
+        for command in commands:
+            must(driver, *_words(command))
+        write_foreign(folder, BESIDE)
+
+    return prepare
+
+
+CREATED = "2026-01-01T00:00:00Z"
+TRACES_BUILD = "traces build --name d --version 1 --reproducible --root place/traces --json"
+CONVERT_B4 = "toolcalls convert --from b4 --input in/b4.jsonl --completions in/completions.jsonl --system Tools."
+CONVERT_ULTRACHAT = "toolcalls convert --from ultrachat --input in/ultrachat.jsonl --system Tools."
+MERGE = "toolcalls merge --harmful-dir samples/harmful --retain-dir samples/retain --oversample"
+MODEL = "--template in/chat_template.jinja --tokenizer in"
+
+
+def _written_in_place(name: str, command: str, prepare: Prepare) -> Scenario:
+    """A command that replaces the files that it is asked for."""
+    return Scenario(name=name, arguments=_words(command), prepare=prepare, foreign=BESIDE, root="place/made")
+
+
+def family_scenarios() -> list[Scenario]:
+    """The commands of reasoning traces and of tool calls."""
+    converted = (f"{CONVERT_B4} --out samples", f"{CONVERT_ULTRACHAT} --out samples")
+    merged = (*converted, f"{MERGE} --output train.jsonl")
+    return [
+        _written_in_place("traces build", TRACES_BUILD, _traces()),
+        _written_in_place(
+            "traces export",
+            "traces export d-1 --format tunix_sft --out place/made.jsonl --root place/traces --quiet",
+            _traces(TRACES_BUILD),
+        ),
+        Scenario(
+            name="traces tokenize",
+            arguments=_words(
+                f"traces tokenize d-1 --tokenizer tokenizer.json --out {ROOT} --root place/traces "
+                "--valid-fraction 0.2 --quiet --json"
+            ),
+            prepare=_traces(TRACES_BUILD),
+            foreign=BESIDE,
+        ),
+        Scenario(
+            name="step ingest-traces",
+            arguments=_words(
+                "step ingest-traces --source traces.jsonl --store place/made.sqlite --source-name s "
+                f"--created-at {CREATED}"
+            ),
+            prepare=_traces(),
+            foreign=BESIDE,
+            root="place/made",
+        ),
+        _written_in_place("toolcalls convert", f"{CONVERT_B4} --out place/made", _toolcalls()),
+        _written_in_place(
+            "toolcalls merge",
+            f"{MERGE} --output place/made/train.jsonl --eval-output place/made/eval.jsonl --eval-fraction 0.2 "
+            "--stats place/made/stats.json",
+            _toolcalls(*converted),
+        ),
+        _written_in_place(
+            "toolcalls export",
+            f"toolcalls export --data train.jsonl {MODEL} --output place/made/train.parquet",
+            _toolcalls(*merged),
+        ),
+        Scenario(
+            name="toolcalls tokenize",
+            arguments=_words(
+                f"toolcalls tokenize --data train.jsonl {MODEL} --out {ROOT} --valid-fraction 0.4 --quiet --json"
+            ),
+            prepare=_toolcalls(*merged),
+            foreign=BESIDE,
+        ),
+    ]
+
+
 # --- The commands ----------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +346,7 @@ def scenarios(store: object) -> list[Scenario]:
         plan,
         fetch,
         _interrupted(fetch, "fetch", 0.6),
+        *family_scenarios(),
     ]
 
 

@@ -131,6 +131,8 @@ def _listed(manifest: dict[str, Any]) -> Iterable[dict[str, Any]]:
     """The files that the manifest of a dataset, a source, an export or a plan names."""
     if "export" in manifest:
         yield from manifest["files"]
+    elif "trace_ids" in manifest:  # a dataset of traces: they are in the store
+        return
     elif str(manifest.get("schema_version")).startswith("spanloom_plan"):
         for split in manifest["content"]["splits"].values():
             for shard in split["shards"]:

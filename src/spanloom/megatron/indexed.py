@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ArtifactError
-from spanloom.storage import publish, temporary_beside
+from spanloom.storage import discard, publish, temporary_beside
 from spanloom.supervision import Lengths
 
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
@@ -70,7 +70,7 @@ class _HashedFile:
 
     def discard(self) -> None:
         self._stream.close()
-        self.temporary.unlink(missing_ok=True)
+        discard(self.temporary)
 
 
 class ParallelWriter:

@@ -15,7 +15,6 @@ from typing import IO, Any
 from spanloom.errors import ConflictError
 from spanloom.provenance import readable_json
 from spanloom.storage.local import (
-    clear_temporaries_of,
     hold_lock,
     is_regular,
     link_in_the_way,
@@ -23,6 +22,7 @@ from spanloom.storage.local import (
     remove_files,
     remove_if_empty,
 )
+from spanloom.storage.temporaries import clear_temporaries_of
 
 RECORD_LIMIT = 1 << 28
 

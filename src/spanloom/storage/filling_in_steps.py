@@ -20,7 +20,8 @@ from typing import IO, Any
 from spanloom.errors import ConflictError
 from spanloom.provenance import canonical_json
 from spanloom.storage.filling import RECORD_LIMIT, locked
-from spanloom.storage.local import clear_temporaries_of, is_regular, path_below, remove_files, remove_if_empty
+from spanloom.storage.local import is_regular, path_below, remove_files, remove_if_empty
+from spanloom.storage.temporaries import clear_temporaries_of
 
 
 class Steps:

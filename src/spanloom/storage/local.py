@@ -9,22 +9,17 @@ import errno
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from spanloom.errors import ConflictError, StorageError
+from spanloom.storage.temporaries import discard, temporary_beside
 
-TEMPORARY_MARK = ".spanloom-tmp-"
-"""Part of every temporary name, so that what a killed process left behind is recognised and cleared."""
-
-_TEMPORARY_NAME = re.compile(rf"\.(.+){re.escape(TEMPORARY_MARK)}\w+")
 # EXDEV: a folder below the root may be a mount of its own.
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
@@ -33,23 +28,6 @@ def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def temporary_beside(path: Path) -> Path:
-    """A fresh empty file in the directory of `path` (created when missing)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}{TEMPORARY_MARK}", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        # mkstemp makes files that nobody else can read; a dataset is read by other users and pods.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
 
 
 @contextmanager
@@ -73,7 +51,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
         temporary.replace(path)
         fsync_directory(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
 
 
 @contextmanager
@@ -170,7 +148,7 @@ def publish(temporary: Path, path: Path, sha256: str) -> None:
         else:
             temporary.rename(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
     fsync_directory(path.parent)
 
 
@@ -209,7 +187,7 @@ def publish_bytes(data: bytes, path: Path) -> None:
             os.fsync(stream.fileno())
         publish(temporary, path, hashlib.sha256(data).hexdigest())
     finally:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
 
 
 def link_file(file: Path, path: Path) -> None:
@@ -234,7 +212,7 @@ def link_file(file: Path, path: Path) -> None:
                 os.fsync(stream.fileno())
             publish(temporary, path, sha256_file(temporary))
         finally:
-            temporary.unlink(missing_ok=True)
+            discard(temporary)
 
 
 def fsync_file(path: Path) -> None:
@@ -250,31 +228,6 @@ def fsync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def clear_temporaries(folder: Path) -> None:
-    """Removes what killed processes left under temporary names below a folder that is ours with all that is in it.
-
-    Links are not followed.
-    """
-    for directory, _, names in os.walk(folder):
-        for name in names:
-            if _TEMPORARY_NAME.fullmatch(name):
-                Path(directory, name).unlink(missing_ok=True)
-
-
-def clear_temporaries_of(paths: Iterable[Path]) -> None:
-    """Removes the temporary files that killed processes left of these files, and of no others beside them."""
-    names: dict[Path, set[str]] = {}
-    for path in paths:
-        names.setdefault(path.parent, set()).add(path.name)
-    for folder, expected in names.items():
-        if folder.is_symlink() or not folder.is_dir():
-            continue
-        for path in list(folder.iterdir()):
-            found = _TEMPORARY_NAME.fullmatch(path.name)
-            if found and found[1] in expected and is_regular(path):
-                path.unlink(missing_ok=True)
 
 
 def is_regular(path: Path) -> bool:

@@ -13,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.storage.local import clear_temporaries, hold_lock, open_lock, publish_bytes, write_atomically
+from spanloom.storage.local import hold_lock, open_lock, publish_bytes, write_atomically
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import stage_file, stage_folder
+from spanloom.storage.temporaries import clear_temporaries
 from spanloom.storage.uri import is_uri, parse_uri
 
 SCRATCH_VARIABLE = "SPANLOOM_SCRATCH"

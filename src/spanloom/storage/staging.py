@@ -13,9 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spanloom.errors import StorageError
-from spanloom.storage.local import TEMPORARY_MARK, free_bytes, fsync_directory, is_name_below, sha256_file
+from spanloom.storage.local import free_bytes, fsync_directory, is_name_below, sha256_file
 from spanloom.storage.stores.objects import SHA256_KEY, DamagedTransferError, Store, StoredObject
 from spanloom.storage.stores.retry import keep_trying
+from spanloom.storage.temporaries import TEMPORARY_MARK
 from spanloom.storage.transfer import OnProgress, Transfers, open_store
 from spanloom.storage.uri import Uri
 

@@ -26,6 +26,7 @@ from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, DatasetError, DuplicateIdError, SpanloomError
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.build import BuildOptions, build
+from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
@@ -168,6 +169,25 @@ def test_a_build_that_was_killed_is_simply_run_again(
         assert files == {path.relative_to(built): path.read_bytes() for path in (built / name).rglob("shard_*")}
         assert manifest.read(out / name).content == manifest.read(built / name).content
         assert not (out / name / ".work").exists()
+
+
+@pytest.mark.parametrize("standing", [(), ("notes.txt",)])
+def test_a_refused_build_leaves_nothing(
+    template: Path, tokenizer: Path, tmp_path: Path, standing: tuple[str, ...]
+) -> None:
+    """The second sample with an id comes when the writers of the first split have begun, and with no sample of any."""
+    out = tmp_path / "roots"
+    for name in standing:
+        out.mkdir()
+        (out / name).write_text("mine")
+    twice = write_samples(tmp_path / "twice.jsonl", [*samples(), samples()[0]])
+    with pytest.raises(DuplicateIdError):
+        make(twice, template, tokenizer, out)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ToolCallError, match="no harmful and no retain sample"):
+        make(tmp_path / "empty.jsonl", template, tokenizer, out)
+    assert out.exists() == bool(standing)
+    assert sorted(path.name for path in out.glob("*")) == list(standing)
 
 
 def test_files_of_others_are_never_touched(data: Path, template: Path, tokenizer: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from spanloom.errors import ConflictError
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.errors import OptionError
+from spanloom.families.traces.errors import OptionError, TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store.database import Store, default_url, open_store
@@ -35,6 +35,7 @@ from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
 from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
+from support.killed import killed_before
 from support.traces import store_rows
 
 KEY = "d-1"
@@ -308,7 +309,7 @@ def test_control_strings_are_refused_unless_asked_for(
     store.close()
     with pytest.raises(ControlStringsError):
         make(tmp_path, tokenizer, tmp_path / "none")
-    assert not list((tmp_path / "none").glob("*/shard_*"))
+    assert not (tmp_path / "none").exists()
     for how in ("escape", "verbatim"):
         result = make(tmp_path, tokenizer, tmp_path / how, options=ExportOptions(control_tokens=how))
         assert result.report.clean, result.report.findings
@@ -316,6 +317,31 @@ def test_control_strings_are_refused_unless_asked_for(
         file = exported(tmp_path, "tunix_sft", ExportOptions(control_tokens=how), tmp_path / f"{how}.jsonl")
         report = validate_dataset(tmp_path / how, family, source=file, deep=1000)
         assert report.clean, report.findings
+
+
+def test_a_refused_run_takes_nothing_from_one_that_was_killed(tmp_path: Path, home: Path, tokenizer: Path) -> None:
+    """What has its name stays, with the record of whose it is: the same command goes on with it."""
+    root, out = tmp_path / "root", tmp_path / "out"
+    shutil.copytree(home, root)
+    change = 1
+    while not list(out.glob("train/shard_*")):
+        shutil.rmtree(out, ignore_errors=True)
+        assert killed_before(change, lambda: make(root, tokenizer, out))
+        change += 1
+    standing = sorted(out.glob("train/shard_*"))
+    opened = open_store(default_url(root))
+    with opened.snapshot() as snapshot:
+        ids = list(snapshot.ids())
+    with opened.writing() as writer:
+        writer.delete(ids)
+    opened.close()
+    with pytest.raises(TraceError, match="none of the dataset's traces is in the store"):
+        make(root, tokenizer, out)
+    assert sorted(out.glob("train/shard_*")) == standing
+    assert (out / ".work/build.json").is_file()
+    shutil.copy(home / "traces.sqlite", root)
+    assert make(root, tokenizer, out).report.clean
+    assert not (out / ".work").exists()
 
 
 def test_deleted_traces_are_counted(tmp_path: Path, home: Path, tokenizer: Path) -> None:

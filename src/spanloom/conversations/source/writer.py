@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.records.parquet import abandon
-from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 
 ROWS_PER_GROUP = 4096
 BYTES_PER_GROUP = 64 << 20
@@ -34,7 +34,7 @@ class ShardWriter:
         self.rows = self._buffered_bytes = 0
         self._buffer: list[OutputRow] = []
         self._temporary = temporary_beside(path)
-        undo.callback(self._temporary.unlink, missing_ok=True)
+        undo.callback(discard, self._temporary)
         self._file = pq.ParquetWriter(
             self._temporary, schema, compression="zstd", use_dictionary=list(few_values), write_statistics=False
         )

@@ -31,7 +31,15 @@ from spanloom.dataset.rows.table import row_batches
 from spanloom.errors import ArtifactError, ConflictError
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import abandon
-from spanloom.storage import fsync_file, publish, remove_if_empty, sha256_file, temporary_beside, write_atomically
+from spanloom.storage import (
+    discard,
+    fsync_file,
+    publish,
+    remove_if_empty,
+    sha256_file,
+    temporary_beside,
+    write_atomically,
+)
 from spanloom.storage.filling import check_unused, filling, left_by_killed_run
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
@@ -285,7 +293,7 @@ class _Parts:
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._temporary = temporary_beside(self._path())
-            self._undo.callback(self._temporary.unlink, missing_ok=True)
+            self._undo.callback(discard, self._temporary)
             self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
         self._writer.write_batch(batch)
         self._rows += batch.num_rows

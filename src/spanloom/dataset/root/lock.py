@@ -219,7 +219,21 @@ def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: s
 def clear_leftovers(root: Path, work: Path, record: BuildRecord) -> None:
     """Removes what killed processes left under temporary names: in `.work`, and of this build's files at the root."""
     clear_temporaries(work)
-    clear_temporaries_of(root / name for name in (*record.files, MANIFEST_NAME, *VIEW_NAMES))
+    clear_temporaries_of(root / name for name in (*record.files, MANIFEST_NAME))
+    clear_temporaries_of((root / name for name in VIEW_NAMES), spare_held=True)  # `validate` may be writing one now
+
+
+def release_if_unused(root: Path, work: Path, record: BuildRecord) -> None:
+    """Takes the claim back where the build, whose temporary files are cleared, has no file and no intermediate yet.
+
+    The folders that were made for its files go too; `held_root` then removes `.work`.
+    """
+    if any(
+        os.path.lexists(path) for path in (*(root / name for name in record.files), *(work / n for n in record.work))
+    ):
+        return
+    remove_files(root, record.files)  # there are none: it is the empty folders that go
+    (work / BUILD_JSON).unlink(missing_ok=True)
 
 
 def unfinished(root: Path, remedy: str) -> ConflictError:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry
 from spanloom.dataset.root.inventory import add_up, first_damage
-from spanloom.dataset.root.lock import BuildRecord, claim_unless_begun, clear_leftovers, is_work_of
+from spanloom.dataset.root.lock import BuildRecord, claim_unless_begun, clear_leftovers, is_work_of, release_if_unused
 from spanloom.errors import ConflictError
 from spanloom.provenance import environment_here, git_sha, sha256_json
 from spanloom.split import VALID, split_rule, valid_threshold
@@ -29,8 +29,9 @@ def made_or_standing(
 ) -> tuple[Made | Manifest, bool]:
     """What `make` returns, or the manifest of the finished dataset that stands at the held root; and whether it stood.
 
-    `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed. Raises
-    ConflictError where another dataset stands there, or another build has begun.
+    `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed, and where none
+    of its files stand, the claim too. Raises ConflictError where another dataset is there, or another build has
+    begun.
     """
     if (root / manifest.MANIFEST_NAME).exists():
         standing = standing_dataset(root, differs)
@@ -43,6 +44,7 @@ def made_or_standing(
         return make(), False
     except BaseException:
         clear_leftovers(root, work, record)
+        release_if_unused(root, work, record)
         raise
 
 

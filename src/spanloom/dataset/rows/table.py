@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import ArtifactError
 from spanloom.records.parquet import abandon
-from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 from spanloom.supervision import Lengths
 
 BATCH_ROWS = 8192
@@ -82,7 +82,7 @@ class RowsWriter:
         if self._writer is not None:
             abandon(self._writer)
         if self._temporary is not None:
-            self._temporary.unlink(missing_ok=True)
+            discard(self._temporary)
 
 
 def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.steps.validate_alignment import BuildResult, made_and_validated
-from spanloom.storage import sha256_file
+from spanloom.storage import remove_if_empty, sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +56,21 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     check_apart(options.data, options.out)
     ingredients = load_ingredients(options.template, options.tokenizer, options.rules, options.tools_dir)
     sha256 = sha256_file(options.data)
-    made = 0
-    for split in SPLITS:
-        result = _build(split, options, ingredients, sha256, progress)
-        if result is not None:
-            made += 1
-            yield result
-    if not made:
-        raise ToolCallError(
-            "the file has no harmful and no retain sample", where=str(options.data), remedy="give a merged file"
-        )
+    made, new = 0, not options.out.exists()
+    try:
+        for split in SPLITS:
+            result = _build(split, options, ingredients, sha256, progress)
+            if result is not None:
+                made += 1
+                yield result
+        if not made:
+            raise ToolCallError(
+                "the file has no harmful and no retain sample", where=str(options.data), remedy="give a merged file"
+            )
+    except BaseException:
+        if new:
+            remove_if_empty(options.out)
+        raise
 
 
 def _build(

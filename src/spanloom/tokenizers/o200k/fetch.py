@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spanloom.errors import TokenizerError
-from spanloom.storage import temporary_beside
+from spanloom.storage import discard, temporary_beside
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, verify_asset
 
 OFFICIAL_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
@@ -55,7 +55,7 @@ def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: No
             say(f"{destination} fetched and verified (sha256 {ASSET_SHA256[:12]}…)")
             return destination
         finally:
-            temporary.unlink(missing_ok=True)
+            discard(temporary)
     raise TokenizerError(
         "no source gave the tokenizer asset: " + "; ".join(refusals),
         where=str(destination),

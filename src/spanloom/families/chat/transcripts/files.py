@@ -24,7 +24,7 @@ from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, EN
 from spanloom.records.files import OnUnreadable, find_files, stop
 from spanloom.records.json_lines import json_lines, lines
 from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema
-from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
+from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 
 COLUMN = "text"
 OnError = Literal["raise", "skip"]
@@ -101,7 +101,7 @@ class TranscriptWriter:
         else:
             with suppress(OSError):  # a full disk refuses the rest
                 self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        discard(self._temporary)
 
     def _flush(self) -> None:
         if not self._buffer:

@@ -29,7 +29,15 @@ from spanloom.errors import ArtifactError
 from spanloom.families.harmony.contract.profile import Profile
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import abandon
-from spanloom.storage import fsync_directory, fsync_file, read_json, sha256_file, temporary_beside, write_atomically
+from spanloom.storage import (
+    discard,
+    fsync_directory,
+    fsync_file,
+    read_json,
+    sha256_file,
+    temporary_beside,
+    write_atomically,
+)
 from spanloom.supervision import TokenDocuments
 
 RENDERED_JSON = "rendered.json"
@@ -121,7 +129,7 @@ class PartWriter:
         for writer in (self._documents, self._rows):
             abandon(writer)
         for temporary in self._temporaries.values():
-            temporary.unlink(missing_ok=True)
+            discard(temporary)
 
 
 def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa.RecordBatch:

@@ -13,7 +13,7 @@ from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, i
 from spanloom.families.traces.trace import SUFFIXES
 from spanloom.records.files import find_files, name_below
 from spanloom.records.staging import staged_records
-from spanloom.storage import publish, sha256_file, temporary_beside
+from spanloom.storage import discard, publish, sha256_file, temporary_beside
 from spanloom.storage.scratch import scratch_for
 
 
@@ -28,7 +28,6 @@ def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -
             "a file stands where the store is to be made", where=str(store), remedy="give another place"
         )
     temporary = temporary_beside(store)
-    temporary.unlink()
     try:
         opened = open_store(file_url(temporary), create=True)
         try:
@@ -42,8 +41,9 @@ def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -
             opened.close()  # brings the write-ahead log into the file
         publish(temporary, store, sha256_file(temporary))
     finally:
-        for left in temporary.parent.glob(f"{temporary.name}*"):
+        for left in temporary.parent.glob(f"{temporary.name}-*"):
             left.unlink()
+        discard(temporary)
     return done
 
 
