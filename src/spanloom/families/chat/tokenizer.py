@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from spanloom.errors import ChatError, TokenizerError
+from spanloom.errors import ChatError
 from spanloom.families.chat.markers import (
     ASSISTANT_STRING,
     CONTROL_STRINGS,
@@ -30,7 +30,8 @@ from spanloom.families.chat.markers import (
 from spanloom.storage import sha256_file
 from spanloom.supervision import Lengths, Tokens
 from spanloom.text import is_utf8
-from spanloom.tokenizers.o200k.asset import ASSET_NAME, ASSET_SHA256, locate_asset, verify_asset
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 
 O200K_NAME = "o200k_chat"
 O200K_FIRST_ADDED = 201_088
@@ -129,24 +130,10 @@ def _is_json(place: Path) -> bool:
 
 
 def _load_json(path: Path) -> ChatTokenizer:
+    loaded = load_json_tokenizer(path, extra="chat")
     try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise TokenizerError(
-            "a tokenizer's JSON file needs the package tokenizers", where=str(path), remedy="pip install spanloom[chat]"
-        ) from None
-    if not path.is_file():
-        raise TokenizerError(
-            "the tokenizer is not there", where=str(path), remedy=f"give a tokenizer.json, or the asset {ASSET_NAME}"
-        )
-    try:
-        loaded = Tokenizer.from_file(str(path))
-    except Exception as fault:  # tokenizers raises nothing narrower
-        raise TokenizerError(
-            f"this is no file of the tokenizers package: {fault}", where=str(path), remedy="give its tokenizer.json"
-        ) from None
-    try:
-        engine = _Json(loaded)
+        with tokenizer_faults(path):
+            engine = _Json(loaded, path)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
     # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
@@ -157,11 +144,8 @@ def _load_json(path: Path) -> ChatTokenizer:
 class _Json:
     """A tokenizer of the `tokenizers` package."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        # Records are whole, whatever the file was made for.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, path: Path) -> None:
+        self._tokenizer, self._path = tokenizer, path
         self.markers = _markers(dict(zip(CONTROL_STRINGS, map(tokenizer.token_to_id, CONTROL_STRINGS), strict=True)))
         vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
@@ -198,7 +182,8 @@ class _Json:
 
     def encode(self, texts: list[str]) -> tuple[Tokens, Lengths]:
         try:
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            with tokenizer_faults(self._path):
+                encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             for text in texts:
                 text.encode()  # says which character, where the package speaks of types
