@@ -172,7 +172,7 @@ def test_what_json_cannot_hold_is_told_with_its_row(tmp_path: Path, value: objec
     [(2**62, pa.timestamp("ms")), (2**31 - 1, pa.date32()), (2**62, pa.duration("s"))],
     ids=str,
 )
-def test_times_that_python_has_no_value_for_are_told_with_their_row(
+def test_times_that_python_has_no_value_for_are_refused_with_their_row(
     tmp_path: Path, name: str, value: int, kind: pa.DataType
 ) -> None:
     table = pa.table({"a": ["x", "y"], "when": pa.array([None, value], kind)})
