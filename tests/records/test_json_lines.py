@@ -43,6 +43,19 @@ def values(path: Path, repeated_keys: RepeatedKeys = "last") -> list[Any]:
 
 
 class TestLines:
+    @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+    def test_a_line_without_end_is_refused_by_its_number(
+        self, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What is packed is unpacked no further than the longest line."""
+        monkeypatch.setattr("spanloom.records.json_lines.LONGEST_LINE", 1 << 20)
+        longest = b" " * (1 << 20)
+        path = file(tmp_path, PACKED.get(suffix, bytes)(b"1\n" + longest[1:] + b"\n" + longest * 100), suffix)
+        read = lines(path)
+        assert [len(next(read)[1]) for _ in range(2)] == [1, (1 << 20) - 1]
+        with pytest.raises(SourceError, match=r"within 1,048,576 bytes(?s:.*)line 3"):
+            next(read)
+
     @pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"])
     @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
     def test_no_character_but_lf_ends_a_line(self, tmp_path: Path, character: str, suffix: str) -> None:

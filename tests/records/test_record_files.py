@@ -166,6 +166,28 @@ def test_what_json_cannot_hold_is_told_with_its_row(tmp_path: Path, value: objec
     assert [fault.where for fault in faults] == [f"{tmp_path / 'a.parquet'}, row 2"]
 
 
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(2**62, pa.timestamp("ms")), (2**31 - 1, pa.date32()), (2**62, pa.duration("s"))],
+    ids=str,
+)
+def test_times_that_python_has_no_value_for_are_refused_with_their_row(
+    tmp_path: Path, name: str, value: int, kind: pa.DataType
+) -> None:
+    table = pa.table({"a": ["x", "y"], "when": pa.array([None, value], kind)})
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pq.write_table(table, path)
+    else:
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table)
+    faults: list[RecordError] = []
+    (file,) = find_record_files([path])
+    assert [value for _, value in read_records(file, faults.append)] == [{"a": "x", "when": None}]
+    assert [fault.where for fault in faults] == [f"{path}, row 2"]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match="two columns have one name"):

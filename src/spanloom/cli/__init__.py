@@ -26,6 +26,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -124,11 +125,19 @@ def _run(words: list[str]) -> int:
         return _fail(error)
     except OSError as error:
         message = error.strerror or str(error)
-        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else "(unknown)"
+        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
     except Exception:
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
+
+
+def _unnamed(words: Sequence[str]) -> str:
+    """Where a fault may lie that names no file: a write to an open file on a full disk does not."""
+    import tempfile
+
+    output = next((after for word, after in pairwise(words) if word == "--out"), "not given")
+    return f"(unknown): the output is {output}, temporary files go to {tempfile.gettempdir()}"
 
 
 def _unwritten(error: OutputError, words: Sequence[str]) -> int:

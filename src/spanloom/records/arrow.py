@@ -83,7 +83,7 @@ def arrow_rows(
                     for index, row_values in enumerate(zip(*values, strict=True)):
                         where = RecordPlace.of(path, "row", row + index + 1)
                         if index in torn:
-                            unreadable(RecordError("the row holds bytes that are not UTF-8", where=where))
+                            unreadable(RecordError(f"the row holds {torn[index]}", where=where))
                         else:
                             yield where, dict(zip(batch.schema.names, row_values, strict=True))
                     row += batch.num_rows

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import orjson
 
-from spanloom.errors import RecordError
+from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
 from spanloom.records.files import OnUnreadable, stop
 from spanloom.records.place import RecordPlace
@@ -23,6 +23,9 @@ from spanloom.records.unpacked import OnRead, unpacked
 RepeatedKeys = Literal["refuse", "last"]
 """What is done with an object that holds a key twice: the record cannot be read, or the last value counts."""
 
+LONGEST_LINE = 256 << 20
+"""Bytes. A longer line is refused: a line is held whole, and 100 kB of zstd can be unpacked to one of 3 GB."""
+
 BOM = b"\xef\xbb\xbf"
 _DIGITS_ALONE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _MANY_DIGITS = b"0" * 19
@@ -30,10 +33,20 @@ _REMEDY = "fix it, or skip and count such lines with --on-error skip"
 
 
 def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
-    """Place and bytes of each line, without its end. Raises SourceError for a file that cannot be unpacked."""
+    """Place and bytes of each line, without its end.
+
+    Raises SourceError for a file that cannot be unpacked, and for a line beyond LONGEST_LINE.
+    """
     number = 0
     with unpacked(path, where=lambda: f"{path}, after line {number}", on_read=on_read) as stream:
-        for number, line in enumerate(stream, start=1):
+        while line := stream.readline(LONGEST_LINE + 1):
+            number += 1
+            if len(line) > LONGEST_LINE:
+                raise SourceError(
+                    f"a line does not end within {LONGEST_LINE:,} bytes",
+                    where=f"{path}, line {number}",
+                    remedy="give JSON Lines: one value a line",
+                )
             if number == 1:
                 line = line.removeprefix(BOM)
             yield RecordPlace.of(path, "line", number), line.removesuffix(b"\n").removesuffix(b"\r")

@@ -69,10 +69,11 @@ def parquet_batches(file: pq.ParquetFile, path: Path, columns: Sequence[str]) ->
 
 
 def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:
-    """The values of a column; `undecodable(index, value)` for one that is not UTF-8, which Parquet readers let pass."""
+    """The values of a column; `undecodable(index, value)` for one that is not UTF-8, which Parquet readers let pass, or
+    that Python has no value for: a time of nanoseconds, a day beyond the year 9999."""
     try:
         values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         return [_value(index, value, undecodable) for index, value in enumerate(column)]
     return values
 
@@ -80,7 +81,7 @@ def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]
 def _value(index: int, value: pa.Scalar, undecodable: Callable[[int, pa.Scalar], Any]) -> Any:
     try:
         return value.as_py()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         return undecodable(index, value)
 
 
@@ -94,15 +95,24 @@ def parquet_rows(
             for index, row in enumerate(zip(*values, strict=True)):
                 where = RecordPlace.of(path, "row", first + index + 1)
                 if index in torn:
-                    unreadable(RecordError("the row holds bytes that are not UTF-8", where=where))
+                    unreadable(RecordError(f"the row holds {torn[index]}", where=where))
                 else:
                     yield where, list(row)
 
 
-def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
-    """The values of each column, and the rows of which one is not UTF-8."""
-    torn: set[int] = set()
-    return [column_values(batch.column(name), lambda index, _: torn.add(index)) for name in names], torn
+def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], dict[int, str]]:
+    """The values of each column, and the rows of which one cannot be read: index → what they hold."""
+    torn: dict[int, str] = {}
+
+    def note(index: int, value: pa.Scalar) -> None:
+        try:
+            value.as_py()
+        except UnicodeDecodeError:
+            torn[index] = "bytes that are not UTF-8"
+        except (ValueError, OverflowError) as fault:
+            torn[index] = f"a value of type {value.type} that cannot be read: {one_line(fault)}"
+
+    return [column_values(batch.column(name), note) for name in names], torn
 
 
 def one_line(fault: Exception) -> str:

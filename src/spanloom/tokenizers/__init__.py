@@ -2,6 +2,7 @@
 
 o200k/            the o200k vocabulary: its pinned asset, the encoder, token → bytes
 json_file         a tokenizer.json: loaded, and token → bytes
+json_limits       what such a file may cost and do
 encoding          texts → ids and offsets by a tokenizer.json
 chat_template     messages → text by a Jinja template
 template_sandbox  the sandbox that templates run in, with limits

@@ -13,7 +13,7 @@ import numpy as np
 from spanloom.storage import sha256_file
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import Offsets
-from spanloom.tokenizers.json_file import load_json_tokenizer
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,12 @@ class JsonTokenizer:
         self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
-        """Whole texts. `special`: with the tokens that the tokenizer's own post-processor adds."""
-        found = self._loaded.encode_batch(list(texts), add_special_tokens=special)
+        """Whole texts. `special`: with the tokens that the tokenizer's own post-processor adds.
+
+        Raises TokenizerError where the tokenizer fails.
+        """
+        with tokenizer_faults(self.path):
+            found = self._loaded.encode_batch(list(texts), add_special_tokens=special)
         return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in found]
 
     def special_texts(self) -> set[str]:

@@ -5,11 +5,13 @@ In: a local file. Out: the package's tokenizer, which neither cuts nor pads; the
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from spanloom.errors import TokenizerError
+from spanloom.tokenizers.json_limits import refusal
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -17,7 +19,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def load_json_tokenizer(path: Path, *, extra: str) -> Any:
     """The tokenizer in a file, whole texts in, all their tokens out. `extra`: of Spanloom, which brings the package.
 
-    Raises TokenizerError for a missing package, a missing file and one of another kind.
+    Raises TokenizerError for a missing package, a missing file, one of another kind and one beyond `json_limits`.
     """
     try:
         from tokenizers import Tokenizer
@@ -29,15 +31,25 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
         ) from None
     if not path.is_file():
         raise TokenizerError("the tokenizer is not there", where=str(path), remedy="give a tokenizer.json")
-    try:
+    with tokenizer_faults(path, "this is no file of the tokenizers package"):
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as fault:  # tokenizers raises nothing narrower
-        raise TokenizerError(
-            f"this is no file of the tokenizers package: {fault}", where=str(path), remedy="give its tokenizer.json"
-        ) from None
+    if reason := refusal(tokenizer):
+        raise TokenizerError(f"the tokenizer is not used: {reason}", where=str(path), remedy="give another one")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+@contextmanager
+def tokenizer_faults(path: Path, what: str = "the tokenizer cannot encode a text") -> Iterator[None]:
+    """Faults of the tokenizers package as a TokenizerError: it raises plain exceptions, and where its own code gives up
+    (a pattern that tries too many ways, say) a `PanicException`, which is no Exception and cannot be imported."""
+    try:
+        yield
+    except BaseException as fault:
+        if type(fault) is not Exception and type(fault).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{what}: {fault}", where=str(path), remedy="give a tokenizer.json that works") from None
 
 
 class JsonVocabulary:

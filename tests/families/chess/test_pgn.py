@@ -31,6 +31,13 @@ PROMOTION = """[Event "?"]
 ATOMIC = '[Variant "Atomic"]\n\n1. e4 e5 *\n\n'
 EMPTY = '[Event "nothing"]\n\n*\n\n'
 ILLEGAL = '[Event "illegal"]\n\n1. e4 e5 2. Qxf7 *\n\n'
+# Its full move is no number that a float has: the value of an [%eval] cannot be worked out.
+LATE = """[SetUp "1"]
+[FEN "8/P7/8/8/8/2k5/8/K7 w - - 0 %s"]
+
+1. a8=N { [%%eval 0.3] } Kd4 *
+
+""" % ("9" * 4000)
 
 
 def _converted(tmp_path: Path, text: str, **more: object) -> tuple[PgnCounts, list[dict[str, object]]]:
@@ -76,9 +83,9 @@ def test_promotion_set_up_positions_and_no_best_move(tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    counts, _ = _converted(tmp_path, ATOMIC + GAME + EMPTY + ILLEGAL + PROMOTION)
+    counts, _ = _converted(tmp_path, ATOMIC + GAME + EMPTY + ILLEGAL + LATE + PROMOTION)
     assert counts.games == 2
-    assert counts.skipped == {"another variant": 1, "no moves": 1, "moves that cannot be read": 1}
+    assert counts.skipped == {"another variant": 1, "no moves": 1, "moves that cannot be read": 2}
     assert capfd.readouterr().err == ""
 
 

@@ -281,6 +281,29 @@ def test_a_database_that_goes_away_breaks_the_transfer(own_postgres: PostgresSer
     store.close()
 
 
+def test_a_database_that_crashes_in_an_ingest_has_stored_all_or_nothing(
+    own_postgres: PostgresServer, tmp_path: Path
+) -> None:
+    count = 4000
+    lines = json_lines(tmp_path / "x.jsonl", [trace(number, 1000) for number in range(count)])
+    url = own_postgres.database()
+    open_store(url, create=True).close()
+    ingest = ("ingest", lines, "--source-name", "s", "--store", url)
+    process = command(*ingest)
+    until(grown(url, 0), process)
+    own_postgres.stop()  # as a crash: no connection is waited for, the log is replayed at the next start
+    _, err = process.communicate(timeout=PATIENCE)
+    own_postgres.start()
+    if process.returncode:
+        assert b"check that the database runs" in err
+        assert b"Traceback" not in err
+    assert counted(url) in ((0, count) if process.returncode else (count,))
+    finished(command(*ingest))
+    assert counted(url) == count
+    finished(command(*ingest))
+    assert counted(url) == count
+
+
 def test_a_database_that_goes_away_leaves_no_file(own_postgres: PostgresServer, tmp_path: Path) -> None:
     store, ids = _large(own_postgres.database(), tmp_path)
 

@@ -19,7 +19,7 @@ from spanloom.errors import ChatError, TokenizerError
 from spanloom.families.chat.markers import CONTROL_STRINGS, MARKER_NAMES, Markers
 from spanloom.storage import sha256_file
 from spanloom.text import is_utf8
-from spanloom.tokenizers.json_file import load_json_tokenizer
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 from spanloom.tokenizers.o200k.asset import ASSET_NAME, ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 
@@ -99,7 +99,8 @@ def _load_json(path: Path) -> ChatTokenizer:
         )
     loaded = load_json_tokenizer(path, extra="chat")
     try:
-        engine = _Json(loaded)
+        with tokenizer_faults(path):
+            engine = _Json(loaded, path)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
     # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
@@ -110,8 +111,8 @@ def _load_json(path: Path) -> ChatTokenizer:
 class _Json:
     """A tokenizer of the `tokenizers` package."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Any, path: Path) -> None:
+        self._tokenizer, self._path = tokenizer, path
         self.markers = Markers(**{name: tokenizer.token_to_id(text) for name, text in MARKER_NAMES.items()})
         vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
@@ -148,7 +149,8 @@ class _Json:
 
     def encode(self, texts: list[str]) -> EncodedTexts:
         try:
-            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            with tokenizer_faults(self._path):
+                encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             for text in texts:
                 text.encode()  # says which character, where the package speaks of types

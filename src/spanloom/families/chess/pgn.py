@@ -99,7 +99,12 @@ def read_pgn(stream: TextIO, name: str, *, best_move: BestMove, counts: PgnCount
         elif not game.variations:
             counts.skipped[NO_MOVES] += 1
         else:
-            yield game_rows(game, f"{name}_{number - 1}", best_move=best_move)
+            try:
+                rows = game_rows(game, f"{name}_{number - 1}", best_move=best_move)
+            except (OverflowError, ValueError):  # of numbers in the FEN that it begins with
+                counts.skip(UNREADABLE)
+            else:
+                yield rows
 
 
 def convert_pgn(

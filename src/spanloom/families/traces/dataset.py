@@ -51,7 +51,7 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.supervision import shift_to_tokens
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
+from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
 
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
@@ -137,12 +137,12 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
 
 def _encoding(content: Content, check: SourceCheck) -> Any:
-    loaded = load_json_tokenizer(
-        own_tokenizer(content, tokenizer_at(check.whole.root, check.tokenizer)), extra="traces"
-    )
+    place = own_tokenizer(content, tokenizer_at(check.whole.root, check.tokenizer))
+    loaded = load_json_tokenizer(place, extra="traces")
 
     def encode(text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
-        encoded = loaded.encode(text, add_special_tokens=special)
+        with tokenizer_faults(place):
+            encoded = loaded.encode(text, add_special_tokens=special)
         return encoded.ids, encoded.offsets
 
     return encode

@@ -32,7 +32,7 @@ from spanloom.findings import Finding, Report
 from spanloom.storage import sha256_file
 from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
-from spanloom.tokenizers.json_file import load_json_tokenizer
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -133,8 +133,8 @@ class _Remake:
             (self._root / TEMPLATE_NAME).read_text("utf-8"), special_tokens=config["special_tokens"]
         )
         self._registries = json.loads((self._root / REGISTRIES_NAME).read_bytes())
-        place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
-        self._tokenizer = load_json_tokenizer(place, extra=EXTRA)
+        self._place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
+        self._tokenizer = load_json_tokenizer(self._place, extra=EXTRA)
 
     def reason(self, sample: Mapping[str, Any]) -> str | None:
         """Why there is no document of a sample, one of `content.REASONS`; None where there should be one."""
@@ -173,5 +173,6 @@ class _Remake:
             return masks.NOT_RENDERED
 
     def _encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        with tokenizer_faults(self._place):
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return encoded.ids, encoded.offsets

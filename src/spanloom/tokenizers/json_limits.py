@@ -1,0 +1,73 @@
+"""What a `tokenizer.json` may cost and do: files of others are held to it before a text is encoded.
+
+In: a tokenizer of the tokenizers package. Out: a reason to refuse it, or None.
+
+    normalizer      may make a text 1,024 times as long, by what it writes for a piece of text: chained, twenty
+                    replacements of `a` by `aa` make a million letters of one
+    post-processor  may add 1,024 tokens to a text, and has the text once
+    ids             are below 2^22: the package writes a tokenizer as JSON with a note of each id that is not used
+    dropout         none: tokens would differ from run to run
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+MOST_GROWTH = 1024
+MOST_ADDED = 1024
+LARGEST_ID = 2**22 - 1
+
+
+def refusal(tokenizer: Any) -> str | None:
+    """Why a tokenizer is not used."""
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=None)
+    if largest is None:
+        return "it has no tokens"
+    if largest > LARGEST_ID:
+        return f"it has a token with the id {largest:,}; ids go up to {LARGEST_ID:,}"
+    file = json.loads(tokenizer.to_str())
+    if file["model"].get("dropout"):
+        return "its model leaves merges out at random (dropout), so that no two runs give the same tokens"
+    if _growth(file.get("normalizer")) > MOST_GROWTH:
+        return f"its normalizer can make a text more than {MOST_GROWTH:,} times as long"
+    if _added(file.get("post_processor")) > MOST_ADDED:
+        return f"its post-processor adds more than {MOST_ADDED:,} tokens to a text, or copies the text"
+    return None
+
+
+def _growth(normalizer: Mapping[str, Any] | None) -> int:
+    """How many times as long a text can become, in code points; 1 for what writes no text of its own."""
+    if normalizer is None:
+        return 1
+    match normalizer["type"]:
+        case "Sequence":
+            return prod(map(_growth, normalizer["normalizers"]))
+        case "Replace" if pattern := normalizer["pattern"].get("String"):
+            return max(1, -(-len(normalizer["content"]) // len(pattern)))
+        case "Replace":  # a pattern may match nothing, before each character
+            return 1 + len(normalizer["content"])
+        case "Prepend":
+            return 1 + len(normalizer["prepend"])
+        case "ByteLevel":  # a character for each byte
+            return 4
+        case "Precompiled":
+            data = base64.b64decode(normalizer["precompiled_charsmap"])
+            written = data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")
+            return max(1, *(len(text.decode("utf-8", "replace")) for text in written))
+    return 1
+
+
+def _added(processor: Mapping[str, Any] | None) -> int:
+    """How many tokens are put around a text."""
+    if processor is None:
+        return 0
+    if processor["type"] == "Sequence":
+        return sum(map(_added, processor["processors"]))
+    if processor["type"] != "TemplateProcessing":
+        return 2
+    pieces, special = processor["single"], processor["special_tokens"]
+    if sum("Sequence" in piece for piece in pieces) > 1:
+        return MOST_ADDED + 1
+    return sum(len(special[piece["SpecialToken"]["id"]]["ids"]) for piece in pieces if "SpecialToken" in piece)
