@@ -181,13 +181,17 @@ wheel: setup ## A wheel that carries its git SHA, in dist/
 images: $(ASSET) ## The container images: one a step, one to train in, one that serves traces
 	@$(bake)
 
-.PHONY: base-image sbom
+.PHONY: base-image sbom reproducible
 base-image: ## BASE_IMAGE by the digest that its registry has now: export BASE_IMAGE="$(make base-image)"
 	@digest=$$(docker buildx imagetools inspect "$(BASE_IMAGE)" --format '{{.Manifest.Digest}}') && echo "$(BASE_IMAGE)@$$digest"
 
 sbom: $(ASSET) ## What is in the images, as CycloneDX: dist/sbom/BASE.cdx.json, the files that the images carry too
 	@rm -rf dist/sbom
 	@$(bake) sbom
+
+reproducible: setup ## Two builds of the commit without a cache, minutes each: the layers of the images must be the same
+	export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); \
+	SPANLOOM_REPRODUCIBLE=1 SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_reproducible.py
 
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke

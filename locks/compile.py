@@ -1,8 +1,8 @@
 """Hashes of everything that images and CI install: `make locks`.
 
-In: constraints.txt, the extras of pyproject.toml, and the package index that uv asks (PyPI). Out: a file NAME.txt beside
-this one for each entry of LOCKS, which `pip install --require-hashes -r` reads, and megatron-VERSION.txt for another
-megatron-core. A package is in one file: a lock leaves out what the locks below it hold, as images are layers.
+In: constraints.txt, the extras of pyproject.toml, and the package index that uv asks (PyPI). Out: a file NAME.txt
+beside this one for each entry of LOCKS, which `pip install --require-hashes -r` reads, and megatron-VERSION.txt for
+another megatron-core. A lock leaves out what the locks below it hold, as images are layers.
 
 Linux on x86-64 and on arm64, CPython 3.11: where the two would install different packages, this fails. Hashes are those
 of every file of a release, so the locks serve other Pythons too, where they ask for the same packages.
@@ -95,7 +95,9 @@ def main() -> None:
     if arguments.megatron:
         version = arguments.megatron
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as other:
-            pins = re.sub(r"^megatron-core==.*", f"megatron-core=={version}", constraints.read_text(), flags=re.MULTILINE)
+            pins = re.sub(
+                r"^megatron-core==.*", f"megatron-core=={version}", constraints.read_text(), flags=re.MULTILINE
+            )
             other.write(pins)
             other.flush()
             # Megatron asks for Triton, which torch's CPU build lacks, and from 0.17 on for Python 3.12.
