@@ -29,6 +29,8 @@ REGISTRY ?= ghcr.io/spanloom
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)$(shell test -z "$$(git status --porcelain -- src pyproject.toml 2>/dev/null)" || echo -dirty)
 PIP_CONF ?=
+# The images that `make reproducible` builds twice: every layer of every image is a layer of one of these.
+REPRODUCIBLE ?= render-shard validate-alignment traces-api train
 # What the images are built on; with a digest (`make base-image` prints it) it is that very image.
 BASE_IMAGE ?= python:3.11-slim
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
@@ -48,7 +50,8 @@ ASSET := data/tokenizer/o200k_base.tiktoken
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
 # With another megatron-core a Python is fine that Megatron does not declare, and Triton is needed, which torch for CPUs lacks.
 constraints = $(if $(MEGATRON),$(VENV)/constraints.txt,constraints.txt)
-# What `make setup LOCKED=1` installs, in one go; packages that have no wheel are built with locks/build.txt alone.
+# What `make setup LOCKED=1` installs, in one go; packages that have no wheel are built with locks/build.txt alone. Without
+# a look at what they depend on: pip refuses hashes where one package asks for another with an extra.
 locked = $(foreach lock,torch data megatron train service dev,-r locks/$(lock).txt)
 bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
 	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
@@ -66,9 +69,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(if $(LOCKED),$(wildcard loc
 ifdef LOCKED
 	$(PIP) install -qq --require-hashes -r locks/build.txt
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; \
-	$(PIP) install -qq $$extra --no-build-isolation --require-hashes $(locked)
+	$(PIP) install -qq $$extra --no-build-isolation --no-deps --require-hashes $(locked)
 	$(if $(MEGATRON),$(PIP) install -qq --no-deps --ignore-requires-python --require-hashes -r locks/megatron-$(MEGATRON).txt)
 	$(PIP) install -qq --no-index --no-deps --no-build-isolation -e .
+	$(if $(MEGATRON),,$(PIP) check)
 else
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; \
 	else echo "no answer from $(TORCH_INDEX): torch comes from your own index, perhaps with CUDA (several GB)"; fi; \
@@ -183,7 +187,8 @@ images: $(ASSET) ## The container images: one a step, one to train in, one that 
 
 .PHONY: base-image sbom reproducible
 base-image: ## BASE_IMAGE by the digest that its registry has now: export BASE_IMAGE="$(make base-image)"
-	@digest=$$(docker buildx imagetools inspect "$(BASE_IMAGE)" --format '{{.Manifest.Digest}}') && echo "$(BASE_IMAGE)@$$digest"
+	@digest=$$(docker buildx imagetools inspect "$(BASE_IMAGE)" --format '{{json .Manifest.Digest}}') && \
+	echo "$(BASE_IMAGE)@$$digest" | tr -d '"'
 
 sbom: $(ASSET) ## What is in the images, as CycloneDX: dist/sbom/BASE.cdx.json, the files that the images carry too
 	@rm -rf dist/sbom
@@ -191,7 +196,7 @@ sbom: $(ASSET) ## What is in the images, as CycloneDX: dist/sbom/BASE.cdx.json, 
 
 reproducible: setup ## Two builds of the commit without a cache, minutes each: the layers of the images must be the same
 	export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); \
-	SPANLOOM_REPRODUCIBLE=1 SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_reproducible.py
+	SPANLOOM_REPRODUCIBLE="$(REPRODUCIBLE)" SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_reproducible.py
 
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke
