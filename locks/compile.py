@@ -33,8 +33,8 @@ class Lock:
 
 
 LOCKS = {
-    # What builds wheels, ours and those of packages that have none.
-    "build": Lock(packages=("hatchling", "setuptools")),
+    # What builds wheels, ours (editables: of `pip install -e`) and those of packages that have none.
+    "build": Lock(packages=("hatchling", "editables", "setuptools")),
     # The images: see docker/Dockerfile.
     "data": Lock(extras=("chat", "traces", "gcs", "s3")),
     "megatron": Lock(extras=("megatron", "report"), below=("data",)),
