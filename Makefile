@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 # PyTorch's CPU builds. Set it empty to take torch from your own index: make setup TORCH_INDEX=
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Set, `make setup` takes what has its hash in locks/ and nothing else, as CI does. The locks are for Linux and CPython 3.11.
+LOCKED ?=
 # Another megatron-core than that of constraints.txt, for `make setup` and the images: MEGATRON=0.19.2
 MEGATRON ?=
 # The second environment that is tested: the newest megatron-core, for which Megatron asks for Python 3.12. Its wheel for
@@ -27,6 +29,10 @@ REGISTRY ?= ghcr.io/spanloom
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)$(shell test -z "$$(git status --porcelain -- src pyproject.toml 2>/dev/null)" || echo -dirty)
 PIP_CONF ?=
+# The images that `make reproducible` builds twice: every layer of every image is a layer of one of these.
+REPRODUCIBLE ?= render-shard validate-alignment traces-api train
+# What the images are built on; with a digest (`make base-image` prints it) it is that very image.
+BASE_IMAGE ?= python:3.11-slim
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
 KFP_ENDPOINT ?=
@@ -44,7 +50,10 @@ ASSET := data/tokenizer/o200k_base.tiktoken
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
 # With another megatron-core a Python is fine that Megatron does not declare, and Triton is needed, which torch for CPUs lacks.
 constraints = $(if $(MEGATRON),$(VENV)/constraints.txt,constraints.txt)
-bake = export REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
+# What `make setup LOCKED=1` installs, in one go; packages that have no wheel are built with locks/build.txt alone. Without
+# a look at what they depend on: pip refuses hashes where one package asks for another with an extra.
+locked = $(foreach lock,torch data megatron train service dev,-r locks/$(lock).txt)
+bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
 	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
 
 help: ## List these verbs
@@ -52,16 +61,24 @@ help: ## List these verbs
 
 setup: $(VENV)/.installed $(ASSET) ## Virtual environment with pinned dependencies, and the verified tokenizer asset
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt $(if $(LOCKED),$(wildcard locks/*.txt))
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Spanloom needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	@$(if $(MEGATRON),sed 's/^megatron-core==.*/megatron-core==$(MEGATRON)/' constraints.txt > $(constraints))
 	@echo "installing torch (CPU build) and the pinned dependencies …"
-	@if $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null; \
-	then extra="--extra-index-url $(TORCH_INDEX)"; \
+ifdef LOCKED
+	$(PIP) install -qq --require-hashes -r locks/build.txt
+	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; \
+	$(PIP) install -qq $$extra --no-build-isolation --no-deps --require-hashes $(locked)
+	$(if $(MEGATRON),$(PIP) install -qq --no-deps --ignore-requires-python --require-hashes -r locks/megatron-$(MEGATRON).txt)
+	$(PIP) install -qq --no-index --no-deps --no-build-isolation -e .
+	$(if $(MEGATRON),,$(PIP) check)
+else
+	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; \
 	else echo "no answer from $(TORCH_INDEX): torch comes from your own index, perhaps with CUDA (several GB)"; fi; \
 	$(PIP) install -qq $$extra -c $(constraints) torch
 	$(PIP) install -qq -c $(constraints) $(if $(MEGATRON),--ignore-requires-python triton) -e '.[megatron,dev]'
+endif
 	@touch $@
 
 $(ASSET): | $(VENV)/.installed
@@ -107,6 +124,11 @@ chaos: setup ## Fail and kill every file-system change of every command (hours; 
 .PHONY: mutants
 mutants: setup ## Forty-two faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
 	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
+
+.PHONY: locks
+locks: setup ## The hashes of all packages that images and CI install, from constraints.txt and pyproject.toml
+	$(PIP) install -qq -c constraints.txt uv
+	$(BIN)/python locks/compile.py --megatron $(NEXT_MEGATRON)
 
 lint: setup ## ruff, the import rules, the Dockerfile
 	$(BIN)/ruff check .
@@ -158,10 +180,23 @@ learning: setup ## Train on the demo dataset with each weight on and off, and pl
 	PYTHONPATH=tests $(BIN)/python -m bench.learning --root $(DEMO)/synth_kd --plot data/learning.svg $(LEARNING_ARGS)
 
 wheel: setup ## A wheel that carries its git SHA, in dist/
-	$(PIP) wheel -q --no-deps --wheel-dir dist .
+	$(PIP) wheel -q --no-deps $(if $(LOCKED),--no-index --no-build-isolation) --wheel-dir dist .
 
 images: $(ASSET) ## The container images: one a step, one to train in, one that serves traces
 	@$(bake)
+
+.PHONY: base-image sbom reproducible
+base-image: ## BASE_IMAGE by the digest that its registry has now: export BASE_IMAGE="$(make base-image)"
+	@digest=$$(docker buildx imagetools inspect "$(BASE_IMAGE)" --format '{{json .Manifest.Digest}}') && \
+	echo "$(BASE_IMAGE)@$$digest" | tr -d '"'
+
+sbom: $(ASSET) ## What is in the images, as CycloneDX: dist/sbom/BASE.cdx.json, the files that the images carry too
+	@rm -rf dist/sbom
+	@$(bake) sbom
+
+reproducible: setup ## Two builds of the commit without a cache, minutes each: the layers of the images must be the same
+	export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); \
+	SPANLOOM_REPRODUCIBLE="$(REPRODUCIBLE)" SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_reproducible.py
 
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke

@@ -2,6 +2,7 @@
 #
 #   REGISTRY   where the images are named to live; the compiled pipeline names the same
 #   VERSION    their tag: the version of the package, never a tag that moves
+#   BASE_IMAGE what the images are built on: with its digest (`make base-image` prints it), or an image of this machine
 #   MEGATRON   another megatron-core than that of constraints.txt, such as 0.19.2, with BASE_IMAGE=python:3.12-slim
 #   GIT_SHA    what the manifest records; `make images` reads it off the checkout
 
@@ -89,6 +90,13 @@ target "train" {
   target   = "image"
   tags     = [named("train")]
   args     = { BASE = "train", TITLE = "spanloom-train", IMAGE = named("train") }
+}
+
+# The SBOM of each base as a file.
+target "sbom" {
+  inherits = ["_all"]
+  target   = "sbom"
+  output   = ["type=local,dest=dist/sbom"]
 }
 
 target "object-store" {

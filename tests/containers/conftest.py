@@ -1,6 +1,7 @@
 """Docker, and the images of this very commit."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,13 +16,17 @@ from support.requirements import DOCKER, absent
 
 BAKE = (REPOSITORY / "docker/docker-bake.hcl").read_text()
 STEPS = re.findall(r'{ step = "([a-z-]+)"', BAKE)
-BASE = re.findall(r'"BASE_IMAGE" { default = "(.*)" }', BAKE)[0]
+# As for `make images`: what the environment says, else what the bake file says.
+REGISTRY, BASE = (
+    os.environ.get(name) or re.findall(rf'"{name}" {{ default = "(.*)" }}', BAKE)[0]
+    for name in ("REGISTRY", "BASE_IMAGE")
+)
 VERSION = re.findall(r'^version = "(.*)"', (REPOSITORY / "pyproject.toml").read_text(), flags=re.MULTILINE)[0]
 NARROW = ("--rm", "--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--tmpfs=/tmp", "--network=none")
 
 
 def image(step: str) -> str:
-    return f"ghcr.io/spanloom/spanloom-{step}:{VERSION}"
+    return f"{REGISTRY}/spanloom-{step}:{VERSION}"
 
 
 def docker(*arguments: object, check: bool = True) -> "subprocess.CompletedProcess[str]":

@@ -24,7 +24,9 @@ def test_an_image_says_its_name_and_which_commit_it_is_of(step: str, images: Ima
     environment = dict(variable.split("=", 1) for variable in images[step]["Config"]["Env"])
     assert environment["SPANLOOM_GIT_SHA"] == checkout_sha()
     assert environment["SPANLOOM_IMAGE"] == image(step)
-    assert images[step]["Config"]["Labels"]["org.opencontainers.image.title"] == f"spanloom-{step}"
+    labels = images[step]["Config"]["Labels"]
+    assert labels["org.opencontainers.image.title"] == f"spanloom-{step}"
+    assert labels["org.opencontainers.image.base.name"] == BASE
     assert checkout_sha() in inside(step, "spanloom", "--version")
 
 
@@ -48,6 +50,23 @@ def test_no_secret_in_a_layer_or_the_configuration(step: str, images: Images) ->
     told = history + json.dumps(images[step]["Config"])
     assert not re.search(r"://[^/\s\"]+:[^/\s\"]+@|password|aws_secret|BEGIN [A-Z ]*KEY|index-url", told, re.IGNORECASE)
     assert "run/pip.conf" not in inside(step, "sh", "-c", "ls /run/pip.conf 2>/dev/null || true")
+
+
+# Of each module: is its byte code there, and made for the time that its source has?
+BYTE_CODE = """
+import importlib.util, pathlib, struct, spanloom
+for source in sorted(pathlib.Path(spanloom.__file__).parent.rglob("*.py")):
+    flags, time = struct.unpack("<II", pathlib.Path(importlib.util.cache_from_source(source)).read_bytes()[4:12])
+    print(flags, time == int(source.stat().st_mtime) == 315532800)
+"""
+
+
+@each("step", ["render-shard", "validate-alignment", "traces-api", "train"])
+def test_files_of_an_image_have_one_time_and_byte_code_that_fits_it(step: str, images: Images) -> None:
+    assert inside(step, "find", "/opt/venv", "/opt/sbom.cdx.json", "-newermt", "@315532800") == ""
+    lines = inside(step, "python", "-c", BYTE_CODE).splitlines()
+    assert set(lines) == {"0 True"}
+    assert len(lines) > 100
 
 
 @each("step", [step for step in STEPS if step != "validate-alignment"])

@@ -102,7 +102,7 @@ def read_pgn(stream: TextIO, name: str, *, best_move: BestMove, counts: PgnCount
             try:
                 rows = game_rows(game, f"{name}_{number - 1}", best_move=best_move)
             except (OverflowError, ValueError):  # of numbers in the FEN that it begins with
-                counts.skip(UNREADABLE)
+                counts.skipped[UNREADABLE] += 1
             else:
                 yield rows
 
