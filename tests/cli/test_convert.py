@@ -105,6 +105,8 @@ def test_a_dry_run_counts_and_names_a_record_of_each_refusal(cli: Cli, tmp_path:
         "10 conversations of 11 records; nothing was written",
         "refused: 1 key_unknown",
         "dropped: none",
+        "metadata, not trained on: topic (10)",
+        "keys that refused a record: audio (1)",
         f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', for which Harmony has no place (--drop audio)",
     ]
     as_json = json.loads(cli("convert", chat, "--dry-run", "--json", "--drop", "audio,never").stdout)

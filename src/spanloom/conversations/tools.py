@@ -130,6 +130,34 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     return Call(id=identity or None, name=name, arguments=arguments)
 
 
+_TYPES = {
+    "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
+    "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "dict": "object", "map": "object",
+}  # fmt: skip
+"""What Python and others call the types of JSON Schema."""
+
+
+def json_schema(schema: Any) -> Any:
+    """A schema whose types have the names of Python, or capital letters, with those of JSON Schema.
+
+    `{"type": "dict", "properties": {"n": {"type": "int"}}}` → `{"type": "object", "properties": {"n": {"type":
+    "integer"}}}`. What is no schema stays as it is.
+    """
+    if isinstance(schema, list):
+        return [json_schema(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = {key: json_schema(value) if key in _HOLD_SCHEMAS else value for key, value in schema.items()}
+    if isinstance(properties := schema.get("properties"), dict):
+        named["properties"] = {key: json_schema(value) for key, value in properties.items()}
+    if isinstance(name := schema.get("type"), str):
+        named["type"] = _TYPES.get(name.lower(), name.lower() if name.isupper() else name)
+    return named
+
+
+_HOLD_SCHEMAS = ("items", "oneOf", "anyOf", "allOf", "additionalProperties")
+
+
 def function_name(value: str) -> str:
     """`functions.get` → `get`: the name below the namespace of functions."""
     return value.removeprefix(PREFIX)
@@ -164,7 +192,10 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
     for key, value in keys.items():
         if not says_nothing(value) and not dropping.drops(key, value):
             raise RecordRefusedError(
-                Refusal.KEY_UNKNOWN, f"{where} has the key {key!r}, for which Harmony has no place", f"--drop {key}"
+                Refusal.KEY_UNKNOWN,
+                f"{where} has the key {key!r}, for which Harmony has no place",
+                f"--drop {key}",
+                key=key,
             )
 
 

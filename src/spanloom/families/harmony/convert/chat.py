@@ -15,14 +15,14 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spanloom.conversations.forms import Form, key_map, recognise
-from spanloom.conversations.outcomes import Counts, Read, Rejected
+from spanloom.conversations.forms import Form, columns, recognise
+from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.manifest import (
     CONVERSATIONS_COLUMNS,
@@ -92,7 +92,7 @@ class ChatInput:
 def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     """Finds the files and recognises the form. Raises SourceError where no record among the first has one."""
     files = find_record_files(places)
-    keys = key_map(conversion.maps)
+    keys = conversion.keys
     fault: SourceError | None = None
     unread: SourceError | None = None
     for read in islice(_reads(files), LOOKED_AT):
@@ -115,7 +115,25 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     raise fault or unread or SourceError(nothing, where=str(places[0]), remedy="give chat data")
 
 
-def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected]:
+def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
+    """The same files, whose form is recognised with other options."""
+    return replace(chat, form=recognise(chat.first.value, conversion.keys, chat.first.where))
+
+
+def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
+    """The first key among the first records that looks like a part of the question, and the keys of the question."""
+    if chat.form.kind.draft is not columns.draft:
+        return None
+    for read in islice(_reads(chat.files), LOOKED_AT):
+        record = read.value
+        if isinstance(record, dict):
+            found = {meaning: chat.form.keys.found(meaning, record) for meaning in chat.form.kind.meanings}
+            if found["query"] and (key := columns.beside(record, found, chat.form.keys)) is not None:
+                return key, found["query"]
+    return None
+
+
+def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected | LeftAway]:
     """What each record becomes, in order."""
     converter = Converter(chat.form, conversion)
     return (converter.convert(read) for read in _reads(chat.files))
@@ -217,7 +235,7 @@ def _write_shards(
                     first = first or done
                     shard.reject(done)
                     _check_number(converter.counts, done, conversion.max_rejects)
-                else:
+                elif isinstance(done, Converted):
                     shard.append(done)
                 if shard.rows == conversion.rows_per_shard:
                     break
@@ -241,14 +259,14 @@ def told(counts: Mapping[str, int]) -> str:
 
 def _check_number(counts: Counts, rejected: Rejected, limit: str) -> None:
     """Stops at the reject that is one too many."""
-    if not limit.endswith("%") and counts.skipped.total() > reject_limit(limit, 0):
+    if not limit.endswith("%") and counts.refused.total() > reject_limit(limit, 0):
         raise rejected.as_error(allowed=limit)
 
 
 def _check_share(counts: Counts, first: Rejected | None, limit: str) -> None:
     """Of how many records a share is, shows at the end."""
-    if first is not None and limit.endswith("%") and counts.skipped.total() > reject_limit(limit, counts.read):
-        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.skipped)}")
+    if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
+        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.refused)}")
 
 
 def _check_standing(out: Path, shard: dict[str, Any]) -> None:
@@ -319,6 +337,7 @@ def _manifest(
         "metadata": dict(sorted(counts.metadata.items())),
         "messages": dict(sorted(counts.messages.items())),
         "ids_made": counts.ids_made,
+        **({"refused_keys": dict(sorted(counts.refused_keys.items()))} if counts.refused_keys else {}),
         "rejects": [said["rejects"] for said in ended if "rejects" in said],
         "spanloom": version("spanloom"),
     }
