@@ -8,7 +8,7 @@ style has it.
                 <tools>[…]</tools> in the system text
     glaive      <functioncall> {"name": "f", "arguments": '{"a": 1}'}
     mistral     [TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]
-    openhands   <function=f><parameter=a>1</parameter></function>
+    openhands   <function=f><parameter=a>1</parameter></function>; `EXECUTION RESULT of [f]:` of the user
     toolace     [f(a=1), g(b="x")]; a JSON list of definitions in the system text
 """
 
@@ -28,6 +28,7 @@ _RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
 _TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL)
 _OPENHANDS = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>\s]+)>(.*?)</parameter>", re.DOTALL)
+_EXECUTION = re.compile(r"EXECUTION RESULT of \[([^\]\s]+)\]:\s*")
 _GLAIVE = "<functioncall>"
 _GLAIVE_ARGUMENTS = re.compile(
     r"""^\s*\{\s*["']name["']\s*:\s*["']([^"']*)["']\s*,\s*["']arguments["']\s*:\s*'(.*)'""", re.DOTALL
@@ -71,6 +72,12 @@ def written_results(text: str, style: str) -> list[dict[str, Any]]:
     if not found or _RESPONSE.sub("", text).strip():
         return [{"name": None, "content": text}]
     return [{"name": _named(inner), "content": inner} for inner in found]
+
+
+def written_result(text: str, style: str) -> tuple[str, str] | None:
+    """The name and the result that a message of the user brings where OpenHands has no role for tools."""
+    found = _EXECUTION.match(text) if style == "openhands" else None
+    return (found[1], text[found.end() :]) if found else None
 
 
 def written_tools(system: str, style: str) -> list[Any]:

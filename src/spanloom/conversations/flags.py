@@ -5,7 +5,8 @@ In: the keys of a message. Out: whether it is to be trained, where it says so; t
     train, training, train_on_turn, loss    true, 1    trained
     weight, loss_weight, loss_scale         1          trained
     train_detail                            spans of the text, trained where all are
-    mask, label_mask, is_demo               false, 0   trained
+    mask, is_demo                           true, 1    not trained
+    label_mask                              refused: in some data it marks what is trained, in some what is not
 """
 
 from typing import Any
@@ -13,9 +14,10 @@ from typing import Any
 from spanloom.conversations.turns import RecordRefusedError, Refusal, says_nothing
 
 TRUE_IS_TRAINED = ("train", "training", "train_on_turn", "loss", "weight", "loss_weight", "loss_scale")
-TRUE_IS_MASKED = ("mask", "label_mask", "is_demo")
+TRUE_IS_MASKED = ("mask", "is_demo")
+UNCLEAR = ("label_mask",)
 DETAILS = ("train_detail",)
-FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS)
+FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS, *UNCLEAR)
 
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` does not take: without its flag, what is marked as not to be trained would be trained."""
@@ -27,26 +29,32 @@ def trained(keys: dict[str, Any], where: str) -> bool | None:
     Raises RecordRefusedError for a value that is neither yes nor no, and for two flags that differ.
     """
     said: dict[str, bool] = {}
-    for name in FLAGS:
+    for name in FLAGS:  # a mask that is not set says no more than none
         if name in keys and not says_nothing(value := keys.pop(name)):
-            said[name] = _trained(name, value, where)
+            is_set = _is_set(name, value, where)
+            if is_set or name not in TRUE_IS_MASKED:
+                said[name] = is_set and name not in TRUE_IS_MASKED
     if len(set(said.values())) > 1:
         names = " and ".join(said)
         raise RecordRefusedError(Refusal.WEIGHT_ZERO, f"{where}: {names} differ on whether it is trained")
     return next(iter(said.values()), None)
 
 
-def _trained(name: str, value: Any, where: str) -> bool:
+def _is_set(name: str, value: Any, where: str) -> bool:
+    if name in UNCLEAR:
+        raise RecordRefusedError(
+            Refusal.WEIGHT_ZERO, f"{where}: {name} may mean that it is trained, or that it is not: name it train or mask"
+        )
     if name in DETAILS:
         details = value if isinstance(value, list) else [value]
-        kinds = {detail.get("train") if isinstance(detail, dict) else None for detail in details}
-        if kinds in ({True}, {False}):
-            return kinds == {True}
+        kinds = [detail.get("train") if isinstance(detail, dict) else None for detail in details]
+        if all(one is kinds[0] for one in kinds) and isinstance(kinds[0], bool):
+            return kinds[0]
         raise RecordRefusedError(
             Refusal.WEIGHT_ZERO, f"{where}: {name} trains parts of the text, and a message is trained whole or not"
         )
     if isinstance(value, bool | int | float) and value in (0, 1):
-        return bool(value) is (name in TRUE_IS_TRAINED)
+        return bool(value)
     raise RecordRefusedError(
         Refusal.WEIGHT_ZERO, f"{where} has the {name} {value!r}, and a message is trained (1) or not (0)"
     )

@@ -4,6 +4,7 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: openai
 
     {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
     {"name": …, "description": …, "parameters": …}                                     the same without its cover
+    {"name": …, "description": …, "input_schema": …}                                   Anthropic
 """
 
 import json
@@ -39,6 +40,8 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     tool = _uncovered(tool, where, Refusal.TOOLS_INVALID)
     name = _name(tool.pop("name", None), where, Refusal.TOOLS_INVALID)
     description, parameters = tool.pop("description", None), tool.pop("parameters", None)
+    if parameters is None:
+        parameters = tool.pop("input_schema", None)
     if description is not None and not isinstance(description, str):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the description is {kind(description)}, not text")
     if isinstance(parameters, str) and parameters:

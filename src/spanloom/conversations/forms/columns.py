@@ -37,7 +37,7 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     return None
 
 
-def beside_remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
+def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
     """The options that say what a key beside the question means."""
     metadata = f"--metadata {key} leaves it out of the question"
     if not isinstance(value, str) or not query:
@@ -47,17 +47,19 @@ def beside_remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
 
 def draft(taken: Taken) -> Draft:
     """A question and an answer as messages. Raises RecordRefusedError."""
-    if key := beside({**taken.left, **_asked(taken)}, taken.keys, taken.names):
-        raise RecordRefusedError(
-            Refusal.INPUT_BESIDE,
-            f"{key!r} beside question and answer looks like a part of the question",
-            beside_remedy(key, taken.left[key], taken.keys["query"]),
-        )
+    refuse_beside(taken)
     return Draft(messages=[*earlier(taken), *spoken(taken)])
 
 
-def _asked(taken: Taken) -> dict[str, Any]:
-    return dict(zip(taken.keys["query"], taken.values["query"], strict=True))
+def refuse_beside(taken: Taken) -> None:
+    """Raises RecordRefusedError where a key that is left looks like a part of the question."""
+    asked = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
+    if key := beside({**taken.left, **asked}, taken.keys, taken.names):
+        raise RecordRefusedError(
+            Refusal.INPUT_BESIDE,
+            f"{key!r} beside question and answer looks like a part of the question",
+            _remedy(key, taken.left[key], taken.keys["query"]),
+        )
 
 
 def spoken(taken: Taken) -> list[Any]:

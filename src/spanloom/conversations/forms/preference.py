@@ -62,11 +62,7 @@ def _draft(taken: Taken) -> Draft:
         messages, tools = request.pop("messages", None), request.pop("tools", None)
         taken.left[taken.keys["query"][0]] = request
         return Draft(messages=[*_messages(messages, "the input"), *answer], tools=tools)
-    if key := columns.beside(taken.left, taken.keys, taken.names):
-        remedy = columns.beside_remedy(key, taken.left[key], taken.keys["query"])
-        raise RecordRefusedError(
-            Refusal.INPUT_BESIDE, f"{key!r} beside question and answer looks like a part of the question", remedy
-        )
+    columns.refuse_beside(taken)
     question = [listed_or_text(value) for value in taken.values["query"]]
     if len(question) == 1 and isinstance(question[0], list):
         return Draft(messages=[*columns.earlier(taken), *question[0], *answer])

@@ -48,6 +48,7 @@ from spanloom.records.parquet import open_parquet, parquet_batches
 from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
 from spanloom.records.staging import staged_records
+from spanloom.records.unpacked import plain_suffix
 from spanloom.storage import write_atomically, written_atomically
 from spanloom.storage.filling_in_steps import Steps, filling_in_steps
 from spanloom.storage.scratch import Scratch
@@ -84,7 +85,8 @@ class ChatInput:
         read = {file.path for file in self.files}
         folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
         passed_over = [path.name for place in folders for path in find_files(place, SUFFIXES) if path not in read]
-        beside = f"not read, since .json beside data describes it: {', '.join(passed_over)}"
+        suffixes = " and ".join(sorted({plain_suffix(Path(name)) for name in passed_over}))
+        beside = f"not read, since {suffixes} beside data describes it: {', '.join(passed_over)}"
         lines = [f"{count} ({', '.join(kinds)}): {named}", *([beside] if passed_over else [])]
         return lines + self.form.described(self.first.value)
 
