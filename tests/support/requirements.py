@@ -35,6 +35,11 @@ AGENTDOJO = Requirement(
     what="published traces of AgentDojo, not part of the repository",
     remedy="name their folder in SPANLOOM_TOOLCALLS_AGENTDOJO",
 )
+CONVERSATIONS = Requirement(
+    name="SAMPLE",
+    what="chat data in published shapes, not part of the repository",
+    remedy="name their folder in SPANLOOM_CONVERSATIONS",
+)
 MEGATRON_LM = Requirement(
     name="MEGATRON_LM",
     what="Megatron-LM's launching code, not part of the repository",
@@ -76,7 +81,7 @@ SUPERVISION = Requirement(
     remedy="run these tests there",
 )
 
-BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "real_sample", "real_traces"})
+BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "published_conversations", "real_sample", "real_traces"})
 """Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""
 
 

@@ -112,10 +112,11 @@ def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
     if not any(turn.role == "assistant" for turn in early):
         return turns
     if UNPROMPTED not in dropping.names:
+        answered = any(turn.role == "assistant" for turn in turns[first:])
         raise RecordRefusedError(
             Refusal.ASSISTANT_FIRST,
             f"message {early[0].number} ({early[0].role}) comes before the user has said anything",
-            f"--drop {UNPROMPTED} leaves out what comes before the first message of the user",
+            f"--drop {UNPROMPTED} leaves out what comes before the first message of the user" if answered else None,
         )
     _count(early, UNPROMPTED, dropping)
     return turns[first:]
