@@ -16,6 +16,7 @@ from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.convert.chat import conversations, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
+from spanloom.families.harmony.convert.preview import preview_documents
 
 FOLDER = REPOSITORY / "docs/examples/forms"
 BRIEF = "developer: Be brief."
@@ -202,6 +203,22 @@ def test_an_example_is_read_as_a_person_reads_it(name: str) -> None:
     for one in done:
         if isinstance(one, Converted):
             assert parse_conversation(one.row["messages_json"], profile=HARMONY_CHAT).labels.any()
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_the_preview_of_an_example_trains_the_lines_of_the_assistant(name: str, asset: Path) -> None:
+    """The documents of a preview are those of a build: through them a form is seen as a model learns it."""
+    _, options, expected = EXAMPLES[name]
+    done = [one for one in read(FOLDER / name, **options)[1] if isinstance(one, Converted)]
+    for one, conversation in zip(done, expected, strict=True):
+        ours = [line for line in conversation if line.startswith(("analysis:", "commentary:", "final:", "call "))]
+        documents = preview_documents(one, asset)
+        trained = "".join(token.text for document in documents for token in document.tokens if token.trained)
+        shown = "".join(token.text for token in documents[-1].tokens)
+        for line in conversation:
+            text = line.partition(": ")[2]
+            assert (text in trained) or line not in ours, line
+            assert text in shown or line in ours, line
 
 
 def test_every_form_has_an_example_and_every_example_is_read() -> None:

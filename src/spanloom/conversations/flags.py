@@ -43,7 +43,8 @@ def trained(keys: dict[str, Any], where: str) -> bool | None:
 def _is_set(name: str, value: Any, where: str) -> bool:
     if name in UNCLEAR:
         raise RecordRefusedError(
-            Refusal.WEIGHT_ZERO, f"{where}: {name} may mean that it is trained, or that it is not: name it train or mask"
+            Refusal.WEIGHT_ZERO,
+            f"{where}: {name} may mean that it is trained, or that it is not: name it train or mask",
         )
     if name in DETAILS:
         details = value if isinstance(value, list) else [value]

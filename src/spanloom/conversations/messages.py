@@ -101,8 +101,8 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     RecordRefusedError.
     """
     if isinstance(message, Said):
-        turns = turns_of(message.message, number, reading, dropping, system)
-        return [replace(turn, channel=message.channel) for turn in turns]
+        said = turns_of(message.message, number, reading, dropping, system)
+        return [replace(turn, channel=message.channel) for turn in said]
     of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")

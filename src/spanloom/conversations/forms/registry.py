@@ -163,8 +163,9 @@ def _instructions(values: list[Any], turns: list[Turn]) -> tuple[str | None, lis
     """The one text of instructions, of the record or of its first message; and the turns without it."""
     text = joined(values) if values else ""
     if isinstance(text, list):  # Anthropic's: blocks of text
-        blocks = [block.get("text") if isinstance(block, dict) else block for block in text]
-        text = "".join(blocks) if blocks and all(isinstance(block, str) for block in blocks) and _blocks(text) else text
+        blocks = [block.get("text") for block in text if isinstance(block, dict) and block.get("type") == "text"]
+        if len(blocks) == len(text) and all(isinstance(block, str) for block in blocks):
+            text = "".join(map(str, blocks))
     if not isinstance(text, str):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"the system text is {kind(text)}")
     texts = [text] if text.strip() else []
@@ -178,10 +179,6 @@ def _instructions(values: list[Any], turns: list[Turn]) -> tuple[str | None, lis
             "--drop system or --drop role:developer leaves one out",
         )
     return texts[0] if texts else None, turns
-
-
-def _blocks(value: list[Any]) -> bool:
-    return all(isinstance(block, dict) and block.get("type") == "text" for block in value)
 
 
 def _id(values: list[Any]) -> str | None:

@@ -82,7 +82,7 @@ def _is_system(message: Any) -> bool:
 
 
 def _answer(message: dict[str, Any], taken: Taken) -> list[dict[str, Any]]:
-    text = message.get("content", message.get("value")).strip()
+    text = str(message.get("content", message.get("value"))).strip()
     return _parsed(text if text.startswith(ASSISTANT) else ASSISTANT + text, taken)
 
 
@@ -94,7 +94,7 @@ def _parsed(text: str, taken: Taken) -> list[dict[str, Any]]:
 HARMONY_TEXT = FormKind(
     name="harmony_text",
     title="rendered text of Harmony",
-    how="`<|start|>…<|message|>…` whole under `text`, or an answer that begins with `<|channel|>`; parsed by "
+    how="`<\\|start\\|>…<\\|message\\|>…` whole under `text`, or an answer that begins with `<\\|channel\\|>`; parsed by "
     "openai-harmony, and taken where it renders to the same text again",
     peers="openai-harmony, outputs of gpt-oss",
     meanings=("id", "rendered", "messages", "query", "answer", "system", "tools"),
