@@ -235,6 +235,22 @@ def test_several_calls_and_results_of_one_text() -> None:
     ]
 
 
+def test_results_that_the_user_brings() -> None:
+    call = {"role": "assistant", "content": CALLS["hermes"]}
+    result = {"role": "user", "content": "<tool_response>\n4\n</tool_response>"}
+    turns = read({"messages": [USER, call, result, ANSWER]}, call_tags="hermes").turns
+    assert [(turn.role, "".join(turn.texts)) for turn in turns[2:]] == [("tool", "4"), ("assistant", "A")]
+    assert refused({"messages": [USER, call, result, ANSWER]})[0] is Refusal.MARKUP
+
+
+@pytest.mark.parametrize("channel", ["final", "commentary"])
+def test_text_of_harmony_without_its_tokens_is_no_answer(channel: str) -> None:
+    text = f"analysisHm, let me see.assistant{channel}Yes."
+    assert refused(says(text)) == (Refusal.MARKUP, "--text-as-is keeps it as text")
+    assert read(says(text), text_as_is=True).turns[1].texts == (text,)
+    assert read(says("analysis of the final assistant")).turns[1].texts == ("analysis of the final assistant",)
+
+
 @pytest.mark.parametrize(
     ("style", "text"),
     [

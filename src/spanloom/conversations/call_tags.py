@@ -74,10 +74,13 @@ def written_results(text: str, style: str) -> list[dict[str, Any]]:
     return [{"name": _named(inner), "content": inner} for inner in found]
 
 
-def written_result(text: str, style: str) -> tuple[str, str] | None:
-    """The name and the result that a message of the user brings where OpenHands has no role for tools."""
-    found = _EXECUTION.match(text) if style == "openhands" else None
-    return (found[1], text[found.end() :]) if found else None
+def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
+    """The names and results that a message of the user brings, where a data set has no role for tools."""
+    if style == "openhands" and (found := _EXECUTION.match(text)):
+        return [(found[1], text[found.end() :])]
+    if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.sub("", text).strip():
+        return [(result["name"], result["content"]) for result in written_results(text, style)]
+    return []
 
 
 def written_tools(system: str, style: str) -> list[Any]:

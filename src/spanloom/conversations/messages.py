@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from spanloom.conversations.blocks import PART_METADATA, messages_of
-from spanloom.conversations.call_tags import looks_like_toolace, written_calls, written_result, written_results
+from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
 from spanloom.conversations.flags import refuse_untrained, trained
 from spanloom.conversations.markup import refuse_markup, without_think_tags
 from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, refuse_other_keys
@@ -155,9 +155,9 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
         called = _take_name(keys, dropping) if role == "user" else None
         texts = _texts(content, of)
         style = of.reading.call_tags
-        if role == "user" and style is not None and (result := written_result("".join(texts), style)):
+        if role == "user" and style is not None and (results := results_of_user("".join(texts), style)):
             _rest(keys, of)
-            return [Turn(number=of.number, role="tool", texts=(result[1],), name=result[0])]
+            return [Turn(number=of.number, role="tool", texts=(text,), name=name) for name, text in results]
         turn = Turn(number=of.number, role=role, texts=texts, name=called)
     _rest(keys, of)
     if role == "assistant" and not (turn.texts or turn.reasoning or turn.calls):

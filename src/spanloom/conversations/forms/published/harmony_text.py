@@ -94,8 +94,8 @@ def _parsed(text: str, taken: Taken) -> list[dict[str, Any]]:
 HARMONY_TEXT = FormKind(
     name="harmony_text",
     title="rendered text of Harmony",
-    how="`<\\|start\\|>…<\\|message\\|>…` whole under `text`, or an answer that begins with `<\\|channel\\|>`; parsed by "
-    "openai-harmony, and taken where it renders to the same text again",
+    how="`<\\|start\\|>…<\\|message\\|>…` whole under `text`, or an answer that begins with `<\\|channel\\|>`; "
+    "parsed by openai-harmony, and taken where it renders to the same text again",
     peers="openai-harmony, outputs of gpt-oss",
     meanings=("id", "rendered", "messages", "query", "answer", "system", "tools"),
     recognises=_recognises,

@@ -53,8 +53,8 @@ def rendered_messages(text: str) -> list[dict[str, Any]]:
     if _without_end(again) != _without_end(tokens):
         raise RecordRefusedError(
             Refusal.MARKUP_UNCLEAR,
-            "the text is not what openai-harmony renders of its messages",
-            "--text-as-is --map query=KEY,answer=KEY keeps it as text",
+            "the text is not what openai-harmony renders of its messages: a header in another order, white space, no "
+            "end of a message",
         )
     return messages
 
