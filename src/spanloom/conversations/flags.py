@@ -18,6 +18,7 @@ TRUE_IS_MASKED = ("mask", "is_demo")
 UNCLEAR = ("label_mask",)
 DETAILS = ("train_detail",)
 FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS, *UNCLEAR)
+_ALL = frozenset(FLAGS)
 
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` does not take: without its flag, what is marked as not to be trained would be trained."""
@@ -28,6 +29,8 @@ def trained(keys: dict[str, Any], where: str) -> bool | None:
 
     Raises RecordRefusedError for a value that is neither yes nor no, and for two flags that differ.
     """
+    if _ALL.isdisjoint(keys):
+        return None
     said: dict[str, bool] = {}
     for name in FLAGS:  # a mask that is not set says no more than none
         if name in keys and not says_nothing(value := keys.pop(name)):

@@ -46,6 +46,7 @@ MESSAGE_METADATA = frozenset(
 """Keys that data sets write beside a message and that are no part of it; they travel as metadata of the message."""
 REPEATING = ("thought", "action")
 """Keys of SWE-agent that repeat a part of the text; metadata where they do."""
+_REPEATING = frozenset(REPEATING)
 
 FUNCTION_CALL = "function_call"
 CALL_ROLES = (FUNCTION_CALL, "tool_call")
@@ -80,10 +81,10 @@ class _Message:
     dropping: Dropping
     system: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    where: str = ""
 
-    @property
-    def where(self) -> str:
-        return f"message {self.number}"
+    def __post_init__(self) -> None:
+        self.where = f"message {self.number}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,9 +107,9 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")
-    role = message.get(next((key for key in ROLE_KEYS if message.get(key) is not None), ""))
+    role = message.get(_first_key(message, ROLE_KEYS))
     name = role.strip().lower() if isinstance(role, str) else role
-    if isinstance(name, str) and dropping.drops(f"role:{name}", message):
+    if dropping.names and isinstance(name, str) and dropping.drops(f"role:{name}", message):
         return []
     if not isinstance(name, str) or name not in ROLES:
         raise RecordRefusedError(
@@ -116,14 +117,13 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
             f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}",
             f"--drop role:{name}" if isinstance(name, str) else None,
         )
-    content_key = next((key for key in TEXT_KEYS if message.get(key) is not None), TEXT_KEYS[0])
-    parts = messages_of(message, content_key, ROLES[name] == "assistant", of.where, dropping)
+    parts = messages_of(message, _first_key(message, TEXT_KEYS), ROLES[name] == "assistant", of.where, dropping)
     turns: list[Turn] = []
     for part in parts:
         if part.get("role") == "tool" and ROLES[name] != "tool" and dropping.drops("role:tool", part):
             continue
         turns += _turns(part, of)
-    speaking = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
+    speaking = [index for index, turn in enumerate(turns) if turn.role == "assistant"] if len(turns) > 1 else []
     for index in speaking[:-1]:  # what the assistant says before the end of its message is no answer yet
         turns[index] = replace(turns[index], channel="commentary")
     if turns and of.metadata:
@@ -135,9 +135,9 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
     keys, where = dict(message), of.where
     name = str(_take(keys, ROLE_KEYS)).strip().lower()
     role, dropping = ROLES[name], of.dropping
-    before = sum(dropping.counts.values())
+    before = dropping.counts.total()
     content = _take(keys, TEXT_KEYS)
-    for key in REPEATING:
+    for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
         if isinstance(value := keys.get(key), str) and isinstance(content, str) and value.strip() in content:
             of.metadata[key] = keys.pop(key)
     is_trained = trained(keys, where)
@@ -161,13 +161,13 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
         turn = Turn(number=of.number, role=role, texts=texts, name=called)
     _rest(keys, of)
     if role == "assistant" and not (turn.texts or turn.reasoning or turn.calls):
-        if sum(dropping.counts.values()) > before:
+        if dropping.counts.total() > before:
             return []
         raise RecordRefusedError(
             Refusal.ASSISTANT_EMPTY, f"{where} (assistant) is empty: no text, no reasoning, no call"
         )
     if role == "user" and not turn.texts:
-        if sum(dropping.counts.values()) > before:
+        if dropping.counts.total() > before:
             return []
         raise RecordRefusedError(Refusal.CONTENT_MISSING, f"{where} (user) has no text")
     return [turn]
@@ -175,6 +175,8 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
 
 def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
     """What is left of the keys of a message, or of the part at `place`: dropped, metadata, or refused."""
+    if not keys:
+        return
     known = MESSAGE_METADATA if place is None else PART_METADATA
     left: dict[str, Any] = {}
     for key, value in keys.items():
@@ -187,6 +189,14 @@ def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
         else:
             of.metadata.setdefault(f"part.{key}", []).append(value)
     refuse_other_keys(left, place or of.where, of.dropping)
+
+
+def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
+    """The first of `names` under which a message has something; the first of all where it has nothing."""
+    for name in names:
+        if message.get(name) is not None:
+            return name
+    return names[0]
 
 
 def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:

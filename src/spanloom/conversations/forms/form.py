@@ -6,6 +6,7 @@ OpenAI's form, of which `spanloom.conversations.messages` makes turns.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from spanloom.conversations.forms.keys import KeyMap
@@ -67,6 +68,11 @@ class FormKind:
     recognises: Recognises
     draft: Callable[[Taken], Draft]
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def taken(self) -> tuple[str, ...]:
+        """The meanings that are looked for in a record: the form's own, and what any record may have."""
+        return tuple(dict.fromkeys((*self.meanings, "id", "system", "tools")))
 
 
 @dataclass(frozen=True, kw_only=True)

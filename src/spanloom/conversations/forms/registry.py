@@ -69,6 +69,7 @@ MEDIA = ("images", "image", "videos", "video", "audio", "audios")
 """Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
 LABELS = ("label", "kto_tag")
 """Columns in which KTO's data says whether the answer is a good one."""
+_MEDIA, _LABELS = frozenset(MEDIA), frozenset(LABELS)
 TEXTS = ("text", "content", "document", "body", "raw_content")
 """What data sets call plain text, which is no conversation."""
 
@@ -99,17 +100,17 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
-    if any(_is_false(record.get(name)) for name in LABELS if name not in form.keys.metadata):
+    if not _LABELS.isdisjoint(record) and any(
+        _is_false(record.get(name)) for name in LABELS if name not in form.keys.metadata
+    ):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
     identity = form.keys.found("id", record)
     # `--drop id` is for messages: without an id a record is called by its line.
-    keys = {
-        key: value
-        for key, value in record.items()
-        if says_nothing(value) or key in identity or not dropping.drops(key, value)
-    }
-    meanings = tuple(dict.fromkeys((*form.kind.meanings, "id", "system", "tools")))
-    found = {meaning: form.keys.found(meaning, keys) for meaning in meanings}
+    keys = dict(record)
+    for key in dropping.names.intersection(keys):
+        if not says_nothing(keys[key]) and key not in identity:
+            dropping.count(key, keys.pop(key))
+    found = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
     values = {meaning: [keys.pop(key) for key in names] for meaning, names in found.items()}
     _refuse_media(keys, reading)
     taken = Taken(values=values, keys=found, left=keys, names=form.keys, reading=reading, dropping=dropping)
@@ -141,6 +142,8 @@ def _is_false(value: Any) -> bool:
 
 
 def _refuse_media(keys: Mapping[str, Any], reading: Reading) -> None:
+    if _MEDIA.isdisjoint(keys):
+        return
     for key in MEDIA:
         if key not in reading.metadata and not says_nothing(keys.get(key)):
             raise RecordRefusedError(
