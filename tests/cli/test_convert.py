@@ -197,7 +197,7 @@ def test_records_that_are_left_out_are_named_and_no_refusal(cli: Cli, tmp_path: 
     lines = done.stdout.splitlines()
     assert "refused: none" in lines
     assert "left out, not to be trained: 1 not_preferred" in lines
-    assert "label" in done.stderr
+    assert "  label ← false leaves a record out (not_preferred)" in done.stderr.splitlines()
     dry = cli("convert", EXAMPLES / "forms/kto.jsonl", "--dry-run")
     assert "left out, not to be trained: 1 not_preferred" in dry.stdout.splitlines()
 

@@ -94,9 +94,24 @@ class Form:
         lines = [f"form: {self.kind.title}"]
         lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
         taken = {key for keys in used.values() for key in keys}
+        lines += [f"  {key} ← false leaves a record out (not_preferred)" for key in labels(record, self.keys)]
         if rest := [key for key, value in record.items() if key not in taken and not says_nothing(value)]:
             lines.append(f"  metadata, not trained on: {', '.join(rest)}")
         return lines
+
+
+LABELS = ("label", "kto_tag")
+"""Columns in which KTO's data says whether the answer is a good one."""
+
+
+def labels(record: Mapping[str, Any], names: KeyMap) -> list[str]:
+    """The keys that say whether the answer is a good one. A class of another kind, such as a number, is none."""
+    return [key for key in LABELS if key in record and key not in names.metadata and _is_truth(record[key])]
+
+
+def _is_truth(value: Any) -> bool:
+    """Of a CSV file truth is text."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))
 
 
 def listed(value: Any) -> Any:

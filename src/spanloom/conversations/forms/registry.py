@@ -12,7 +12,7 @@ from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.forms.columns import COLUMNS
-from spanloom.conversations.forms.form import Form, FormKind, Taken, joined
+from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
 from spanloom.conversations.forms.preference import PREFERENCE
@@ -67,9 +67,7 @@ SHAPES = (
 )
 MEDIA = ("images", "image", "videos", "video", "audio", "audios")
 """Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
-LABELS = ("label", "kto_tag")
-"""Columns in which KTO's data says whether the answer is a good one."""
-_MEDIA, _LABELS = frozenset(MEDIA), frozenset(LABELS)
+_MEDIA = frozenset(MEDIA)
 TEXTS = ("text", "content", "document", "body", "raw_content")
 """What data sets call plain text, which is no conversation."""
 
@@ -100,9 +98,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
-    if not _LABELS.isdisjoint(record) and any(
-        _is_false(record.get(name)) for name in LABELS if name not in form.keys.metadata
-    ):
+    if any(_is_false(record[name]) for name in labels(record, form.keys)):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
     identity = form.keys.found("id", record)
     # `--drop id` is for messages: without an id a record is called by its line.
