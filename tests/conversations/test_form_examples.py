@@ -107,6 +107,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
     "s1k.jsonl": ("s1k", {}, [THREADS]),
     "open_thoughts.jsonl": ("open_thoughts", {}, [THREADS]),
     "stratos.jsonl": ("sharegpt", {"think_tags": True}, [["developer: Think first.", *THREADS]]),
+    "nemotron.jsonl": ("nemotron", {"think_tags": True}, [["developer: detailed thinking on", *THREADS]]),
     "wildchat.jsonl": ("openai_messages", {}, [SAIL]),
     "ultrachat.jsonl": ("alternating", {}, [MORE]),
     "swe_agent.jsonl": (

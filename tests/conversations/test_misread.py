@@ -176,6 +176,12 @@ def test_a_text_beside_the_question_is_asked_about(key: str) -> None:
     )
 
 
+@pytest.mark.parametrize("value", ["on", "off"])
+def test_whether_there_is_reasoning_is_no_reasoning(value: str) -> None:
+    done = read({**ASKED, "reasoning": value})
+    assert (done.turns[1].reasoning, done.rest) == ((), {"reasoning": value})
+
+
 # --- Markup ----------------------------------------------------------------------------------------------------------
 
 

@@ -59,7 +59,9 @@ def _record(record: Any) -> Iterator[Spoken]:
     elif isinstance(record.get("data"), list):
         yield from ((bool(number % 2), text) for number, text in enumerate(record["data"]))
     elif isinstance(record.get("input"), list) or isinstance(record.get("output"), list):
-        for item in [*(record.get("input") or ()), *(record.get("output") or ())]:
+        output = record.get("output") or []
+        answer = [{"role": "assistant", "content": output}] if isinstance(output, str) else output
+        for item in [*(record.get("input") or ()), *answer]:
             yield from _item(item)
     else:
         yield from _lists_or_columns(record)

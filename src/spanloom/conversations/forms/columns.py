@@ -77,6 +77,9 @@ def spoken(taken: Taken) -> list[Any]:
             raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail)
         role = "user" if meaning == "query" else "assistant"
         messages.append({"role": role, "content": joined(parts)})
+    if taken.values["reasoning"] in (["on"], ["off"]):  # whether there is some, and not what it is
+        taken.left[taken.keys["reasoning"][0]] = taken.values["reasoning"][0]
+        return messages
     if not taken.values["reasoning"]:
         return messages
     last = messages[-1]

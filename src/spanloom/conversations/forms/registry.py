@@ -20,7 +20,7 @@ from spanloom.conversations.forms.published.gemini import GEMINI
 from spanloom.conversations.forms.published.glaive import GLAIVE
 from spanloom.conversations.forms.published.harmony import HARMONY
 from spanloom.conversations.forms.published.harmony_text import HARMONY_TEXT
-from spanloom.conversations.forms.published.named import DOLLY, OPEN_THOUGHTS, S1K
+from spanloom.conversations.forms.published.named import DOLLY, NEMOTRON, OPEN_THOUGHTS, S1K
 from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
 from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
@@ -57,6 +57,7 @@ FORMS: tuple[FormKind, ...] = (
     DOLLY,
     S1K,
     OPEN_THOUGHTS,
+    NEMOTRON,
     COLUMNS,
 )
 """Special ones first: the later ones take what they do."""

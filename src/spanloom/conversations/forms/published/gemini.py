@@ -60,7 +60,7 @@ def _messages(content: Any, where: str, taken: Taken) -> list[Any]:
         call = rest.pop("functionCall", rest.pop("function_call", None))
         result = rest.pop("functionResponse", rest.pop("function_response", None))
         if signature := rest.pop("thoughtSignature", rest.pop("thought_signature", None)):
-            message.setdefault("tags", []).append({"thoughtSignature": signature})
+            message.setdefault("signature", []).append(signature)
         if call is not None:
             message.setdefault("tool_calls", []).append(_call(call, place))
         elif result is not None:

@@ -5,6 +5,7 @@ In: a record with exactly these names. Out: its question and answer as messages,
     Dolly          instruction+context, response
     s1K            question, thinking_trajectories (a list of one), attempt
     OpenThoughts   problem, deepseek_reasoning, deepseek_solution
+    Nemotron       input (messages), output; `reasoning` says on or off
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from spanloom.conversations.forms import columns
-from spanloom.conversations.forms.form import Draft, FormKind, Taken
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, are_messages, listed_or_text
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.turns import RecordRefusedError, Refusal
 
@@ -24,13 +25,19 @@ def _is_dolly(record: Mapping[str, Any], names: KeyMap) -> bool:
     return keys >= _DOLLY and keys <= {*_DOLLY, "category", "id", "system"}
 
 
+def _is_nemotron(record: Mapping[str, Any], names: KeyMap) -> bool:
+    if names.metadata & {"input", "output"}:
+        return False
+    return are_messages(listed_or_text(record.get("input"))) and isinstance(record.get("output"), str)
+
+
 def _has(*keys: str) -> Any:
     return lambda record, names: all(key in record and key not in names.metadata for key in keys)
 
 
 def _draft(taken: Taken) -> Draft:
     values = dict(taken.values)
-    if values["reasoning"] and isinstance(trajectories := values["reasoning"][0], list):
+    if values.setdefault("reasoning", []) and isinstance(trajectories := values["reasoning"][0], list):
         if len(trajectories) != 1:
             raise RecordRefusedError(Refusal.REASONING_TWICE, f"the record has {len(trajectories)} reasonings")
         values["reasoning"] = trajectories
@@ -68,4 +75,15 @@ OPEN_THOUGHTS = FormKind(
     recognises=_has("problem", "deepseek_reasoning", "deepseek_solution"),
     draft=_draft,
     names={"query": ("problem",), "reasoning": ("deepseek_reasoning",), "answer": ("deepseek_solution",)},
+)
+
+NEMOTRON = FormKind(
+    name="nemotron",
+    title="messages of input, and the output (Nemotron)",
+    how='`{"input": [{"role": "user", "content": …}], "output": …, "reasoning": "on"}`',
+    peers="Llama-Nemotron post-training",
+    meanings=tuple(meaning for meaning in columns.MEANINGS if meaning != "reasoning"),
+    recognises=_is_nemotron,
+    draft=_draft,
+    names={"query": ("input",), "answer": ("output",)},
 )
