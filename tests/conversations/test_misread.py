@@ -353,3 +353,9 @@ def test_plain_text_is_pointed_to_packed_chat(record: Any) -> None:
         recognise(record, key_map(()), "here")
     assert unknown.value.remedy is not None
     assert "packed chat" in unknown.value.remedy
+
+
+def test_a_file_of_plain_text_is_pointed_to_packed_chat(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("Once upon a time")
+    with pytest.raises(SourceError, match="packed chat"):
+        open_chat([tmp_path / "a.txt"], ChatConversion())

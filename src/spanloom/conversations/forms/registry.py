@@ -71,6 +71,7 @@ MEDIA = ("images", "image", "videos", "video", "audio", "audios")
 _MEDIA = frozenset(MEDIA)
 TEXTS = ("text", "content", "document", "body", "raw_content")
 """What data sets call plain text, which is no conversation."""
+PLAIN_TEXT = "plain text without a question is trained as packed chat (`spanloom chat`, docs/families/chat.md)"
 
 
 def recognise(record: Any, keys: KeyMap, where: str) -> Form:
@@ -89,7 +90,7 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
         "which key means what"
     )
     if isinstance(record, str) or (isinstance(record, dict) and any(isinstance(record.get(key), str) for key in TEXTS)):
-        remedy += "; plain text without a question is trained as packed chat (`spanloom chat`, docs/families/chat.md)"
+        remedy += f"; {PLAIN_TEXT}"
     raise SourceError(f"no known form of chat data: the first record {has}", where=where, remedy=remedy)
 
 

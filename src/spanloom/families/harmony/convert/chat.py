@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spanloom.conversations.forms import Form, columns, recognise
+from spanloom.conversations.forms.registry import PLAIN_TEXT
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.manifest import (
@@ -93,6 +94,9 @@ class ChatInput:
 
 def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     """Finds the files and recognises the form. Raises SourceError where no record among the first has one."""
+    for place in places:
+        if place.suffix == ".txt" and place.is_file():
+            raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
     files = find_record_files(places)
     keys = conversion.keys
     fault: SourceError | None = None
