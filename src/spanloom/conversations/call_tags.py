@@ -1,6 +1,6 @@
 """Calls of functions that a text holds in a style of its own, and what such a text says of tools and their results.
 
-In: the text of a message, and the style that `--call-tags` names. Out: what is said before the calls, and the calls in
+In: the text of a message, and the style that `--call-tags` names. Out: the text before the calls, and the calls in
 OpenAI's form; results; definitions. Raises RecordRefusedError (`markup_unclear`) where the text does not read as its
 style has it.
 
@@ -46,7 +46,7 @@ def looks_like_toolace(text: str, system: str) -> bool:
 
 
 def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str, Any]]]:
-    """What is said before the calls of a text, and the calls; the whole text and none where it holds no calls."""
+    """The text before the calls of a text, and the calls; the whole text and none where it holds no calls."""
     if style == "hermes":
         return _tagged(text, _HERMES, where, lambda found: _hermes_call(found[1], where))
     if style == "openhands":

@@ -31,16 +31,16 @@ def trained(keys: dict[str, Any], where: str) -> bool | None:
     """
     if _ALL.isdisjoint(keys):
         return None
-    said: dict[str, bool] = {}
+    answers: dict[str, bool] = {}
     for name in FLAGS:  # a mask that is not set says no more than none
         if name in keys and not says_nothing(value := keys.pop(name)):
             is_set = _is_set(name, value, where)
             if is_set or name not in TRUE_IS_MASKED:
-                said[name] = is_set and name not in TRUE_IS_MASKED
-    if len(set(said.values())) > 1:
-        names = " and ".join(said)
+                answers[name] = is_set and name not in TRUE_IS_MASKED
+    if len(set(answers.values())) > 1:
+        names = " and ".join(answers)
         raise RecordRefusedError(Refusal.WEIGHT_ZERO, f"{where}: {names} differ on whether it is trained")
-    return next(iter(said.values()), None)
+    return next(iter(answers.values()), None)
 
 
 def _is_set(name: str, value: Any, where: str) -> bool:
@@ -64,9 +64,9 @@ def _is_set(name: str, value: Any, where: str) -> bool:
     )
 
 
-def refuse_untrained(said: bool | None, where: str) -> None:
+def refuse_untrained(is_trained: bool | None, where: str) -> None:
     """Raises RecordRefusedError for an answer that is not to be trained: each answer is trained alike."""
-    if said is False:
+    if is_trained is False:
         raise RecordRefusedError(
             Refusal.WEIGHT_ZERO,
             f"{where} is marked as not to be trained, and each answer is trained alike",

@@ -88,7 +88,7 @@ class _Message:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
+class OnChannel:
     """A message of a record whose form says on which channel the assistant speaks its text."""
 
     message: dict[str, Any]
@@ -96,14 +96,14 @@ class Said:
 
 
 def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
-    """The turns of a message or of a `Said`, in order; none where options drop it, or all that it held.
+    """The turns of a message or of a `OnChannel`, in order; none where options drop it, or all that it held.
 
     `system`: the system text of the record, in which ToolACE names the functions that its texts call. Raises
     RecordRefusedError.
     """
-    if isinstance(message, Said):
-        said = turns_of(message.message, number, reading, dropping, system)
-        return [replace(turn, channel=message.channel) for turn in said]
+    if isinstance(message, OnChannel):
+        turns_of_it = turns_of(message.message, number, reading, dropping, system)
+        return [replace(turn, channel=message.channel) for turn in turns_of_it]
     of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")
@@ -247,14 +247,14 @@ def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...]
     style = of.reading.call_tags
     calls: list[Call] = []
     if style is not None and not (style == "toolace" and not _toolace(texts, of)):
-        said: list[str] = []
+        before_calls: list[str] = []
         for text in texts:
             before, written = written_calls(text, style, of.where)
             if calls and before.strip() and not written:
                 raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{of.where}: text follows a call in it")
-            said += [before] if before else []
+            before_calls += [before] if before else []
             calls += calls_of(written, of.where, of.dropping)
-        texts = tuple(said)
+        texts = tuple(before_calls)
     elif style is None and not of.reading.text_as_is and _toolace(texts, of):
         raise RecordRefusedError(
             Refusal.MARKUP,

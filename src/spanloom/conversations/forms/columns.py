@@ -25,7 +25,7 @@ LIKE_INPUT = (
 
 def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
     """The first key that looks like input of the question and is not taken. None where there is none, or where its
-    text stands in the question anyway."""
+    text is in the question anyway."""
     used = {key for keys in taken.values() for key in keys}
     asked = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
     for key in LIKE_INPUT:

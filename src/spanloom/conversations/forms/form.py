@@ -36,7 +36,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Messages in OpenAI's form, or `Said`s; and what a form says itself of instructions, tools and system fields."""
+    """Messages in OpenAI's form, or `OnChannel`s; and the instructions, tools and system fields that a form brings."""
 
     messages: list[Any]
     system: list[Any] = field(default_factory=list)
@@ -115,7 +115,7 @@ def _is_truth(value: Any) -> bool:
 
 
 def listed(value: Any) -> Any:
-    """A list or an object that stands in its column as JSON text; any other value as it is.
+    """A list that is in its column as JSON text; any other value as it is.
 
     Raises RecordRefusedError for a text that begins like a list and is no JSON.
     """

@@ -74,8 +74,8 @@ def _messages(content: Any, where: str, taken: Taken) -> list[Any]:
                 raise RecordRefusedError(
                     Refusal.PART_UNKNOWN, f"{place} is {name!r}: text alone becomes tokens", f"--drop part:{name}"
                 )
-    said = bool(message["content"]) or "tool_calls" in message or not results
-    return [*results, *([message] if said else [])]
+    speaks = bool(message["content"]) or "tool_calls" in message or not results
+    return [*results, *([message] if speaks else [])]
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:

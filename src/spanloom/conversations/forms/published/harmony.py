@@ -16,7 +16,7 @@ from typing import Any
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, objects, parts
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
-from spanloom.conversations.messages import Said
+from spanloom.conversations.messages import OnChannel
 from spanloom.conversations.tools import PREFIX
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
@@ -120,7 +120,7 @@ def _assistant(message: dict[str, Any], where: str) -> Any:
         raise RecordRefusedError(Refusal.KEY_UNKNOWN, f"{where} (assistant) has the content_type {kind_of!r}")
     if channel == "analysis":
         return {**keys, "reasoning": text}
-    return Said(message={**keys, "content": text}, channel=channel)
+    return OnChannel(message={**keys, "content": text}, channel=channel)
 
 
 def _plain(message: dict[str, Any], channels: tuple[str, ...], recipient: str | None) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def _draft(taken: Taken) -> Draft:
 DOLLY = FormKind(
     name="dolly",
     title="an instruction, its context and its response (Dolly)",
-    how='`{"instruction": …, "context": …, "response": …, "category": …}`: the context stands behind the instruction',
+    how='`{"instruction": …, "context": …, "response": …, "category": …}`: the context is put behind the instruction',
     peers="Dolly 15k",
     meanings=columns.MEANINGS,
     recognises=_is_dolly,

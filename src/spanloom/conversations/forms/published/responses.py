@@ -14,7 +14,7 @@ from typing import Any
 
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, objects
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import Said
+from spanloom.conversations.messages import OnChannel
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 ITEMS = ("message", "reasoning", "function_call", "function_call_output")
@@ -112,7 +112,7 @@ def _with_channels(made: list[dict[str, Any]]) -> list[Any]:
     for number, message in enumerate(made):
         later = made[number + 1] if number + 1 < len(made) else {}
         goes_on = message.get("role") == "assistant" and later.get("role") == "assistant" and "content" in message
-        spoken.append(Said(message=message, channel="commentary") if goes_on else message)
+        spoken.append(OnChannel(message=message, channel="commentary") if goes_on else message)
     return spoken
 
 
