@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,8 @@ def test_a_dry_run_counts_and_names_a_record_of_each_refusal(cli: Cli, tmp_path:
         "10 conversations of 11 records; nothing was written",
         "refused: 1 key_unknown",
         "dropped: none",
+        "metadata, not trained on: topic (10)",
+        "keys that refused a record: audio (1)",
         f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', for which Harmony has no place (--drop audio)",
     ]
     as_json = json.loads(cli("convert", chat, "--dry-run", "--json", "--drop", "audio,never").stdout)
@@ -170,6 +173,44 @@ def test_on_a_terminal_what_is_said_around_is_asked_for(tmp_path: Path) -> None:
     assert code == 0, shown
     assert "Enter leaves it out" not in shown
     assert manifest(tmp_path / "yes")["conversion"]["model_identity"] is None
+
+
+def test_on_a_terminal_a_text_beside_the_question_is_asked_about(tmp_path: Path) -> None:
+    chat = tmp_path / "chat.jsonl"
+    rows = [{"question": "Q1", "answer": "A"}, {"question": "Q2", "answer": "A", "context": "C"}]
+    chat.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for answer, asked in (("y", "Q2\n\nC"), ("n", "Q2")):
+        out = tmp_path / answer
+        code, shown = on_a_terminal(f"{answer}\n\n\n\n\n\n", "convert", chat, "--out", out)
+        assert code == 0, shown
+        assert "'context' beside the question looks like a part of it" in shown
+        users = [message for message in messages(out) if message["role"] == "user"]
+        assert [user["content"][0]["text"] for user in users] == ["Q1", asked]
+    code, shown = on_a_terminal("", "convert", chat, "--out", tmp_path / "yes", "--yes")
+    assert code == 1, "an option that asks nothing decides nothing that changes the meaning"
+    assert "--map query=question+context puts it behind the question, --metadata context" in shown
+
+
+def test_records_that_are_left_out_are_named_and_no_refusal(cli: Cli, tmp_path: Path) -> None:
+    done = cli("convert", EXAMPLES / "forms/kto.jsonl", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "refused: none" in lines
+    assert "left out, not to be trained: 1 not_preferred" in lines
+    assert "  label ← false leaves a record out (not_preferred)" in done.stderr.splitlines()
+    dry = cli("convert", EXAMPLES / "forms/kto.jsonl", "--dry-run")
+    assert "left out, not to be trained: 1 not_preferred" in dry.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", ["hermes", "toolace", "openhands", "stratos"])
+def test_the_remedy_of_a_refusal_works_when_it_is_pasted(cli: Cli, tmp_path: Path, name: str) -> None:
+    path = EXAMPLES / f"forms/{name}.jsonl"
+    stopped = cli("convert", path, "--out", tmp_path / "out")
+    assert stopped.returncode == 1
+    remedy = re.search(r"remedy: (--[a-z-]+(?: [a-z]+)?) makes", stopped.stderr)
+    assert remedy is not None, stopped.stderr
+    done = cli("convert", path, "--out", tmp_path / "out", *remedy[1].split())
+    assert done.returncode == 0, done.stderr
 
 
 def test_who_answers_nothing_more_has_interrupted(tmp_path: Path) -> None:

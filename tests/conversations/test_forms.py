@@ -17,7 +17,7 @@ from openai_harmony import (
 )
 
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.turns import Dropping, RecordRefusedError, Refusal
+from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal
 from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony.convert.messages import SystemFields, harmony_messages
 
@@ -44,7 +44,7 @@ def convert(
     """The Harmony messages of a record, the system message left away."""
     dropping = dropping or Dropping(names=frozenset(drop))
     form = recognise(record, key_map(maps), "here")
-    chat = read_record(record, form, think_tags, dropping)
+    chat = read_record(record, form, Reading(think_tags=think_tags), dropping)
     system, *messages = harmony_messages(chat, system_fields, dropping, calls_in_turn=in_turn)
     assert system["role"] == "system"
     return messages
@@ -153,7 +153,9 @@ def test_alpacas_input_is_not_missed() -> None:
     assert convert(record) == [said("user", "I\n\nJ"), said("assistant", "A", "final")]
     assert convert({**record, "input": ""})[0] == said("user", "I")
     form = recognise({"instruction": "I", "output": "A"}, key_map(()), "here")
-    assert read_record(record, form, None, Dropping()).turns[0].texts == ("I\n\nJ",), "also where the first has none"
+    assert read_record(record, form, Reading(), Dropping()).turns[0].texts == ("I\n\nJ",), (
+        "also where the first has none"
+    )
     assert convert({"a": "I", "b": "J", "c": "A"}, maps=("query=a+b", "answer=c"))[0] == said("user", "I\n\nJ")
 
 
@@ -172,7 +174,7 @@ def test_ids_of_messages_are_dropped_and_that_of_the_record_stays() -> None:
     record = messages({**USER, "id": "m1"}, asked, {"role": "tool", "id": "m2", "content": "x"}, ANSWER, id="r")
     assert refusal(record)[0] is Refusal.KEY_UNKNOWN
     dropping = Dropping(names=frozenset({"id"}))
-    chat = read_record(record, recognise(record, key_map(()), "here"), None, dropping)
+    chat = read_record(record, recognise(record, key_map(()), "here"), Reading(), dropping)
     assert (chat.id, dropping.counts) == ("r", {"id": 2})
 
 
@@ -205,7 +207,7 @@ def test_what_a_record_holds_besides_is_kept_and_told() -> None:
         "  messages ← messages",
         "  metadata, not trained on: source, score",
     ]
-    chat = read_record(record, form, None, Dropping())
+    chat = read_record(record, form, Reading(), Dropping())
     assert (chat.id, chat.rest) == ("x", {"source": "web", "score": 1.5})
 
 
@@ -228,7 +230,7 @@ def test_a_map_that_is_none_is_refused(pair: str) -> None:
 @pytest.mark.parametrize(("value", "identity"), [("a", "a"), (7, "7"), (0, "0"), (None, None), ("", None)])
 def test_ids_are_text_or_whole_numbers(value: Any, identity: str | None) -> None:
     record = messages(USER, ANSWER, id=value)
-    chat = read_record(record, recognise(record, key_map(()), "here"), None, Dropping())
+    chat = read_record(record, recognise(record, key_map(()), "here"), Reading(), Dropping())
     assert chat.id == identity
 
 
@@ -251,7 +253,7 @@ def test_a_conversation_with_a_call_renders_as_openai_harmony_makes_it(encoding:
     )
     dropping = Dropping()
     ours = harmony_messages(
-        read_record(record, recognise(record, key_map(()), "here"), None, dropping), fields, dropping
+        read_record(record, recognise(record, key_map(()), "here"), Reading(), dropping), fields, dropping
     )
     assistant = Author(role=Role.ASSISTANT)
     theirs = Conversation.from_messages(
@@ -517,7 +519,6 @@ def test_tags_of_a_user_are_text() -> None:
         (messages({**USER, "name": "a b"}, ANSWER), Refusal.KEY_UNKNOWN, "name"),
         (messages({**USER, "reasoning": "x"}, ANSWER), Refusal.KEY_UNKNOWN, "reasoning"),
         (messages({**USER, "value": "more"}, ANSWER), Refusal.KEY_UNKNOWN, "value"),
-        (messages(USER, {**ANSWER, "weight": 0}), Refusal.WEIGHT_ZERO, "weight"),
         (messages(USER, {**ANSWER, "reasoning": "a", "thinking": "b"}), Refusal.REASONING_TWICE, "thinking"),
         (
             messages(
@@ -596,6 +597,7 @@ def test_what_harmony_has_no_place_for_is_refused_or_dropped_and_counted(
         (messages(USER, {"role": 1, "content": "x"}), Refusal.ROLE_UNKNOWN),
         (messages(USER, ANSWER, tools="{"), Refusal.TOOLS_INVALID),
         (messages(USER, ANSWER, tools={"a": 1}), Refusal.TOOLS_INVALID),
+        (messages(USER, {**ANSWER, "weight": 0}), Refusal.WEIGHT_ZERO),
         (messages(USER, ANSWER, id=1.5), Refusal.ID_INVALID),
         (messages(USER, ANSWER, id=True), Refusal.ID_INVALID),
         (messages(USER, ANSWER, system=["x"]), Refusal.CONTENT_NOT_TEXT),
@@ -630,7 +632,7 @@ def test_json_text_within_a_record_is_read_as_strictly_as_the_record(value: str)
     )
     form = recognise(messages(USER, ANSWER), key_map(()), "here")
     with pytest.raises(RecordRefusedError) as refused:
-        read_record({"messages": turns}, form, None, Dropping())
+        read_record({"messages": turns}, form, Reading(), Dropping())
     assert refused.value.reason is Refusal.NO_MESSAGES
     written = f'{{"name": "x", "arguments": {{"a": {value}}}}}'
     shared = [{"from": "human", "value": "Q"}, {"from": "function_call", "value": written}]
@@ -646,19 +648,19 @@ def test_later_records_must_have_the_form_of_the_first() -> None:
     form = recognise(messages(USER, ANSWER), key_map(()), "here")
     for record in ({"prompt": "Q", "response": "A"}, "text", {"messages": "[1"}, {"messages": 5}):
         with pytest.raises(RecordRefusedError) as refused:
-            read_record(record, form, None, Dropping())
+            read_record(record, form, Reading(), Dropping())
         assert refused.value.reason is Refusal.NO_MESSAGES
     columns = recognise({"prompt": "Q", "response": "A"}, key_map(()), "here")
     for record in (messages(USER, ANSWER), [USER, ANSWER], {"prompt": "Q"}):
         with pytest.raises(RecordRefusedError) as refused:
-            read_record(record, columns, None, Dropping())
+            read_record(record, columns, Reading(), Dropping())
         assert refused.value.reason is Refusal.NO_MESSAGES
 
 
 def test_nothing_is_said_around_a_conversation_that_was_not_chosen(encoding: HarmonyEncoding) -> None:
     dropping = Dropping()
     record = messages(USER, ANSWER)
-    chat = read_record(record, recognise(record, key_map(()), "here"), None, dropping)
+    chat = read_record(record, recognise(record, key_map(()), "here"), Reading(), dropping)
     ours = harmony_messages(chat, SystemFields(), dropping)
     tokens = encoding.render_conversation_for_training(
         Conversation.from_json(json.dumps({"messages": ours})), RenderConversationConfig(auto_drop_analysis=False)

@@ -33,6 +33,11 @@ AGENTDOJO = Requirement(
     "published traces of AgentDojo, not part of the repository",
     "name their folder in SPANLOOM_TOOLCALLS_AGENTDOJO",
 )
+CONVERSATIONS = Requirement(
+    name="SAMPLE",
+    what="chat data in published shapes, not part of the repository",
+    remedy="name their folder in SPANLOOM_CONVERSATIONS",
+)
 MEGATRON_LM = Requirement(
     "MEGATRON_LM",
     "Megatron-LM's launching code, not part of the repository",
@@ -58,7 +63,7 @@ SUPERVISION = Requirement(
     "run these tests there",
 )
 
-BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "real_sample", "real_traces"})
+BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "published_conversations", "real_sample", "real_traces"})
 """Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""
 
 

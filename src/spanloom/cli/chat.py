@@ -56,7 +56,7 @@ def generate(
     source: Annotated[
         str,
         place(
-            "Conversations: a .jsonl (.gz, .zst) or .parquet file, or a folder of them; or a URI.",
+            "Conversations: a .jsonl, .json (.gz, .zst) or .parquet file, or a folder of them; or a URI.",
             "--input",
             "--source",
         ),

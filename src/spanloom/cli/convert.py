@@ -34,7 +34,7 @@ def convert(
         list[str],
         typer.Argument(
             metavar="PLACE...",
-            help="Chat data: files (.jsonl, .json, .parquet, each also .gz or .zst; .arrow), folders of them, "
+            help="Chat data: files (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), folders of them, "
             "folders of `save_to_disk`, patterns such as 'chats/*.jsonl'; or URIs.",
         ),
     ],
@@ -48,14 +48,33 @@ def convert(
             metavar="MEANING=KEY,…",
         ),
     ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        of_form("Keys of records or messages that are metadata, and no part of the conversation.", metavar="KEY,…"),
+    ] = None,
     think_tags: Annotated[
         bool | None,
         of_form(
-            "`<think>…</think>` before an answer becomes analysis, or stays text of the answer. "
-            "Default: such a record is refused.",
+            "`<think>…</think>` (thinking, reasoning, begin_of_thought) before an answer becomes analysis, or "
+            "stays text of the answer. Default: such a record is refused.",
             "--think-tags/--no-think-tags",
         ),
     ] = None,
+    call_tags: Annotated[
+        str | None,
+        of_form(
+            "Calls that texts write become calls: hermes (`<tool_call>`), glaive (`<functioncall>`), mistral "
+            "(`[TOOL_CALLS]`), openhands (`<function=…>`), toolace (`[f(a=1)]`). Default: such a record is refused.",
+            metavar="STYLE",
+        ),
+    ] = None,
+    text_as_is: Annotated[
+        bool,
+        of_form(
+            "Tags, and tokens of templates, that no other option reads stay text. Default: such a record is refused.",
+            "--text-as-is",
+        ),
+    ] = False,
     calls_in_turn: Annotated[
         bool,
         of_form(
@@ -117,11 +136,12 @@ def convert(
 ) -> None:
     """Turn chat data into a source of whole Harmony conversations, for `spanloom build`.
 
-    Takes OpenAI messages (role, content, reasoning_content, tool_calls, tools), ShareGPT (from, value), and prompt and
-    answer in columns; says which it found, what each key is taken for, and shows the first conversation as it will be
-    trained. A system text becomes the developer message, reasoning `analysis`, an answer `final`, calls and what is
-    said before them `commentary`. All else is refused with its line, left out because --drop says so and counted, or
-    travels on as metadata. The same input and options give the same bytes; an interrupted run goes on.
+    Takes OpenAI messages (role, content, reasoning_content, tool_calls, tools), ShareGPT (from, value), prompt and
+    answer in columns, chosen and rejected answers, and forms of single vendors (Harmony, Responses, Anthropic, Gemini,
+    …); says which it found, what each key is taken for, and shows the first conversation as it will be trained. A
+    system text becomes the developer message, reasoning `analysis`, an answer `final`, calls and what is said before
+    them `commentary`. All else is refused with its line, left out because --drop says so and counted, or travels on as
+    metadata. The same input and options give the same bytes; an interrupted run goes on.
 
     On a terminal, what is said around the conversations is asked for where no option says it.
 
@@ -137,6 +157,7 @@ def convert(
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
     around = {"identity": identity, "effort": effort, "date": date, "cutoff": cutoff, "developer": developer}
     lists = {"maps": tuple(names_in(*maps or ())), "drop": tuple(names_in(*drop or ()))}
+    lists["metadata"] = tuple(names_in(*metadata or ()))
     origin = {"dataset": dataset or None, "license": license or None}
     conversion = made_of(ChatConversion, arguments, system_fields=_system_fields(around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
@@ -146,6 +167,7 @@ def convert(
         for line in chat.described():
             progress.say(line)
         if asking:
+            chat, conversion = _with_beside(chat, conversion)
             conversion = replace(conversion, system_fields=_system_fields(_asked(around)))
         if preview:
             if not _show_first(chat, conversion, Console()):
@@ -197,6 +219,26 @@ def _asked(given: dict[str, str | None]) -> dict[str, str | None]:
     return said
 
 
+def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[ChatInput, ChatConversion]":
+    """Asks whether a text beside the question belongs to it, where no option says so."""
+    from spanloom.families.harmony.convert.chat import reopened, text_beside
+
+    while (asked := text_beside(chat)) is not None:
+        key, query = asked
+        question = f"{key!r} beside the question looks like a part of it. Put it behind the question?"
+        try:
+            is_part = typer.confirm(question, default=None, err=True)
+        except typer.Abort:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+        if is_part:
+            maps = (*conversion.maps, f"query={'+'.join((*query, key))}")
+            conversion = replace(conversion, maps=maps)
+        else:
+            conversion = replace(conversion, metadata=(*conversion.metadata, key))
+        chat = reopened(chat, conversion)
+    return chat, conversion
+
+
 def _system_fields(said: dict[str, str | None]) -> "SystemFields":
     """Raises SpanloomError for an effort that there is not."""
     from spanloom.families.harmony.convert.messages import SystemFields, effort_of
@@ -217,6 +259,7 @@ PREVIEWED = 3
 def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Console, *, counting: bool = False) -> bool:
     """The first conversation as it will be trained; whether there was one. Raises the error of one before it, unless
     some may be refused or all are only counted."""
+    from spanloom.conversations.outcomes import Rejected
     from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
     from spanloom.families.harmony.convert.conversion import Converted
     from spanloom.families.harmony.convert.preview import preview_documents
@@ -231,7 +274,7 @@ def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Consol
             if len(documents) > PREVIEWED:
                 console.print(f"\n… and {len(documents) - PREVIEWED:,} more documents of this conversation")
             return True
-        if conversion.max_rejects == "0" and not counting:
+        if isinstance(done, Rejected) and conversion.max_rejects == "0" and not counting:
             raise done.as_error(allowed=conversion.max_rejects)
     return False
 
@@ -243,6 +286,7 @@ def _tell_dry_run(counts: "Counts", examples: "dict[str, Rejected]", drop: Seque
         return
     say(f"{counts.written:,} conversations of {counts.read:,} records; nothing was written")
     _tell_loss(counts.skipped, counts.dropped, counts.dropped_characters, drop)
+    _tell_keys(counts.metadata, counts.refused_keys)
     for reason, one in sorted(examples.items()):
         say(f"  {reason}: {one.read.where}: {one.detail}" + (f" ({one.remedy})" if one.remedy else ""))
 
@@ -265,19 +309,28 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
         "cutoff": done["knowledge_cutoff"],
         "developer": done["developer"],
     }
-    if done["metadata"]:
-        say("metadata, not trained on: " + ", ".join(f"{name} ({n:,})" for name, n in done["metadata"].items()))
+    _tell_keys(done["metadata"], done.get("refused_keys", {}))
     around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in said.items())
     say(f"said around them: {around}")
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")
 
 
+def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:
+    """Keys of all records, also those that only the last one has."""
+    for title, keys in (("metadata, not trained on", metadata), ("keys that refused a record", refused)):
+        if keys:
+            say(f"{title}: " + ", ".join(f"{name} ({count:,})" for name, count in sorted(keys.items())))
+
+
 def _tell_loss(
     skipped: Mapping[str, int], dropped: Mapping[str, int], characters: Mapping[str, int], drop: Sequence[str]
 ) -> None:
+    from spanloom.conversations.outcomes import LEFT_OUT
     from spanloom.families.harmony.convert.chat import told
 
-    say(f"refused: {told(skipped)}")
+    say(f"refused: {told({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
+    if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
+        say(f"left out, not to be trained: {told(left_out)}")
     parts = [f"{count:,} {name} ({characters[name]:,} characters)" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")
     if absent := [name for name in dict.fromkeys(drop) if name not in dropped]:

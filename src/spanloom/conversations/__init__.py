@@ -2,10 +2,14 @@
 
 turns     what a record holds, whatever its form; every reason to refuse it; what options leave out
 tools     definitions of functions, and calls
-messages  one message → a turn: its role, reasoning, text, calls
-forms     which form a record has; a record → turns, instructions, tools
-outcomes  a record as it was read; what became of records: counted, or refused
+markup    markup that texts hold, and the option that reads each; reasoning in tags
+call_tags  calls that texts write in a style of their own
+flags     what a message says of itself about training
+blocks    blocks of a content that are messages of their own
+messages  one message → turns: its role, reasoning, text, calls
+outcomes  a record as it was read; what became of records: counted, left out, or refused
 ids       whether an id is new
 runs      where the assistant answers: runs of its messages, the last turn
+forms/    which form a record has; a record → turns, instructions, tools
 source/   the folder of conversations that datasets are built from
 """

@@ -1,21 +1,29 @@
-"""One message of a chat record → a `Turn`: its role, its reasoning, its text, its calls.
+"""One message of a chat record → its `Turn`s: its role, its reasoning, its text, its calls.
 
-In: a message of OpenAI's form (`role`, `content`) or of ShareGPT's (`from`, `value`). Out: `Turn`, or a refusal.
+In: a message of OpenAI's form (`role`, `content`) or of ShareGPT's (`from`, `value`). Out: a `Turn`, several where the
+message holds results of tools beside text, or a refusal.
 
     reasoning_content, reasoning, thinking; parts of type thinking or reasoning    reasoning
     <think>…</think> at the beginning of an assistant's text                       reasoning, where asked for
     content as text, or as parts of type text                                      text
     tool_calls, function_call; a turn from function_call                           calls
+    <tool_call>…</tool_call> in an assistant's text                                calls, where asked for
 """
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from spanloom.conversations.blocks import PART_METADATA, messages_of
+from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
+from spanloom.conversations.flags import refuse_untrained, trained
+from spanloom.conversations.markup import refuse_markup, without_think_tags
 from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
 from spanloom.conversations.turns import (
     Call,
     Dropping,
+    Reading,
     RecordRefusedError,
     Refusal,
     Role,
@@ -27,9 +35,20 @@ from spanloom.conversations.turns import (
 ROLE_KEYS = ("role", "from", "speaker")
 TEXT_KEYS = ("content", "value", "text")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
-THINK, THINK_END = "<think>", "</think>"
+MESSAGE_METADATA = frozenset(
+    {
+        "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
+        "turn_identifier", "created", "created_at", "model", "model_name", "stop_reason", "stop_sequence",
+        "finish_reason", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+    }
+) | PART_METADATA  # fmt: skip
+"""Keys that data sets write beside a message and that are no part of it; they travel as metadata of the message."""
+REPEATING = ("thought", "action")
+"""Keys of SWE-agent that repeat a part of the text; metadata where they do."""
+_REPEATING = frozenset(REPEATING)
 
 FUNCTION_CALL = "function_call"
+CALL_ROLES = (FUNCTION_CALL, "tool_call")
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -41,57 +60,142 @@ ROLES: dict[str, Role] = {
     "chatgpt": "assistant",
     "bot": "assistant",
     "model": "assistant",
+    "ai": "assistant",
     FUNCTION_CALL: "assistant",
+    "tool_call": "assistant",
     "tool": "tool",
     "function": "tool",
     "observation": "tool",
+    "tool_response": "tool",
 }
 """What data sets call the roles. ShareGPT has a turn of its own for a call and for what the function answered."""
 
 
-def turn_of(message: Any, number: int, think_tags: bool | None, dropping: Dropping) -> Turn | None:
-    """The turn of a message; None where options drop it, or all that it held.
+@dataclass(kw_only=True, slots=True)
+class _Message:
+    """What the readers of one message share: its number, the options, what options leave out, its metadata so far."""
 
-    `think_tags`: True takes them for reasoning, False for text, None refuses them.
+    number: int
+    reading: Reading
+    dropping: Dropping
+    system: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    where: str = ""
+
+    def __post_init__(self) -> None:
+        self.where = f"message {self.number}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnChannel:
+    """A message of a record whose form says on which channel the assistant speaks its text."""
+
+    message: dict[str, Any]
+    channel: Literal["commentary", "final"]
+
+
+def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
+    """The turns of a message or of a `OnChannel`, in order; none where options drop it, or all that it held.
+
+    `system`: the system text of the record, in which ToolACE names the functions that its texts call. Raises
+    RecordRefusedError.
     """
-    where = f"message {number}"
+    if isinstance(message, OnChannel):
+        turns_of_it = turns_of(message.message, number, reading, dropping, system)
+        return [replace(turn, channel=message.channel) for turn in turns_of_it]
+    of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
-        raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{where} is {kind(message)}, not an object")
-    keys = dict(message)
-    value = _take(keys, ROLE_KEYS)
-    name = value.strip().lower() if isinstance(value, str) else value
-    if isinstance(name, str) and dropping.drops(f"role:{name}", message):
-        return None
-    role = ROLES.get(name) if isinstance(name, str) else None
-    if role is None:
+        raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")
+    role = message.get(_first_key(message, ROLE_KEYS))
+    name = role.strip().lower() if isinstance(role, str) else role
+    if dropping.names and isinstance(name, str) and dropping.drops(f"role:{name}", message):
+        return []
+    if not isinstance(name, str) or name not in ROLES:
         raise RecordRefusedError(
             Refusal.ROLE_UNKNOWN,
-            f"{where} has the role {value!r}, not one of {', '.join(ROLES)}",
+            f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}",
             f"--drop role:{name}" if isinstance(name, str) else None,
         )
-    before = sum(dropping.counts.values())
+    parts = messages_of(message, _first_key(message, TEXT_KEYS), ROLES[name] == "assistant", of.where, dropping)
+    turns: list[Turn] = []
+    for part in parts:
+        if part.get("role") == "tool" and ROLES[name] != "tool" and dropping.drops("role:tool", part):
+            continue
+        turns += _turns(part, of)
+    speaking = [index for index, turn in enumerate(turns) if turn.role == "assistant"] if len(turns) > 1 else []
+    for index in speaking[:-1]:  # what the assistant says before the end of its message is no answer yet
+        turns[index] = replace(turns[index], channel="commentary")
+    if turns and of.metadata:
+        turns[0] = replace(turns[0], metadata=of.metadata)
+    return turns
+
+
+def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
+    keys, where = dict(message), of.where
+    name = str(_take(keys, ROLE_KEYS)).strip().lower()
+    role, dropping = ROLES[name], of.dropping
+    before = dropping.counts.total()
     content = _take(keys, TEXT_KEYS)
-    if name == FUNCTION_CALL:
-        turn = Turn(number=number, role=role, calls=_written_calls(content, where, dropping))
+    for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
+        if isinstance(value := keys.get(key), str) and isinstance(content, str) and value.strip() in content:
+            of.metadata[key] = keys.pop(key)
+    is_trained = trained(keys, where)
+    if role == "assistant":
+        refuse_untrained(is_trained, where)
+    elif is_trained:
+        of.metadata["trained"] = True
+    if name in CALL_ROLES:
+        turn = Turn(number=of.number, role=role, calls=_written_calls(content, of))
     elif role == "assistant":
-        turn = _assistant(keys, content, number, think_tags, dropping)
+        turn = _assistant(keys, content, of)
     elif role == "tool":
-        turn = _result(keys, content, number, dropping)
+        return _results(keys, content, of)
     else:
         called = _take_name(keys, dropping) if role == "user" else None
-        turn = Turn(number=number, role=role, texts=_texts(content, where, dropping), name=called)
-    refuse_other_keys(keys, where, dropping)
+        texts = _texts(content, of)
+        style = of.reading.call_tags
+        if role == "user" and style is not None and (results := results_of_user("".join(texts), style)):
+            _rest(keys, of)
+            return [Turn(number=of.number, role="tool", texts=(text,), name=name) for name, text in results]
+        turn = Turn(number=of.number, role=role, texts=texts, name=called)
+    _rest(keys, of)
     if role == "assistant" and not (turn.texts or turn.reasoning or turn.calls):
-        if sum(dropping.counts.values()) > before:
-            return None
+        if dropping.counts.total() > before:
+            return []
         raise RecordRefusedError(
             Refusal.ASSISTANT_EMPTY, f"{where} (assistant) is empty: no text, no reasoning, no call"
         )
     if role == "user" and not turn.texts:
-        if sum(dropping.counts.values()) > before:
-            return None
+        if dropping.counts.total() > before:
+            return []
         raise RecordRefusedError(Refusal.CONTENT_MISSING, f"{where} (user) has no text")
-    return turn
+    return [turn]
+
+
+def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
+    """What is left of the keys of a message, or of the part at `place`: dropped, metadata, or refused."""
+    if not keys:
+        return
+    known = MESSAGE_METADATA if place is None else PART_METADATA
+    left: dict[str, Any] = {}
+    for key, value in keys.items():
+        if says_nothing(value) or of.dropping.drops(key, value):
+            continue
+        if key not in known and key not in of.reading.metadata:
+            left[key] = value
+        elif place is None:
+            of.metadata[key] = value
+        else:
+            of.metadata.setdefault(f"part.{key}", []).append(value)
+    refuse_other_keys(left, place or of.where, of.dropping)
+
+
+def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
+    """The first of `names` under which a message has something; the first of all where it has nothing."""
+    for name in names:
+        if message.get(name) is not None:
+            return name
+    return names[0]
 
 
 def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:
@@ -108,16 +212,9 @@ def _take_name(keys: dict[str, Any], dropping: Dropping) -> str | None:
     return str(keys.pop("name")) if isinstance(name, str) and NAME.fullmatch(name) else None
 
 
-def _assistant(keys: dict[str, Any], content: Any, number: int, think_tags: bool | None, dropping: Dropping) -> Turn:
-    where = f"message {number}"
-    weight = keys.pop("weight", None)
-    if weight not in (None, 1) and not dropping.drops("weight", weight):
-        raise RecordRefusedError(
-            Refusal.WEIGHT_ZERO,
-            f"{where} has the weight {weight!r}, and each answer is trained alike",
-            "--drop weight (train on it all the same)",
-        )
-    reasoning, texts = _parts(content, where, dropping)
+def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
+    where, dropping = of.where, of.dropping
+    reasoning, texts = _parts(content, where, of)
     reasonings = [reasoning] if reasoning else []
     for key in REASONING_KEYS:
         value = keys.pop(key, None)
@@ -129,52 +226,95 @@ def _assistant(keys: dict[str, Any], content: Any, number: int, think_tags: bool
             reasonings.append((value,))
     if not "".join(texts).strip():
         texts = ()
-    tagged, texts = _without_think_tags(texts, where, think_tags, dropping)
+    tagged, texts = without_think_tags(texts, where, of.reading, dropping)
     reasonings += [tagged] if tagged else []
     if any(candidate != reasonings[0] for candidate in reasonings[1:]):
         raise RecordRefusedError(
             Refusal.REASONING_TWICE, f"{where} brings two different reasonings", "--drop the key of one of them"
         )
-    calls: list[Call] = []
+    texts, calls = _tagged_calls(texts, of)
     if not says_nothing(value := keys.pop("tool_calls", None)) and not dropping.drops("tool_calls", value):
         calls += calls_of(value, where, dropping)
     if not says_nothing(value := keys.pop(FUNCTION_CALL, None)) and not dropping.drops(FUNCTION_CALL, value):
         calls.append(call_of(value, f"{where}, {FUNCTION_CALL}", dropping))
-    return Turn(
-        number=number, role="assistant", texts=texts, reasoning=reasonings[0] if reasonings else (), calls=tuple(calls)
-    )
+    spoken = reasonings[0] if reasonings else ()
+    return Turn(number=of.number, role="assistant", texts=texts, reasoning=spoken, calls=tuple(calls))
 
 
-def _result(keys: dict[str, Any], content: Any, number: int, dropping: Dropping) -> Turn:
-    where = f"message {number}"
+def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...], list[Call]]:
+    """The texts without the calls that they write in the style asked for, and these calls."""
+    style = of.reading.call_tags
+    calls: list[Call] = []
+    if style is not None and not (style == "toolace" and not _toolace(texts, of)):
+        before_calls: list[str] = []
+        for text in texts:
+            before, written = written_calls(text, style, of.where)
+            if calls and before.strip() and not written:
+                raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{of.where}: text follows a call in it")
+            before_calls += [before] if before else []
+            calls += calls_of(written, of.where, of.dropping)
+        texts = tuple(before_calls)
+    elif style is None and not of.reading.text_as_is and _toolace(texts, of):
+        raise RecordRefusedError(
+            Refusal.MARKUP,
+            f"{of.where} is a call as ToolACE writes it, which would be trained as text of the answer",
+            "--call-tags toolace makes calls of it, --text-as-is keeps it as text",
+        )
+    refuse_markup(texts, of.where, of.reading)
+    return texts, calls
+
+
+def _toolace(texts: tuple[str, ...], of: _Message) -> bool:
+    return len(texts) == 1 and looks_like_toolace(texts[0], of.system)
+
+
+def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
+    """What tools answered: one turn, or one for each result that a text in the style asked for holds."""
+    where = of.where
     if isinstance(content, dict):
         content = json.dumps(content, ensure_ascii=False)
     call_id, tool = keys.pop("tool_call_id", None), keys.pop("name", None)
+    several = keys.pop("tool_call_ids", None)
+    if call_id is None and isinstance(several, list) and len(several) == 1:
+        call_id = several[0]
+    elif not says_nothing(several):
+        keys["tool_call_ids"] = several
     for key, value in (("tool_call_id", call_id), ("name", tool)):
         if value is not None and not isinstance(value, str):
             raise RecordRefusedError(Refusal.TOOL_RESULT_UNMATCHED, f"{where}: its {key} is {kind(value)}, not text")
-    texts = _texts(content, where, dropping)
-    return Turn(
-        number=number, role="tool", texts=texts, call_id=call_id or None, name=function_name(tool) if tool else None
-    )
+    texts = _texts(content, of)
+    _rest(keys, of)
+    style = of.reading.call_tags
+    results = written_results("".join(texts), style) if style is not None else []
+    if len(results) > 1 or (results and results[0]["content"] != "".join(texts)):
+        return [
+            Turn(number=of.number, role="tool", texts=(one["content"],), name=_function(one["name"] or tool))
+            for one in results
+        ]
+    return [Turn(number=of.number, role="tool", texts=texts, call_id=call_id or None, name=_function(tool))]
 
 
-def _written_calls(content: Any, where: str, dropping: Dropping) -> tuple[Call, ...]:
+def _function(name: str | None) -> str | None:
+    return function_name(name) if name else None
+
+
+def _written_calls(content: Any, of: _Message) -> tuple[Call, ...]:
     """ShareGPT's turn `function_call`, whose text is the JSON of a call or of several."""
+    where, dropping = of.where, of.dropping
     if isinstance(content, str):
         content = parsed_json(content, Refusal.TOOL_CALL_INVALID, f"{where}: the text of the call")
     return tuple(calls_of(content if isinstance(content, list) else [content], where, dropping))
 
 
-def _texts(content: Any, where: str, dropping: Dropping) -> tuple[str, ...]:
+def _texts(content: Any, of: _Message) -> tuple[str, ...]:
     """The text of a message that no assistant wrote."""
-    reasoning, texts = _parts(content, where, dropping)
+    reasoning, texts = _parts(content, of.where, of)
     if reasoning:
-        raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{where} holds reasoning, and is not from the assistant")
+        raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{of.where} holds reasoning, and is not from the assistant")
     return texts
 
 
-def _parts(content: Any, where: str, dropping: Dropping) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Reasoning and text of a content: text, or parts in a row."""
     if says_nothing(content):
         return (), ()
@@ -193,16 +333,16 @@ def _parts(content: Any, where: str, dropping: Dropping) -> tuple[tuple[str, ...
             raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{place} is {kind(part)}, not text")
         keys = dict(part)
         name = keys.pop("type", None) or "text"
-        if isinstance(name, str) and dropping.drops(f"part:{name}", part):
+        if isinstance(name, str) and of.dropping.drops(f"part:{name}", part):
             continue
         if name in ("text", "input_text", "output_text"):
-            texts.append(_text(keys.pop("text", None), place))
+            texts.append(_text(_take(keys, ("text", "value")), place))
         elif name in ("thinking", "reasoning"):
             if texts:
                 raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text")
-            value = _take(keys, ("thinking", "reasoning", "text"))
+            value = _take(keys, ("thinking", "reasoning", "text", "value"))
             if isinstance(value, list):
-                deeper, inner = _parts(value, place, dropping)
+                deeper, inner = _parts(value, place, of)
                 reasoning += [*deeper, *inner]
             else:
                 reasoning.append(_text(value, place))
@@ -210,7 +350,7 @@ def _parts(content: Any, where: str, dropping: Dropping) -> tuple[tuple[str, ...
             raise RecordRefusedError(
                 Refusal.PART_UNKNOWN, f"{place} is of type {name!r}: text alone becomes tokens", f"--drop part:{name}"
             )
-        refuse_other_keys(keys, place, dropping)
+        _rest(keys, of, place)
     return tuple(text for text in reasoning if text), tuple(text for text in texts if text)
 
 
@@ -218,36 +358,3 @@ def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the text is {kind(value)}")
     return value
-
-
-def _without_think_tags(
-    texts: tuple[str, ...], where: str, think_tags: bool | None, dropping: Dropping
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasoning and text of an answer that may begin with reasoning in tags, white space next to the tags taken away.
-
-    `</think>` alone counts too: templates that put `<think>` into the prompt leave it out of the answer.
-    """
-    if think_tags is False or not any(THINK in text or THINK_END in text for text in texts):
-        return (), texts
-    if think_tags is None and "think" not in dropping.names:
-        raise RecordRefusedError(
-            Refusal.THINK_TAGS,
-            f"{where} holds {THINK} or {THINK_END}, which would be trained as text of the answer",
-            "--think-tags makes analysis of it, --drop think leaves it out, --no-think-tags keeps it as text",
-        )
-    reasoning, closing, answer = texts[0].partition(THINK_END)
-    reasoning = reasoning.strip().removeprefix(THINK).strip()
-    if (
-        not closing
-        or THINK in reasoning
-        or any(tag in text for text in (answer, *texts[1:]) for tag in (THINK, THINK_END))
-    ):
-        raise RecordRefusedError(
-            Refusal.THINK_TAGS_UNCLEAR,
-            f"{where} does not begin with one {THINK}…{THINK_END}, or holds more of them",
-            "--no-think-tags keeps such tags as text",
-        )
-    rest = tuple(text for text in (answer.lstrip(), *texts[1:]) if text)
-    if not reasoning or dropping.drops("think", reasoning):
-        return (), rest
-    return (reasoning,), rest

@@ -7,8 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from spanloom.conversations.turns import LeftOut
 from spanloom.errors import RejectedRowError
 from spanloom.provenance import canonical_json
+
+LEFT_OUT = frozenset(reason.value for reason in LeftOut)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,21 @@ class Rejected:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LeftAway:
+    """A record that is left out by what it says of itself: `reason` is one of `turns.LeftOut`."""
+
+    read: Read
+    reason: str
+
+
 @dataclass(kw_only=True)
 class Counts:
-    """What became of the records so far. `metadata`: keys that travel on without being trained on."""
+    """What became of the records so far.
+
+    `skipped`: by reason, refused and left out. `metadata`: keys that travel on without being trained on, those of
+    messages as `message.KEY`. `refused_keys`: keys that refused their record, by name.
+    """
 
     read: int = 0
     written: int = 0
@@ -66,6 +81,16 @@ class Counts:
     dropped_characters: Counter[str] = field(default_factory=Counter)
     metadata: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
+    refused_keys: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """The reasons that count against a limit of refusals."""
+        return Counter({name: count for name, count in self.skipped.items() if name not in LEFT_OUT})
+
+    @property
+    def left_out(self) -> Counter[str]:
+        return Counter({name: count for name, count in self.skipped.items() if name in LEFT_OUT})
 
     def as_dict(self) -> dict[str, Any]:
         return {name: dict(value) if isinstance(value, Counter) else value for name, value in vars(self).items()}

@@ -4,6 +4,7 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: openai
 
     {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
     {"name": …, "description": …, "parameters": …}                                     the same without its cover
+    {"name": …, "description": …, "input_schema": …}                                   Anthropic
 """
 
 import json
@@ -39,6 +40,8 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     tool = _uncovered(tool, where, Refusal.TOOLS_INVALID)
     name = _name(tool.pop("name", None), where, Refusal.TOOLS_INVALID)
     description, parameters = tool.pop("description", None), tool.pop("parameters", None)
+    if parameters is None:
+        parameters = tool.pop("input_schema", None)
     if description is not None and not isinstance(description, str):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the description is {kind(description)}, not text")
     if isinstance(parameters, str) and parameters:
@@ -130,6 +133,34 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     return Call(id=identity or None, name=name, arguments=arguments)
 
 
+_TYPES = {
+    "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
+    "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "dict": "object", "map": "object",
+}  # fmt: skip
+"""What Python and others call the types of JSON Schema."""
+
+
+def json_schema(schema: Any) -> Any:
+    """A schema whose types have the names of Python, or capital letters, with those of JSON Schema.
+
+    `{"type": "dict", "properties": {"n": {"type": "int"}}}` → `{"type": "object", "properties": {"n": {"type":
+    "integer"}}}`. What is no schema stays as it is.
+    """
+    if isinstance(schema, list):
+        return [json_schema(inner) for inner in schema]
+    if not isinstance(schema, dict):
+        return schema
+    named = {key: json_schema(value) if key in _HOLD_SCHEMAS else value for key, value in schema.items()}
+    if isinstance(properties := schema.get("properties"), dict):
+        named["properties"] = {key: json_schema(value) for key, value in properties.items()}
+    if isinstance(name := schema.get("type"), str):
+        named["type"] = _TYPES.get(name.lower(), name.lower() if name.isupper() else name)
+    return named
+
+
+_HOLD_SCHEMAS = ("items", "oneOf", "anyOf", "allOf", "additionalProperties")
+
+
 def function_name(value: str) -> str:
     """`functions.get` → `get`: the name below the namespace of functions."""
     return value.removeprefix(PREFIX)
@@ -164,7 +195,10 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
     for key, value in keys.items():
         if not says_nothing(value) and not dropping.drops(key, value):
             raise RecordRefusedError(
-                Refusal.KEY_UNKNOWN, f"{where} has the key {key!r}, for which Harmony has no place", f"--drop {key}"
+                Refusal.KEY_UNKNOWN,
+                f"{where} has the key {key!r}, for which Harmony has no place",
+                f"--drop {key}",
+                key=key,
             )
 
 

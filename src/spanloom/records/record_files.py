@@ -5,6 +5,7 @@ order in which they are read, and their records as Python values.
 
     .jsonl .ndjson   one record a line                              + .gz .zst
     .json            an array of records, or one; or JSON Lines     + .gz .zst
+    .csv .tsv        one record a row under a header, as text       + .gz .zst
     .parquet         one record a row                               + .gz .zst
     .arrow           one record a row, IPC stream or file           + .gz .zst
     a folder         one that `save_to_disk` wrote, or all such files below it
@@ -22,6 +23,7 @@ from typing import Any, Literal
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.arrow import arrow_rows, saved_files
+from spanloom.records.delimited import DELIMITERS, delimited
 from spanloom.records.files import OnUnreadable, check_names, find_files, name_below, stop
 from spanloom.records.json_array import is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
@@ -30,17 +32,21 @@ from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import COMPRESSED, OnRead, plain_suffix, unpacked_file
 from spanloom.storage.unchanged import FileState, file_state
 
-Kind = Literal["JSON Lines", "JSON", "Parquet", "Arrow"]
+Kind = Literal["JSON Lines", "JSON", "CSV", "TSV", "Parquet", "Arrow"]
 
 KINDS: dict[str, Kind] = {
     ".jsonl": "JSON Lines",
     ".ndjson": "JSON Lines",
     ".json": "JSON",
+    ".csv": "CSV",
+    ".tsv": "TSV",
     ".parquet": "Parquet",
     ".arrow": "Arrow",
 }
 SUFFIXES = tuple(suffix + packed for suffix in KINDS for packed in ("", *COMPRESSED))
-_NOT_JSON = tuple(suffix for suffix in SUFFIXES if not suffix.startswith(".json") or suffix.startswith(".jsonl"))
+_TABLES = tuple(suffix for suffix in SUFFIXES if suffix.startswith(tuple(DELIMITERS)))
+_JSON = tuple(suffix for suffix in SUFFIXES if suffix.startswith(".json") and not suffix.startswith(".jsonl"))
+_DATA = tuple(suffix for suffix in SUFFIXES if suffix not in (*_JSON, *_TABLES))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +63,8 @@ class RecordFile:
 def find_record_files(places: Sequence[Path]) -> list[RecordFile]:
     """The files of all places, in their order; a pattern stands for what it matches, by name.
 
-    In a folder `.json` files count only where there is nothing else: beside data they describe it. Raises SourceError
+    In a folder `.json` files count only where there is nothing else, `.csv` and `.tsv` only where there are none of
+    these either: beside data they describe it. Raises SourceError
     for a place without files, a file that is named twice, and two files of one name.
     """
     found: dict[Path, RecordFile] = {}
@@ -92,11 +99,17 @@ def _files(place: Path) -> Iterator[tuple[Path, str]]:
         return
     saved = saved_files(place)
     if saved is None:
-        try:
-            saved = find_files(place, _NOT_JSON)
-        except SourceError:
-            saved = find_files(place, SUFFIXES)
+        saved = _data_below(place)
     yield from ((path, name_below(path, place)) for path in saved)
+
+
+def _data_below(place: Path) -> list[Path]:
+    for suffixes in (_DATA, _JSON):
+        try:
+            return find_files(place, suffixes)
+        except SourceError:
+            continue
+    return find_files(place, SUFFIXES)
 
 
 def _kind(path: Path) -> Kind:
@@ -117,6 +130,8 @@ def read_records(
             yield from json_lines(file.path, unreadable, repeated_keys="refuse", on_read=on_read)
         case "JSON":
             yield from json_array(file.path, unreadable, on_read)
+        case "CSV" | "TSV":
+            yield from delimited(file.path, DELIMITERS[f".{file.kind.lower()}"], unreadable, on_read)
         case "Parquet" | "Arrow":
             for where, row in _rows(file, unreadable, on_read):
                 try:

@@ -111,6 +111,22 @@ def test_lines_are_read_from_files_and_folders_in_order(tmp_path: Path) -> None:
     assert found[4].where == f"{tmp_path / 'b.jsonl'}, line 3"
 
 
+def test_json_is_an_array_of_records_or_one_or_lines(tmp_path: Path) -> None:
+    rows = [[{"role": "user", "content": f"q{number}"}] for number in range(3)]
+    path = tmp_path / "chats.json"
+    for text in (
+        json.dumps([{"messages": row} for row in rows]),
+        "".join(f'{{"messages": {json.dumps(row)}}}\n' for row in rows),
+    ):
+        path.write_text(text)
+        for place in (path, tmp_path):
+            assert [chat.messages[0].text for chat in read_conversations(place)] == ["q0", "q1", "q2"]
+    path.write_text(json.dumps({"messages": rows[1]}))
+    assert [chat.messages[0].text for chat in read_conversations(path)] == ["q1"]
+    (tmp_path / "chats.jsonl").write_text(json.dumps(rows[2]) + "\n")
+    assert [chat.messages[0].text for chat in read_conversations(tmp_path)] == ["q2"], "beside data it describes it"
+
+
 def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not there"):
         list(read_conversations(tmp_path / "missing.jsonl"))

@@ -147,6 +147,7 @@ def test_the_manifest_says_what_was_done(tmp_path: Path) -> None:
         "dropped_characters": {"annotations": 5},
         "metadata": {"id": 2, "source": 2},
         "messages": {"analysis": 1, "final": 2, "system": 2, "user": 2},
+        "refused_keys": {"refusal": 1},
         "ids_made": 2,
         "sources": [{"path": "chat.jsonl", "rows": 5, "bytes": chat.stat().st_size}],
         "dataset": "ours",

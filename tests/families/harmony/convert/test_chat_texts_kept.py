@@ -27,7 +27,7 @@ from spanloom.families.harmony.render.official import render_through_harmony
 EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", "1500"))
 
 DROPS = (
-    "refusal", "reasoning", "reasoning_content", "tool_calls", "tools", "name", "weight", "audio", "notes", "id",
+    "refusal", "reasoning", "reasoning_content", "tool_calls", "tools", "name", "audio", "notes", "id",
     "part:image_url", "role:tool", "role:system", "role:critic", "think", "unprompted", "unanswered",
 )  # fmt: skip
 

@@ -15,9 +15,9 @@ from spanloom.families.chat.transcripts.files import TranscriptWriter, is_line_b
 from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Skip
 from spanloom.families.chat.transcripts.left_out import GeneratorRules as GeneratorRules
 from spanloom.families.chat.transcripts.places import staged_tokenizer
-from spanloom.families.chat.transcripts.source import SUFFIXES, Conversation, read_conversations
+from spanloom.families.chat.transcripts.source import SUFFIXES, Conversation, conversation_files, read_conversations
 from spanloom.provenance import git_sha, readable_json
-from spanloom.records.files import find_files, name_below
+from spanloom.records.files import name_below
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically
 from spanloom.storage.scratch import scratch_for
@@ -42,7 +42,7 @@ def generate_chat(
     Raises SourceError (a file), RecordError (a record), ChatError (a control string, a key, role or tag that nobody
     said to leave out, or nothing to write), ConflictError where `out` holds other bytes.
     """
-    files = find_files(source, SUFFIXES)
+    files = conversation_files(source)
     before = [file_state(file) for file in files]
     inputs: list[dict[str, Any]] = [
         {"path": name_below(file, source), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files

@@ -1,4 +1,4 @@
-"""JSONL and Parquet of many manners → conversations of role and text.
+"""JSONL, JSON and Parquet of many manners → conversations of role and text.
 
 In: a file or a folder. Out: `Conversation`, one after the other, each with its place.
 
@@ -15,10 +15,13 @@ from typing import Any
 
 from spanloom.errors import ChatError, SourceError
 from spanloom.records.files import OnUnreadable, find_files, stop
+from spanloom.records.json_array import is_json_lines, json_array
 from spanloom.records.json_lines import json_lines, unique_keys
 from spanloom.records.parquet import parquet_rows, parquet_schema
 
-SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+_DATA = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+_JSON = (".json", ".json.gz", ".json.zst")
+SUFFIXES = (*_DATA, *_JSON)
 CONVERSATION_KEYS = ("messages", "conversations", "conversation", "turns")
 ROLE_KEYS = ("role", "from", "speaker")
 TEXT_KEYS = ("content", "text", "value")
@@ -69,9 +72,11 @@ def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterato
 
     Raises SourceError for files that are missing or cannot be opened. What is no conversation goes to `unreadable`.
     """
-    for path in find_files(source, SUFFIXES):
+    for path in conversation_files(source):
         if path.suffix == ".parquet":
             rows = _parquet(path, unreadable)
+        elif path.name.endswith(_JSON) and not is_json_lines(path):
+            rows = json_array(path, unreadable)
         else:
             rows = json_lines(path, unreadable, repeated_keys="refuse")
         for where, row in rows:
@@ -79,6 +84,19 @@ def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterato
                 yield conversation_of(row, where)
             except ChatError as error:
                 unreadable(error)
+
+
+def conversation_files(source: Path) -> list[Path]:
+    """The file, or those of a folder; `.json` only where there is nothing else: beside data it describes it.
+
+    Raises SourceError where there are none.
+    """
+    if source.is_dir():
+        try:
+            return find_files(source, _DATA)
+        except SourceError:
+            pass  # what is there of any kind is named below
+    return find_files(source, SUFFIXES)
 
 
 def conversation_of(row: Any, where: str = "") -> Conversation:

@@ -16,14 +16,15 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spanloom.conversations.forms import Form, key_map, recognise
-from spanloom.conversations.outcomes import Counts, Read, Rejected
+from spanloom.conversations.forms import Form, columns, recognise
+from spanloom.conversations.forms.registry import PLAIN_TEXT
+from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.format import CONVERSATIONS
 from spanloom.conversations.source.manifest import (
@@ -46,6 +47,7 @@ from spanloom.records.parquet import open_parquet, parquet_batches
 from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
 from spanloom.records.staging import staged_records
+from spanloom.records.unpacked import plain_suffix
 from spanloom.storage import write_atomically, written_atomically
 from spanloom.storage.filling_in_steps import Steps, filling_in_steps
 from spanloom.storage.scratch import Scratch
@@ -82,15 +84,19 @@ class ChatInput:
         read = {file.path for file in self.files}
         folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
         passed_over = [path.name for place in folders for path in find_files(place, SUFFIXES) if path not in read]
-        beside = f"not read, since .json beside data describes it: {', '.join(passed_over)}"
+        suffixes = " and ".join(sorted({plain_suffix(Path(name)) for name in passed_over}))
+        beside = f"not read, since {suffixes} beside data describes it: {', '.join(passed_over)}"
         lines = [f"{count} ({', '.join(kinds)}): {named}", *([beside] if passed_over else [])]
         return lines + self.form.described(self.first.value)
 
 
 def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     """Finds the files and recognises the form. Raises SourceError where no record among the first has one."""
+    for place in places:
+        if place.suffix == ".txt" and place.is_file():
+            raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
     files = find_record_files(places)
-    keys = key_map(conversion.maps)
+    keys = conversion.keys
     fault: SourceError | None = None
     unread: SourceError | None = None
     for read in islice(_reads(files), LOOKED_AT):
@@ -113,7 +119,25 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     raise fault or unread or SourceError(nothing, where=str(places[0]), remedy="give chat data")
 
 
-def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected]:
+def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
+    """The same files, whose form is recognised with other options."""
+    return replace(chat, form=recognise(chat.first.value, conversion.keys, chat.first.where))
+
+
+def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
+    """The first key among the first records that looks like a part of the question, and the keys of the question."""
+    if chat.form.kind.draft is not columns.draft:
+        return None
+    for read in islice(_reads(chat.files), LOOKED_AT):
+        record = read.value
+        if isinstance(record, dict):
+            found = {meaning: chat.form.keys.found(meaning, record) for meaning in chat.form.kind.meanings}
+            if found["query"] and (key := columns.beside(record, found, chat.form.keys)) is not None:
+                return key, found["query"]
+    return None
+
+
+def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected | LeftAway]:
     """What each record becomes, in order."""
     converter = Converter(chat.form, conversion)
     return (converter.convert(read) for read in _reads(chat.files))
@@ -211,9 +235,9 @@ def _write_shards(
                 if isinstance(done, Rejected):
                     first = first or done
                     shard.reject(done)
-                    if not limit.endswith("%") and converter.counts.skipped.total() > reject_limit(limit, 0):
+                    if not limit.endswith("%") and converter.counts.refused.total() > reject_limit(limit, 0):
                         raise done.as_error(allowed=limit)
-                else:
+                elif isinstance(done, Converted):
                     shard.append(done)
                 if shard.rows == conversion.rows_per_shard:
                     break
@@ -222,8 +246,8 @@ def _write_shards(
         steps.end({**said, "counts": converter.counts.as_dict()})
     counts = converter.counts
     # How many records a share allows is known at the end alone.
-    if first is not None and limit.endswith("%") and counts.skipped.total() > reject_limit(limit, counts.read):
-        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.skipped)}")
+    if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
+        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.refused)}")
     if not counts.written:
         raise SourceError(
             f"no record makes a conversation: {told(counts.skipped)}",
@@ -317,6 +341,7 @@ def _manifest(
             "license": conversion.license,
             **{name: counted[name] for name in ("skipped", "dropped", "dropped_characters", "metadata", "messages")},
             "ids_made": counts.ids_made,
+            **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
             "rejects": [said["rejects"] for said in ended if "rejects" in said],
             "spanloom": version("spanloom"),
         },

@@ -13,7 +13,7 @@ Harmony has one call at a time. Several calls at once are refused, or put in tur
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast, get_args
 
 from spanloom.conversations.tools import PREFIX
@@ -63,11 +63,23 @@ def harmony_messages(
     `calls_in_turn`: calls made at once stand one after the other, each followed by its own result.
     """
     turns = _answered(_prompted(record.turns, dropping), dropping)
+    fields = _own_fields(record, fields)
     spoken = _Spoken(calls_in_turn)
-    for turn in turns:
-        spoken.add(turn)
+    for number, turn in enumerate(turns):
+        spoken.add(turn, answered=any(later.role == "tool" for later in turns[number + 1 : number + 2]))
     spoken.end()
     return [system_message(fields), *_developer_message(record, fields), *spoken.messages]
+
+
+def _own_fields(record: ChatRecord, fields: SystemFields) -> SystemFields:
+    """The fields of options, and over them those that the record brings itself."""
+    own: dict[str, Any] = dict(record.settings)
+    if (effort := own.get("reasoning_effort")) is not None:
+        try:
+            own["reasoning_effort"] = effort_of(effort)
+        except SpanloomError as fault:
+            raise RecordRefusedError(Refusal.KEY_UNKNOWN, str(fault.what), key="reasoning_effort") from None
+    return replace(fields, **own) if own else fields
 
 
 def system_message(fields: SystemFields) -> Message:
@@ -100,10 +112,11 @@ def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
     if not any(turn.role == "assistant" for turn in early):
         return turns
     if UNPROMPTED not in dropping.names:
+        answered = any(turn.role == "assistant" for turn in turns[first:])
         raise RecordRefusedError(
             Refusal.ASSISTANT_FIRST,
             f"message {early[0].number} ({early[0].role}) comes before the user has said anything",
-            f"--drop {UNPROMPTED} leaves out what comes before the first message of the user",
+            f"--drop {UNPROMPTED} leaves out what comes before the first message of the user" if answered else None,
         )
     _count(early, UNPROMPTED, dropping)
     return turns[first:]
@@ -142,7 +155,8 @@ class _Spoken:
         self._results: dict[int, Message] = {}
         self._done = ""
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: Turn, *, answered: bool) -> None:
+        """`answered`: a result follows."""
         where = f"message {turn.number}"
         if turn.role == "system":
             raise RecordRefusedError(
@@ -169,23 +183,23 @@ class _Spoken:
                 f"{where} (assistant) comes before the result of the call of {self._open[0].name}",
                 "--drop tool_calls,role:tool leaves calls and results out",
             )
-        self._assistant(turn, where)
+        self._assistant(turn, where, answered)
 
     def end(self) -> None:
         """After the last turn, which is the assistant's."""
         self._close("the end")
         self._end_of_run("the end")
 
-    def _assistant(self, turn: Turn, where: str) -> None:
+    def _assistant(self, turn: Turn, where: str, answered: bool) -> None:
         if turn.reasoning:
             self._say("analysis", turn.reasoning)
         if turn.texts:
-            self._say("commentary" if turn.calls else "final", turn.texts)
+            self._say("commentary" if turn.calls else turn.channel or "final", turn.texts)
         if len(turn.calls) > 1 and not self._in_turn:
             raise RecordRefusedError(
                 Refusal.TOOL_CALLS_PARALLEL,
                 f"{where} makes {len(turn.calls)} calls at once; Harmony has one at a time",
-                "--calls-in-turn puts them one after the other, each with its result",
+                "--calls-in-turn puts them one after the other, each with its result" if answered else None,
             )
         self._open = list(turn.calls)
         if len(turn.calls) == 1:
@@ -244,9 +258,10 @@ class _Spoken:
         self._open, self._results, self._done = [], {}, "result"
 
     def _end_of_run(self, where: str) -> None:
-        if self._done == "analysis":
+        if self._done in ("analysis", "commentary"):
+            does = "only reasons" if self._done == "analysis" else "only speaks before a call"
             raise RecordRefusedError(
-                Refusal.ANSWER_MISSING, f"before {where}, the assistant only reasons: there is no answer and no call"
+                Refusal.ANSWER_MISSING, f"before {where}, the assistant {does}: there is no answer and no call"
             )
         self._done, self._open = "", []
 

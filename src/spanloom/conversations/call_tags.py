@@ -1,0 +1,247 @@
+"""Calls of functions that a text holds in a style of its own, and what such a text says of tools and their results.
+
+In: the text of a message, and the style that `--call-tags` names. Out: the text before the calls, and the calls in
+OpenAI's form; results; definitions. Raises RecordRefusedError (`markup_unclear`) where the text does not read as its
+style has it.
+
+    hermes      <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call> …; <tool_response>…</tool_response>;
+                <tools>[…]</tools> in the system text
+    glaive      <functioncall> {"name": "f", "arguments": '{"a": 1}'}
+    mistral     [TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]
+    openhands   <function=f><parameter=a>1</parameter></function>; `EXECUTION RESULT of [f]:` of the user
+    toolace     [f(a=1), g(b="x")]; a JSON list of definitions in the system text
+"""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from spanloom.conversations.tools import json_schema
+from spanloom.conversations.turns import RecordRefusedError, Refusal
+from spanloom.records.json_lines import unique_keys
+
+_HERMES = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
+_RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
+_TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL)
+_OPENHANDS = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)>(.*?)</parameter>", re.DOTALL)
+_EXECUTION = re.compile(r"EXECUTION RESULT of \[([^\]\s]+)\]:\s*")
+_GLAIVE = "<functioncall>"
+_GLAIVE_ARGUMENTS = re.compile(
+    r"""^\s*\{\s*["']name["']\s*:\s*["']([^"']*)["']\s*,\s*["']arguments["']\s*:\s*'(.*)'""", re.DOTALL
+)
+_MISTRAL = "[TOOL_CALLS]"
+_TOOLACE = re.compile(r"\s*\[\s*[^\W\d][\w .:/-]*\(.*\)\s*\]\s*", re.DOTALL)
+_DEFINITIONS = re.compile(r"\[\s*\{\s*\"")
+
+
+def looks_like_toolace(text: str, system: str) -> bool:
+    """Whether a text is calls as ToolACE writes them, of a function that the system text names."""
+    if not text.lstrip().startswith("[") or not _TOOLACE.fullmatch(text):
+        return False
+    return f'"{text.strip()[1:].partition("(")[0].strip()}"' in system
+
+
+def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str, Any]]]:
+    """The text before the calls of a text, and the calls; the whole text and none where it holds no calls."""
+    if style == "hermes":
+        return _tagged(text, _HERMES, where, lambda found: _hermes_call(found[1], where))
+    if style == "openhands":
+        return _tagged(text, _OPENHANDS, where, lambda found: _openhands_call(found))
+    if style == "glaive":
+        before, mark, after = text.partition(_GLAIVE)
+        return (before.strip(), [_glaive_call(after, where)]) if mark else (text, [])
+    if style == "mistral":
+        before, mark, after = text.partition(_MISTRAL)
+        return (before.strip(), _mistral_calls(after, where)) if mark else (text, [])
+    if not _TOOLACE.fullmatch(text):
+        return text, []
+    try:
+        calls = list(_toolace_calls(text.strip()[1:-1]))
+    except (ValueError, SyntaxError):
+        return text, []
+    return "", calls
+
+
+def written_results(text: str, style: str) -> list[dict[str, Any]]:
+    """The results that a message of a tool holds: `{"name", "content"}`, the name None where the text has none."""
+    found = [match[1].strip() for match in _RESPONSE.finditer(text)] if style == "hermes" else []
+    if not found or _RESPONSE.sub("", text).strip():
+        return [{"name": None, "content": text}]
+    return [{"name": _named(inner), "content": inner} for inner in found]
+
+
+def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
+    """The names and results that a message of the user brings, where a data set has no role for tools."""
+    if style == "openhands" and (found := _EXECUTION.match(text)):
+        return [(found[1], text[found.end() :])]
+    if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.sub("", text).strip():
+        return [(result["name"], result["content"]) for result in written_results(text, style)]
+    return []
+
+
+def written_tools(system: str, style: str) -> list[Any]:
+    """The definitions of tools that a system text holds, with the types of JSON Schema; [] where it holds none."""
+    texts = [match[1] for match in _TOOLS.finditer(system)] if style == "hermes" else [system]
+    for text in texts:
+        for tools in _lists(text):
+            return [_definition(tool, style) for tool in tools]
+    return []
+
+
+def sayable(name: str) -> str:
+    """`Market Trends/v2` → `Market_Trends_v2`: ToolACE's names hold what no header can hold."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip())
+
+
+def _unclear(where: str, what: str) -> RecordRefusedError:
+    return RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{where}: {what}", "--text-as-is keeps such markup as text")
+
+
+def _tagged(text: str, pattern: re.Pattern[str], where: str, read: Any) -> tuple[str, list[dict[str, Any]]]:
+    found = list(pattern.finditer(text))
+    if not found:
+        return text, []
+    between = [text[before.end() : after.start()] for before, after in pairwise(found)]
+    if "".join([*between, text[found[-1].end() :]]).strip():
+        raise _unclear(where, "text follows a call in it")
+    return text[: found[0].start()].strip(), [read(match) for match in found]
+
+
+def _value(text: str) -> Any:
+    """A JSON value, or the same as Python writes it: Hermes' data has both."""
+    try:
+        return unique_keys(text.encode())
+    except ValueError:
+        return ast.literal_eval(text.strip())
+
+
+def _hermes_call(text: str, where: str) -> dict[str, Any]:
+    if match := _OPENHANDS.fullmatch(text.strip()):
+        return _openhands_call(match)
+    try:
+        call = _value(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as fault:
+        raise _unclear(where, f"the text of a call is not JSON: {fault}") from None
+    if not isinstance(call, dict):
+        raise _unclear(where, "the text of a call is no JSON object")
+    return call
+
+
+def _openhands_call(found: re.Match[str]) -> dict[str, Any]:
+    arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.finditer(found[2])}
+    return {"name": found[1], "arguments": arguments}
+
+
+def _glaive_call(text: str, where: str) -> dict[str, Any]:
+    written = text.partition("<|endoftext|>")[0].strip()
+    try:
+        call = unique_keys(written.encode())
+    except ValueError:
+        match = _GLAIVE_ARGUMENTS.match(written)
+        if match is None:
+            raise _unclear(where, "the text of a call is not JSON") from None
+        return {"name": match[1], "arguments": match[2]}
+    if not isinstance(call, dict):
+        raise _unclear(where, "the text of a call is no JSON object")
+    return call
+
+
+def _mistral_calls(text: str, where: str) -> list[dict[str, Any]]:
+    name, mark, arguments = text.partition("[ARGS]")
+    if mark:
+        return [{"name": name.strip(), "arguments": arguments.strip().removesuffix("</s>")}]
+    try:
+        calls = unique_keys(text.strip().removesuffix("</s>").encode())
+    except ValueError:
+        raise _unclear(where, "the text of its calls is not JSON") from None
+    if not isinstance(calls, list):
+        raise _unclear(where, "the text of its calls is no list")
+    return calls
+
+
+def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
+    """`f(a=1), g(b="x")`. Raises ValueError or SyntaxError for what is none."""
+    rest = text.strip()
+    while rest:
+        name, bracket, _ = rest.partition("(")
+        if not bracket:
+            raise ValueError(rest)
+        for end in (match.end() for match in re.finditer(r"\)", rest)):
+            try:
+                call = ast.parse(f"f{rest[len(name) : end]}", mode="eval").body
+            except SyntaxError:
+                continue
+            if isinstance(call, ast.Call) and not call.args and all(word.arg for word in call.keywords):
+                arguments = {str(word.arg): _literal(word.value) for word in call.keywords}
+                yield {"name": sayable(name), "arguments": arguments}
+                rest = rest[end:].strip().removeprefix(",").strip()
+                break
+        else:
+            raise ValueError(rest)
+
+
+def _literal(node: ast.expr) -> Any:
+    """A literal of Python, with JSON's words for truth and nothing."""
+    words = {"true": True, "false": False, "null": None}
+    if isinstance(node, ast.Name) and node.id in words:
+        return words[node.id]
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_literal(item) for item in node.elts]
+    if isinstance(node, ast.Dict) and all(key is not None for key in node.keys):
+        return {
+            str(ast.literal_eval(key)): _literal(value)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if key
+        }
+    return ast.literal_eval(node)
+
+
+def _named(text: str) -> str | None:
+    """The name of the function in the JSON of a result."""
+    try:
+        value = _value(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _lists(text: str) -> Iterator[list[dict[str, Any]]]:
+    """Lists of objects with a name, in a text; or such objects by themselves, as one list."""
+    decoder = json.JSONDecoder()
+    for match in _DEFINITIONS.finditer(text):
+        try:
+            value, _ = decoder.raw_decode(text, match.start())
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, list) and value and all(isinstance(tool, dict) for tool in value):
+            yield value
+    alone, at = [], 0
+    while (at := text.find("{", at)) >= 0:
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            at += 1
+            continue
+        if isinstance(value, dict) and ("name" in value or "function" in value):
+            alone.append(value)
+    if alone:
+        yield alone
+
+
+def _definition(tool: Any, style: str) -> Any:
+    """A definition as OpenAI has it. ToolACE's have a key `required` beside their parameters that says nothing."""
+    if not isinstance(tool, dict):
+        return tool
+    inner = tool.get("function")
+    if isinstance(inner, dict):
+        return {**tool, "function": _definition(inner, style)}
+    named = {key: json_schema(value) if key == "parameters" else value for key, value in tool.items()}
+    if style == "toolace" and isinstance(named.get("name"), str):
+        named["name"] = sayable(named["name"])
+        named.pop("required", None)
+    return named

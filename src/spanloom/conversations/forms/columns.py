@@ -1,0 +1,121 @@
+"""A question and an answer in columns, either of them text or a list of messages, as TRL has it.
+
+In: a record whose keys `KeyMap` knows or `--map` names; maybe with reasoning, a system text, and earlier turns as
+Alpaca and ms-swift have them (`history`). Out: these as messages.
+
+    {"instruction": "I", "input": "J", "output": "A"}          user "I\n\nJ", assistant "A"
+    {"query": "Q2", "response": "A2", "history": [["Q1", "A1"]]}    user Q1, assistant A1, user Q2, assistant A2
+    {"question": "Q", "context": "C", "answer": "A"}           refused: C may belong to the question
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, are_messages, joined, listed, listed_or_text
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
+
+LIKE_INPUT = (
+    "context", "contexts", "ctx", "input", "inputs", "passage", "passages", "document", "documents", "doc", "docs",
+    "knowledge", "background", "article", "paragraph", "evidence", "facts", "story", "reference_text", "source_text",
+    "retrieved", "search_results", "instruction",
+)  # fmt: skip
+"""What data sets call a text that a question is about. Left to metadata, the question would be trained without it."""
+
+
+def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
+    """The first key that looks like input of the question and is not taken. None where there is none, or where its
+    text is in the question anyway."""
+    used = {key for keys in taken.values() for key in keys}
+    asked = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
+    for key in LIKE_INPUT:
+        value = record.get(key)
+        if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
+            continue
+        if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in asked))):
+            return key
+    return None
+
+
+def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
+    """The options that say what a key beside the question means."""
+    metadata = f"--metadata {key} leaves it out of the question"
+    if not isinstance(value, str) or not query:
+        return metadata
+    return f"--map query={'+'.join((*query, key))} puts it behind the question, {metadata}"
+
+
+def draft(taken: Taken) -> Draft:
+    """A question and an answer as messages. Raises RecordRefusedError."""
+    refuse_beside(taken)
+    return Draft(messages=[*earlier(taken), *spoken(taken)])
+
+
+def refuse_beside(taken: Taken) -> None:
+    """Raises RecordRefusedError where a key that is left looks like a part of the question."""
+    asked = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
+    if key := beside({**taken.left, **asked}, taken.keys, taken.names):
+        raise RecordRefusedError(
+            Refusal.INPUT_BESIDE,
+            f"{key!r} beside question and answer looks like a part of the question",
+            _remedy(key, taken.left[key], taken.keys["query"]),
+        )
+
+
+def spoken(taken: Taken) -> list[Any]:
+    """The question and the answer, with its reasoning."""
+    messages: list[Any] = []
+    for meaning in ("query", "answer"):
+        parts = [listed_or_text(value) for value in taken.values[meaning]]
+        if not parts:
+            raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record has no {meaning}")
+        if isinstance(parts[0], list) and len(parts) == 1:
+            messages += parts[0]
+            continue
+        if wrong := [kind(value) for value in parts if not isinstance(value, str)]:
+            detail = f"{' + '.join(taken.keys[meaning])} is {wrong[0]}, not text or a list of messages"
+            raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail)
+        role = "user" if meaning == "query" else "assistant"
+        messages.append({"role": role, "content": joined(parts)})
+    if taken.values["reasoning"] in (["on"], ["off"]):  # whether there is some, and not what it is
+        taken.left[taken.keys["reasoning"][0]] = taken.values["reasoning"][0]
+        return messages
+    if not taken.values["reasoning"]:
+        return messages
+    last = messages[-1]
+    if not isinstance(last, dict) or "reasoning" in last or not isinstance(taken.values["answer"][0], str):
+        raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning belongs to no one answer")
+    return [*messages[:-1], {**last, "reasoning": joined(taken.values["reasoning"])}]
+
+
+def earlier(taken: Taken) -> list[Any]:
+    """The turns of `history`: pairs of a question and an answer, or messages. Raises RecordRefusedError."""
+    if not taken.values.get("history"):
+        return []
+    history = listed_or_text(taken.one("history"))
+    if isinstance(history, str) and history.lstrip().startswith("["):
+        history = listed(history)
+    if are_messages(history):
+        return list(history)
+    messages: list[Any] = []
+    for pair in history if isinstance(history, list) else [None]:
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            key = taken.keys["history"][0]
+            detail = f"{key!r} is no list of pairs of a question and an answer"
+            raise RecordRefusedError(Refusal.INPUT_BESIDE, detail, f"--metadata {key} leaves it out")
+        messages += [{"role": "user", "content": pair[0]}, {"role": "assistant", "content": pair[1]}]
+    return messages
+
+
+MEANINGS = ("id", "system", "history", "query", "reasoning", "answer", "tools")
+
+COLUMNS = FormKind(
+    name="columns",
+    title="a prompt and its answer",
+    how="`prompt`, `query`, `question` or `instruction` (with Alpaca's `input`), and `response`, `answer`, "
+    "`completion` or `output`: text or lists of messages; `history`: earlier turns",
+    peers="Alpaca, TRL prompt-completion, OpenOrca, ms-swift, LLaMA-Factory",
+    meanings=MEANINGS,
+    recognises=lambda record, names: bool(names.found("query", record) and names.found("answer", record)),
+    draft=draft,
+)

@@ -1,0 +1,168 @@
+"""What a form of chat data is, and how its columns are read.
+
+In: a record as a JSON object. Out: `Taken`, what of it the form uses; `Draft`, the messages that it makes of that, in
+OpenAI's form, of which `spanloom.conversations.messages` makes turns.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
+from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
+from spanloom.records.json_lines import unique_keys
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """What a form uses of a record: `values` and `keys` of each meaning, in the order of the keys.
+
+    `left`: the keys that mean nothing so far; what a form takes out of it is not metadata.
+    """
+
+    values: dict[str, list[Any]]
+    keys: dict[str, tuple[str, ...]]
+    left: dict[str, Any]
+    names: KeyMap
+    reading: Reading
+    dropping: Dropping
+
+    def one(self, meaning: str) -> Any:
+        """The value of a meaning, None where the record lacks it."""
+        return self.values[meaning][0] if self.values.get(meaning) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Messages in OpenAI's form, or `OnChannel`s; and the instructions, tools and system fields that a form brings."""
+
+    messages: list[Any]
+    system: list[Any] = field(default_factory=list)
+    tools: Any = None
+    settings: dict[str, str | None] = field(default_factory=dict)
+
+
+Recognises = Callable[[Mapping[str, Any], KeyMap], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormKind:
+    """A form of chat data.
+
+    name        in manifests
+    title       for a person
+    how         what its records look like, and peers that write or take them: for the table of docs/convert.md
+    meanings    those of `keys.KNOWN_NAMES`, and its own, that it uses
+    names       the keys of a meaning, where the form has its own
+    recognises  whether a record has this form
+    draft       a record → messages; raises RecordRefusedError
+    """
+
+    name: str
+    title: str
+    how: str
+    peers: str
+    meanings: tuple[str, ...]
+    recognises: Recognises
+    draft: Callable[[Taken], Draft]
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def taken(self) -> tuple[str, ...]:
+        """The meanings that are looked for in a record: the form's own, and what any record may have."""
+        return tuple(dict.fromkeys((*self.meanings, "id", "system", "tools")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What the records of a run are. `name` is in the manifest; `keys` says which keys mean what."""
+
+    kind: FormKind
+    keys: KeyMap
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    def described(self, record: Any) -> list[str]:
+        """Lines for a person: the form, and what becomes of each key of this record."""
+        if not isinstance(record, dict):
+            return [f"form: {self.kind.title}; each record is a list of them"]
+        used = {meaning: self.keys.found(meaning, record) for meaning in self.kind.meanings}
+        lines = [f"form: {self.kind.title}"]
+        lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
+        taken = {key for keys in used.values() for key in keys}
+        lines += [f"  {key} ← false leaves a record out (not_preferred)" for key in labels(record, self.keys)]
+        if rest := [key for key, value in record.items() if key not in taken and not says_nothing(value)]:
+            lines.append(f"  metadata, not trained on: {', '.join(rest)}")
+        return lines
+
+
+LABELS = ("label", "kto_tag")
+"""Columns in which KTO's data says whether the answer is a good one."""
+
+
+def labels(record: Mapping[str, Any], names: KeyMap) -> list[str]:
+    """The keys that say whether the answer is a good one. A class of another kind, such as a number, is none."""
+    return [key for key in LABELS if key in record and key not in names.metadata and _is_truth(record[key])]
+
+
+def _is_truth(value: Any) -> bool:
+    """Of a CSV file truth is text."""
+    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))
+
+
+def listed(value: Any) -> Any:
+    """A list that is in its column as JSON text; any other value as it is.
+
+    Raises RecordRefusedError for a text that begins like a list and is no JSON.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            return unique_keys(value.encode())
+        except (ValueError, RecursionError) as fault:
+            raise RecordRefusedError(Refusal.NO_MESSAGES, f"the messages are text that is not JSON: {fault}") from None
+    return value
+
+
+def listed_or_text(value: Any) -> Any:
+    """The same of a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, and hold no messages."""
+    try:
+        found = listed(value)
+    except RecordRefusedError:
+        return value
+    return found if are_messages(found) else value
+
+
+def are_messages(value: Any) -> bool:
+    """Whether a value is a list of messages."""
+    keys = [set(item) if isinstance(item, dict) else set() for item in value] if isinstance(value, list) else []
+    return all(names & set(ROLE_KEYS) for names in keys) and any(names & set(TEXT_KEYS) for names in keys)
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects of a list, or of the JSON text of one; nothing of what is no list."""
+    try:
+        value = listed(value)
+    except RecordRefusedError:
+        return
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
+
+
+def parts(message: Mapping[str, Any], key: str = "content") -> Iterator[dict[str, Any]]:
+    """The parts of a message's content that are objects."""
+    content = message.get(key)
+    if isinstance(content, list):
+        yield from (part for part in content if isinstance(part, dict))
+
+
+def joined(values: list[Any]) -> Any:
+    """One value as it is; the texts of several keys with a blank line between."""
+    if len(values) == 1:
+        return values[0]
+    if wrong := [kind(value) for value in values if not isinstance(value, str)]:
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"keys that are to be joined hold {wrong[0]}, not text")
+    return "\n\n".join(values)

@@ -1,0 +1,75 @@
+"""Which keys of a record mean what: the names that data sets use, and what `--map` and `--metadata` say instead.
+
+In: pairs such as `query=prompt`, names of metadata. Out: a `KeyMap`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from spanloom.conversations.turns import says_nothing
+from spanloom.errors import SpanloomError
+
+KNOWN_NAMES: dict[str, tuple[str, ...]] = {
+    "id": ("id", "conversation_id", "uuid", "synth_id"),
+    "messages": ("messages", "conversations", "conversation", "turns"),
+    "query": ("prompt", "query", "question", "instruction+input"),
+    "reasoning": ("reasoning_content", "reasoning", "thinking", "synthetic_reasoning"),
+    "answer": ("response", "answer", "completion", "output", "synthetic_answer"),
+    "history": ("history",),
+    "system": ("system", "system_prompt"),
+    "tools": ("tools", "functions"),
+}
+"""What a record's keys mean, by what data sets call them; `--map` says it where they have other names. Alpaca's
+`instruction` has an `input` that belongs to it: left to metadata, it would be missed."""
+
+MAPPED = tuple(name for name in KNOWN_NAMES if name != "history")
+_SAME = {"prompt": "query", "response": "answer"}
+_ONE_KEY = ("id", "messages", "tools")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyMap:
+    """Which keys of a record mean what: `names` of each meaning, the first that a record has counts.
+
+    A meaning whose only name is empty is not looked for. Names joined by `+` are put together, a blank line between.
+    `mapped`: meanings that the user has named keys for. `metadata`: keys that mean nothing, whatever they are called.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+    mapped: frozenset[str] = frozenset()
+    metadata: frozenset[str] = frozenset()
+
+    def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """The keys of the record that have this meaning; none where it lacks it."""
+        for name in self.names.get(meaning, ()):
+            keys = (name,) if name in record else tuple(name.split("+"))
+            if name and not says_nothing(record.get(keys[0])) and keys[0] not in self.metadata:
+                return tuple(key for key in keys if not says_nothing(record.get(key)) and key not in self.metadata)
+        return ()
+
+    def of_form(self, names: Mapping[str, tuple[str, ...]]) -> "KeyMap":
+        """The same with the names that a form has of its own; what the user has mapped stays."""
+        own = {meaning: value for meaning, value in names.items() if meaning not in self.mapped}
+        return replace(self, names={**self.names, **own})
+
+
+def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:
+    """`["query=prompt", "answer=reply"]` over what is known anyway. Raises SpanloomError for what is no such pair."""
+    names = dict(KNOWN_NAMES)
+    mapped = set()
+    for pair in pairs:
+        meaning, sign, name = pair.partition("=")
+        meaning = _SAME.get(meaning, meaning)
+        if not sign or meaning not in MAPPED:
+            raise SpanloomError(
+                f"--map takes MEANING=KEY, not {pair!r}",
+                remedy=f"name one of {', '.join(MAPPED)} first, then the key of your records: --map query=prompt",
+            )
+        if "+" in name and meaning in _ONE_KEY:
+            raise SpanloomError(
+                f"--map {pair} joins keys, but {meaning} is no text", remedy="name one key; the others are metadata"
+            )
+        names[meaning] = (name,)
+        mapped.add(meaning)
+    return KeyMap(names=names, mapped=frozenset(mapped), metadata=frozenset(metadata))

@@ -1,0 +1,63 @@
+"""Lists of messages with role and content (OpenAI), or with from and value (ShareGPT).
+
+In: a record whose messages lie under `messages`, `conversations`, …, also as JSON text. Out: these messages. What a
+message may hold is `spanloom.conversations.messages`' to say: parts, calls, blocks of Anthropic.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.messages import ROLE_KEYS
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
+
+
+def messages(taken: Taken) -> list[Any]:
+    """The list of messages of a record. Raises RecordRefusedError where it has none."""
+    found = listed(taken.one("messages"))
+    if not isinstance(found, list):
+        names = ", ".join(taken.names.names["messages"])
+        actual = kind(found) if taken.values["messages"] else "nothing"
+        raise RecordRefusedError(Refusal.NO_MESSAGES, f"there must be a list of messages under {names}, not {actual}")
+    return found
+
+
+def _draft(taken: Taken) -> Draft:
+    return Draft(messages=messages(taken))
+
+
+def _first(record: Mapping[str, Any], names: KeyMap) -> Any:
+    found = names.found("messages", record)
+    value = listed(record[found[0]]) if found else None
+    return value[0] if isinstance(value, list) and value else None
+
+
+def _is_sharegpt(record: Mapping[str, Any], names: KeyMap) -> bool:
+    first = _first(record, names)
+    return isinstance(first, dict) and next((key for key in ROLE_KEYS if key in first), None) == "from"
+
+
+MEANINGS = ("id", "messages", "system", "tools")
+
+SHAREGPT = FormKind(
+    name="sharegpt",
+    title="messages with from and value (ShareGPT)",
+    how='`{"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]}`; turns `function_call` '
+    "and `observation`",
+    peers="Axolotl, LLaMA-Factory, ms-swift, Unsloth",
+    meanings=MEANINGS,
+    recognises=_is_sharegpt,
+    draft=_draft,
+)
+
+OPENAI = FormKind(
+    name="openai_messages",
+    title="messages with role and content (OpenAI)",
+    how='`{"messages": [{"role": "user", "content": …}, …]}`, or such a list by itself; blocks of Anthropic, parts of '
+    "LLaMA-Factory v1, turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
+    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages",
+    meanings=MEANINGS,
+    recognises=lambda record, names: bool(names.found("messages", record)),
+    draft=_draft,
+)

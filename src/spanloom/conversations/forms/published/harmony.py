@@ -1,0 +1,150 @@
+"""openai-harmony's own JSON: `Conversation.to_dict`, a list of messages with channels, recipients and typed contents.
+
+In: a record with such a list under `messages`. Out: its messages in OpenAI's form, each on its channel, and the fields
+of its system message. A field that the record does not have is left to the options: openai-harmony would put its own
+default in its place.
+
+    system_content      model_identity, reasoning_effort, conversation_start_date, knowledge_cutoff
+    developer_content   instructions, tools under `functions`
+    assistant           analysis: reasoning; commentary to functions.NAME: a call; commentary; final
+    tool functions.NAME a result
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, objects, parts
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.forms.message_lists import messages
+from spanloom.conversations.messages import OnChannel
+from spanloom.conversations.tools import PREFIX
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
+
+CHANNELS = ("analysis", "commentary", "final")
+FIELDS = {
+    "model_identity": "model_identity",
+    "reasoning_effort": "reasoning_effort",
+    "conversation_start_date": "start_date",
+    "knowledge_cutoff": "knowledge_cutoff",
+}
+"""Fields of a system message, and what options call them."""
+CALL_TYPES = (None, "json", "<|constrain|>json", "<|constrain|> json")
+
+
+def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
+    found = names.found("messages", record)
+    return bool(found) and any(
+        message.get("channel") in CHANNELS
+        or any(part.get("type") in ("system_content", "developer_content") for part in parts(message))
+        for message in objects(record[found[0]])
+    )
+
+
+def _draft(taken: Taken) -> Draft:
+    return draft_of(messages(taken))
+
+
+def draft_of(given: Sequence[Any]) -> Draft:
+    """The draft of Harmony's messages. Raises RecordRefusedError for what a render would show in another way."""
+    made: list[Any] = []
+    settings: dict[str, str | None] = {}
+    system: list[Any] = []
+    tools: list[Any] = []
+    for number, message in enumerate(given):
+        where = f"message {number}"
+        if not isinstance(message, dict):
+            made.append(message)
+            continue
+        typed = [part for part in parts(message) if part.get("type") in ("system_content", "developer_content")]
+        if typed:
+            for part in typed:
+                _read_typed(part, where, settings, system, tools)
+            if len(typed) < len(message["content"]):
+                raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{where} holds more than its fields")
+            made.append(None)  # keeps the numbers of the messages
+        elif message.get("role") == "assistant":
+            made.append(_assistant(message, where))
+        elif message.get("role") == "tool":
+            made.append(_plain(message, ("commentary", "analysis"), "assistant"))
+        else:
+            made.append(_plain(message, (), None))
+    return Draft(messages=made, system=system, tools=tools or None, settings=settings)
+
+
+def _read_typed(
+    part: dict[str, Any], where: str, settings: dict[str, str | None], system: list[Any], tools: list[Any]
+) -> None:
+    keys = {key: value for key, value in part.items() if key != "type"}
+    if part["type"] == "system_content":
+        for name, setting in FIELDS.items():
+            if name in keys:
+                value = keys.pop(name)
+                if value is not None and not isinstance(value, str):
+                    raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: {name} is {kind(value)}, not text")
+                settings[setting] = value
+        config = keys.pop("channel_config", None)
+        if config is not None and set(config.get("valid_channels") or ()) != set(CHANNELS):
+            raise RecordRefusedError(Refusal.KEY_UNKNOWN, f"{where}: its channels are not {', '.join(CHANNELS)}")
+    else:
+        if not says_nothing(text := keys.pop("instructions", None)):
+            system.append(text)
+        spaces = keys.pop("tools", None)
+        for name, space in spaces.items() if isinstance(spaces, dict) else ():
+            if name != "functions" or not isinstance(space, dict):
+                raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the tools {name!r} are no functions")
+            tools += space.get("tools") or []
+    if left := [key for key, value in keys.items() if not says_nothing(value)]:
+        raise RecordRefusedError(
+            Refusal.KEY_UNKNOWN, f"{where}: its {part['type']} has the key {left[0]!r}, which is not kept", key=left[0]
+        )
+
+
+def _assistant(message: dict[str, Any], where: str) -> Any:
+    keys = {key: value for key, value in message.items() if value is not None}
+    channel, recipient, kind_of = keys.pop("channel", None), keys.pop("recipient", None), keys.pop("content_type", None)
+    if channel not in CHANNELS:
+        raise RecordRefusedError(
+            Refusal.ANSWER_MISSING, f"{where} (assistant) has the channel {channel!r}, not one of {', '.join(CHANNELS)}"
+        )
+    text = _text(keys.pop("content", None), where)
+    if recipient not in (None, "all"):
+        if channel == "final" or not isinstance(recipient, str) or not recipient.startswith(PREFIX):
+            raise RecordRefusedError(
+                Refusal.TOOL_CALL_INVALID, f"{where} (assistant) is to {recipient!r} on {channel}, not to a function"
+            )
+        if kind_of not in CALL_TYPES or channel != "commentary":
+            detail = f"{where} (assistant) calls on {channel} with a text of type {kind_of!r}, not json on commentary"
+            raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
+        return {**keys, "tool_calls": [{"name": recipient, "arguments": text}]}
+    if kind_of is not None:
+        raise RecordRefusedError(Refusal.KEY_UNKNOWN, f"{where} (assistant) has the content_type {kind_of!r}")
+    if channel == "analysis":
+        return {**keys, "reasoning": text}
+    return OnChannel(message={**keys, "content": text}, channel=channel)
+
+
+def _plain(message: dict[str, Any], channels: tuple[str, ...], recipient: str | None) -> dict[str, Any]:
+    """A message of another author, without the header that Harmony writes for it anyway."""
+    keys = {key: value for key, value in message.items() if value is not None}
+    for name, known in (("channel", channels), ("recipient", (recipient,)), ("content_type", ())):
+        if name in keys and keys[name] in known:
+            del keys[name]
+    return keys
+
+
+def _text(content: Any, where: str) -> str:
+    texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
+    if not all(isinstance(text, str) for text in texts):
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is no text")
+    return "".join(map(str, texts))
+
+
+HARMONY = FormKind(
+    name="harmony",
+    title="messages of Harmony's own JSON (openai-harmony)",
+    how="`Conversation.to_dict` of openai-harmony: `channel`, `recipient`, `system_content`, `developer_content`",
+    peers="openai-harmony",
+    meanings=("id", "messages", "system", "tools"),
+    recognises=_recognises,
+    draft=_draft,
+)

@@ -1,0 +1,89 @@
+"""Columns under the names of one data set: what is the question, the reasoning and the answer there is known.
+
+In: a record with exactly these names. Out: its question and answer as messages, by `columns`.
+
+    Dolly          instruction+context, response
+    s1K            question, thinking_trajectories (a list of one), attempt
+    OpenThoughts   problem, deepseek_reasoning, deepseek_solution
+    Nemotron       input (messages), output; `reasoning` says on or off
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from spanloom.conversations.forms import columns
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, are_messages, listed_or_text
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.turns import RecordRefusedError, Refusal
+
+_DOLLY = {"instruction", "context", "response"}
+
+
+def _is_dolly(record: Mapping[str, Any], names: KeyMap) -> bool:
+    keys = {key for key in record if key not in names.metadata}
+    return keys >= _DOLLY and keys <= {*_DOLLY, "category", "id", "system"}
+
+
+def _is_nemotron(record: Mapping[str, Any], names: KeyMap) -> bool:
+    if names.metadata & {"input", "output"}:
+        return False
+    return are_messages(listed_or_text(record.get("input"))) and isinstance(record.get("output"), str)
+
+
+def _has(*keys: str) -> Any:
+    return lambda record, names: all(key in record and key not in names.metadata for key in keys)
+
+
+def _draft(taken: Taken) -> Draft:
+    values = dict(taken.values)
+    if values.setdefault("reasoning", []) and isinstance(trajectories := values["reasoning"][0], list):
+        if len(trajectories) != 1:
+            raise RecordRefusedError(Refusal.REASONING_TWICE, f"the record has {len(trajectories)} reasonings")
+        values["reasoning"] = trajectories
+    return columns.draft(replace(taken, values=values))
+
+
+DOLLY = FormKind(
+    name="dolly",
+    title="an instruction, its context and its response (Dolly)",
+    how='`{"instruction": …, "context": …, "response": …, "category": …}`: the context is put behind the instruction',
+    peers="Dolly 15k",
+    meanings=columns.MEANINGS,
+    recognises=_is_dolly,
+    draft=_draft,
+    names={"query": ("instruction+context",), "answer": ("response",)},
+)
+
+S1K = FormKind(
+    name="s1k",
+    title="a question, the trajectory of its reasoning and an attempt (s1K)",
+    how='`{"question": …, "thinking_trajectories": […], "attempt": …}`; the `solution` is metadata',
+    peers="s1K",
+    meanings=columns.MEANINGS,
+    recognises=_has("question", "thinking_trajectories", "attempt"),
+    draft=_draft,
+    names={"query": ("question",), "reasoning": ("thinking_trajectories",), "answer": ("attempt",)},
+)
+
+OPEN_THOUGHTS = FormKind(
+    name="open_thoughts",
+    title="a problem with DeepSeek's reasoning and solution (OpenThoughts)",
+    how='`{"problem": …, "deepseek_reasoning": …, "deepseek_solution": …}`; the ground truth is metadata',
+    peers="OpenThoughts-114k (metadata)",
+    meanings=columns.MEANINGS,
+    recognises=_has("problem", "deepseek_reasoning", "deepseek_solution"),
+    draft=_draft,
+    names={"query": ("problem",), "reasoning": ("deepseek_reasoning",), "answer": ("deepseek_solution",)},
+)
+
+NEMOTRON = FormKind(
+    name="nemotron",
+    title="messages of input, and the output (Nemotron)",
+    how='`{"input": [{"role": "user", "content": …}], "output": …, "reasoning": "on"}`',
+    peers="Llama-Nemotron post-training",
+    meanings=tuple(meaning for meaning in columns.MEANINGS if meaning != "reasoning"),
+    recognises=_is_nemotron,
+    draft=_draft,
+    names={"query": ("input",), "answer": ("output",)},
+)

@@ -1,0 +1,192 @@
+"""All forms, in the order in which they are tried; which one a record has; a record of a form → a `ChatRecord`.
+
+In: records as JSON values. Out: the `Form` of the first, and each record as a `ChatRecord`. Beside the conversation a
+record may hold its id, a `system` text, `tools` or `functions`. All else is metadata: it travels on in `metadata_json`
+and is named when the form is.
+
+A new form is a module with a `FormKind`, and a line in `FORMS`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from spanloom.conversations.call_tags import written_tools
+from spanloom.conversations.forms.columns import COLUMNS
+from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
+from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
+from spanloom.conversations.forms.preference import PREFERENCE
+from spanloom.conversations.forms.published.gemini import GEMINI
+from spanloom.conversations.forms.published.glaive import GLAIVE
+from spanloom.conversations.forms.published.harmony import HARMONY
+from spanloom.conversations.forms.published.harmony_text import HARMONY_TEXT
+from spanloom.conversations.forms.published.named import DOLLY, NEMOTRON, OPEN_THOUGHTS, S1K
+from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
+from spanloom.conversations.forms.published.responses import RESPONSES
+from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
+from spanloom.conversations.forms.published.xlam import XLAM
+from spanloom.conversations.messages import turns_of
+from spanloom.conversations.tools import tool_descriptions
+from spanloom.conversations.turns import (
+    ChatRecord,
+    Dropping,
+    LeftOut,
+    Reading,
+    RecordLeftOutError,
+    RecordRefusedError,
+    Refusal,
+    Turn,
+    kind,
+    says_nothing,
+)
+from spanloom.errors import SourceError
+
+FORMS: tuple[FormKind, ...] = (
+    HARMONY,
+    HARMONY_TEXT,
+    RESPONSES,
+    GEMINI,
+    PREFERENCE,
+    XLAM,
+    GLAIVE,
+    TRAJECTORIES,
+    ALTERNATING,
+    PAIRS,
+    SHAREGPT,
+    OPENAI,
+    DOLLY,
+    S1K,
+    OPEN_THOUGHTS,
+    NEMOTRON,
+    COLUMNS,
+)
+"""Special ones first: the later ones take what they do."""
+
+SHAPES = (
+    '{"messages": [{"role": "user", "content": "…"}, …]}, {"conversations": [{"from": "human", "value": "…"}, …]} or '
+    '{"prompt": "…", "response": "…"}'
+)
+MEDIA = ("images", "image", "videos", "video", "audio", "audios")
+"""Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
+_MEDIA = frozenset(MEDIA)
+TEXTS = ("text", "content", "document", "body", "raw_content")
+"""What data sets call plain text, which is no conversation."""
+PLAIN_TEXT = "plain text without a question is trained as packed chat (`spanloom chat`, docs/families/chat.md)"
+
+
+def recognise(record: Any, keys: KeyMap, where: str) -> Form:
+    """The form of the first record, which all others must have. Raises SourceError where it has none that is known."""
+    held = {keys.names["messages"][0]: record} if isinstance(record, list) else record
+    if isinstance(held, dict):
+        for form in FORMS:
+            names = keys.of_form(form.names)
+            if keys.mapped <= {*form.meanings, "id", "system", "tools"} and form.recognises(held, names):
+                return Form(kind=form, keys=names)
+        if isinstance(record, list):
+            return Form(kind=OPENAI, keys=keys)
+    has = f"has the keys {', '.join(map(repr, record))}" if isinstance(record, dict) else f"is {kind(record)}"
+    remedy = (
+        f"give records such as {SHAPES}; --map query=KEY,answer=KEY,reasoning=KEY or --map messages=KEY says "
+        "which key means what"
+    )
+    if isinstance(record, str) or (isinstance(record, dict) and any(isinstance(record.get(key), str) for key in TEXTS)):
+        remedy += f"; {PLAIN_TEXT}"
+    raise SourceError(f"no known form of chat data: the first record {has}", where=where, remedy=remedy)
+
+
+def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:
+    """A record of this form. Raises RecordRefusedError, and RecordLeftOutError for one that is not to be trained."""
+    if isinstance(record, list) and "messages" in form.kind.meanings:
+        record = {form.keys.names["messages"][0]: record}
+    if not isinstance(record, dict):
+        raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
+    if any(_is_false(record[name]) for name in labels(record, form.keys)):
+        raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
+    identity = form.keys.found("id", record)
+    # `--drop id` is for messages: without an id a record is called by its line.
+    keys = dict(record)
+    for key in dropping.names.intersection(keys):
+        if not says_nothing(keys[key]) and key not in identity:
+            dropping.count(key, keys.pop(key))
+    found = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
+    values = {meaning: [keys.pop(key) for key in names] for meaning, names in found.items()}
+    _refuse_media(keys, reading)
+    taken = Taken(values=values, keys=found, left=keys, names=form.keys, reading=reading, dropping=dropping)
+    draft = form.kind.draft(taken)
+    system = draft.system or values["system"]
+    tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
+    written = _system_text(draft.messages, record, form)
+    turns: list[Turn] = []
+    for number, message in enumerate(draft.messages):
+        if message is not None:
+            turns += turns_of(message, number, reading, dropping, written)
+    instructions, spoken = _instructions(system, turns)
+    if says_nothing(tools) and reading.call_tags is not None:
+        tools = written_tools(written, reading.call_tags)
+    return ChatRecord(
+        id=_id(values["id"]),
+        turns=tuple(spoken),
+        instructions=instructions,
+        tools=() if says_nothing(tools) else tuple(tool_descriptions(tools, dropping)),
+        rest={key: value for key, value in keys.items() if not says_nothing(value)},
+        settings=draft.settings,
+        message_metadata=tuple({"message": turn.number, **turn.metadata} for turn in turns if turn.metadata),
+    )
+
+
+def _is_false(value: Any) -> bool:
+    """Of a CSV file truth is text."""
+    return value is False or (isinstance(value, str) and value.strip().lower() == "false")
+
+
+def _refuse_media(keys: Mapping[str, Any], reading: Reading) -> None:
+    if _MEDIA.isdisjoint(keys):
+        return
+    for key in MEDIA:
+        if key not in reading.metadata and not says_nothing(keys.get(key)):
+            raise RecordRefusedError(
+                Refusal.MEDIA,
+                f"{key!r} holds what is no text: text alone becomes tokens",
+                f"--drop {key} leaves it out, and its place in the text stays",
+            )
+
+
+def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> str:
+    """The system texts of a record, also where options leave them out: they may define its tools."""
+    texts = [record[key] for key in form.keys.found("system", record)]
+    first = messages[0] if messages else None
+    if isinstance(first, dict) and first.get("role", first.get("from")) in ("system", "developer"):
+        texts.append(first.get("content", first.get("value")))
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _instructions(values: list[Any], turns: list[Turn]) -> tuple[str | None, list[Turn]]:
+    """The one text of instructions, of the record or of its first message; and the turns without it."""
+    text = joined(values) if values else ""
+    if isinstance(text, list):  # Anthropic's: blocks of text
+        blocks = [block.get("text") for block in text if isinstance(block, dict) and block.get("type") == "text"]
+        if len(blocks) == len(text) and all(isinstance(block, str) for block in blocks):
+            text = "".join(map(str, blocks))
+    if not isinstance(text, str):
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"the system text is {kind(text)}")
+    texts = [text] if text.strip() else []
+    while turns and turns[0].role == "system":
+        texts += ["".join(turns[0].texts)] if turns[0].texts else []
+        turns = turns[1:]
+    if len(texts) > 1:
+        raise RecordRefusedError(
+            Refusal.SYSTEM_TWICE,
+            "there are two texts of instructions; Harmony has one developer message",
+            "--drop system or --drop role:developer leaves one out",
+        )
+    return texts[0] if texts else None, turns
+
+
+def _id(values: list[Any]) -> str | None:
+    if not values:
+        return None
+    if isinstance(values[0], bool) or not isinstance(values[0], str | int):
+        raise RecordRefusedError(
+            Refusal.ID_INVALID, f"the id is {kind(values[0])}, not text or a whole number", "--map id= (make ids)"
+        )
+    return str(values[0])

@@ -1,0 +1,123 @@
+"""Markup that texts of assistants hold where a data set has no keys for what it says: one table, and how it is read.
+
+In: the texts of an assistant's message. Out: its reasoning and its answer apart; a refusal that names the option which
+reads the markup, where none does.
+
+    option              markup
+    --think-tags        THINK_TAGS, SOLUTION_TAGS
+    --call-tags STYLE   CALL_STYLES (`spanloom.conversations.call_tags` reads them)
+    --text-as-is        TEMPLATE_MARKS too: of chat templates, which none of the other options reads
+"""
+
+import re
+
+from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal
+
+THINK_TAGS = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<thought>", "</thought>"),
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),
+    ("[THINK]", "[/THINK]"),
+)
+"""Beginning and end of reasoning in a text."""
+
+SOLUTION_TAGS = (("<|begin_of_solution|>", "<|end_of_solution|>"),)
+"""Beginning and end of the answer, beside reasoning in tags."""
+
+CALL_STYLES: dict[str, tuple[str, ...]] = {
+    "hermes": ("<tool_call>", "</tool_call>"),
+    "glaive": ("<functioncall>",),
+    "mistral": ("[TOOL_CALLS]",),
+    "openhands": ("<function=", "</function>"),
+    "toolace": (),
+}
+"""Marks of a call in a text, by the style that `--call-tags` takes. ToolACE's `[f(a=1)]` is found by its shape."""
+
+TEMPLATE_MARKS = (
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>",
+    "<|end_header_id|>", "<|begin_of_text|>", "<|end_of_text|>", "<|python_tag|>", "<start_of_turn>", "<end_of_turn>",
+    "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|user|>", "<|assistant|>", "<|system|>", "<tool_response>",
+    "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜tool▁calls▁begin｜>",
+    "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
+)  # fmt: skip
+"""Tokens of chat templates, those of Harmony last: a text that holds one was rendered, and is no text of an answer."""
+
+_STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
+_STRIPPED_STARTS = ("analysis", "commentary")
+"""What is left of Harmony's text where a server leaves special tokens out: `analysisHm.assistantfinalYes.`"""
+_MARKS = {mark: f"--call-tags {style}" for style, marks in CALL_STYLES.items() for mark in marks}
+_MARKS |= dict.fromkeys(TEMPLATE_MARKS, "")
+_ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
+_THINKS = tuple(tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair)
+_ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
+
+
+def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
+    """Raises RecordRefusedError for a text that holds markup which would be trained as text of the answer.
+
+    Tags of reasoning are looked at before, by `without_think_tags`.
+    """
+    if reading.text_as_is:
+        return
+    for text in texts:
+        if text.startswith(_STRIPPED_STARTS) and (bare := _STRIPPED.match(text)):
+            raise RecordRefusedError(
+                Refusal.MARKUP,
+                f"{where} looks like text of Harmony whose tokens were taken away: {bare[1]}…assistant{bare[2]}",
+                "--text-as-is keeps it as text",
+            )
+        if found := _ANY_MARK.search(text):
+            option = _MARKS[found[0]]
+            raise RecordRefusedError(
+                Refusal.MARKUP,
+                f"{where} holds {found[0]}, which would be trained as text of the answer",
+                (f"{option} makes calls of it, " if option else "") + "--text-as-is keeps it as text",
+            )
+
+
+def without_think_tags(
+    texts: tuple[str, ...], where: str, reading: Reading, dropping: Dropping
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Reasoning and text of an answer that may begin with reasoning in tags, white space next to the tags taken away.
+
+    A closing tag alone counts too: templates that put the opening one into the prompt leave it out of the answer.
+    """
+    tags = reading.think_tags if reading.think_tags is not None else (False if reading.text_as_is else None)
+    if tags is False or not (held := [found[0] for text in texts for found in _ANY_THINK.finditer(text)]):
+        return (), texts
+    opening, closing = next(pair for pair in (*THINK_TAGS, *SOLUTION_TAGS) if held[0] in pair)
+    if tags is None and "think" not in dropping.names:
+        raise RecordRefusedError(
+            Refusal.THINK_TAGS,
+            f"{where} holds {opening} or {closing}, which would be trained as text of the answer",
+            "--think-tags makes analysis of it, --drop think leaves it out, --text-as-is keeps it as text",
+        )
+    reasoning, answer = _parted(texts[0], opening, closing)
+    more = any(_ANY_THINK.search(text) for text in (answer, *texts[1:]))
+    if reasoning is None or opening in reasoning or more:
+        raise RecordRefusedError(
+            Refusal.THINK_TAGS_UNCLEAR,
+            f"{where} does not begin with one {opening}…{closing}, or holds more of them",
+            "--text-as-is keeps such tags as text",
+        )
+    rest = tuple(text for text in (answer, *texts[1:]) if text)
+    if not reasoning or dropping.drops("think", reasoning):
+        return (), rest
+    return (reasoning,), rest
+
+
+def _parted(text: str, opening: str, closing: str) -> tuple[str | None, str]:
+    """Reasoning and answer of a text; None for reasoning that does not end."""
+    if (opening, closing) in SOLUTION_TAGS:
+        reasoning, answer = "", text.lstrip()
+    else:
+        before, end, answer = text.partition(closing)
+        if not end:
+            return None, text
+        reasoning, answer = before.strip().removeprefix(opening).strip(), answer.lstrip()
+    for begin, end in SOLUTION_TAGS:
+        if answer.startswith(begin):
+            answer = answer.removeprefix(begin).rstrip().removesuffix(end).strip()
+    return reasoning, answer

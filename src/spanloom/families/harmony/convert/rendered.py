@@ -1,0 +1,101 @@
+"""Rendered text of Harmony → messages as openai-harmony's JSON has them.
+
+In: a text that begins with `<|start|>`. Out: its messages, parsed by openai-harmony. Only a text that openai-harmony
+renders to the same tokens again is taken: what its types cannot say would be missed.
+
+    # Valid channels, Knowledge cutoff, Current date, Reasoning    fields of the system message
+    # Instructions                                                 instructions of the developer message
+    # Tools, in TypeScript                                         refused: a schema cannot be read back from it
+"""
+
+import json
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from spanloom.conversations.turns import RecordRefusedError, Refusal
+from spanloom.families.harmony import tokenizer
+from spanloom.tokenizers.o200k.asset import locate_asset
+
+if TYPE_CHECKING:
+    from openai_harmony import HarmonyEncoding
+
+INSTRUCTIONS = "# Instructions\n\n"
+_LINES = {
+    "knowledge_cutoff": re.compile(r"^Knowledge cutoff: (.*)$", re.MULTILINE),
+    "conversation_start_date": re.compile(r"^Current date: (.*)$", re.MULTILINE),
+    "reasoning_effort": re.compile(r"^Reasoning: (.*)$", re.MULTILINE),
+    "valid_channels": re.compile(
+        r"^# Valid channels: ([^.]*)\. Channel must be included for every message\.$", re.MULTILINE
+    ),
+}
+
+
+@cache
+def _encoding() -> "HarmonyEncoding":
+    return tokenizer.load_encoding(locate_asset(None))
+
+
+def rendered_messages(text: str) -> list[dict[str, Any]]:
+    """The messages of a rendered text. Raises RecordRefusedError where it is none, or says what messages cannot."""
+    from openai_harmony import Conversation, HarmonyError, Message, RenderConversationConfig
+
+    encoding = _encoding()
+    tokens = encoding.encode(text, allowed_special="all")
+    try:
+        parsed = encoding.parse_messages_from_completion_tokens(tokens, strict=True)
+        messages = [_typed(json.loads(message.to_json())) for message in parsed]
+        conversation = Conversation.from_messages([Message.from_dict(message) for message in messages])
+        config = RenderConversationConfig(auto_drop_analysis=False)
+        again = encoding.render_conversation(conversation, config)
+    except (HarmonyError, ValueError) as fault:
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"the text is no rendered conversation: {fault}") from None
+    if _without_end(again) != _without_end(tokens):
+        raise RecordRefusedError(
+            Refusal.MARKUP_UNCLEAR,
+            "the text is not what openai-harmony renders of its messages: a header in another order, white space, no "
+            "end of a message",
+        )
+    return messages
+
+
+def _without_end(tokens: list[int]) -> list[int]:
+    """The last message may end as history has it, or as the model ends its turn; answers within may do so too."""
+    same = {tokenizer.RETURN: tokenizer.END}
+    held = [same.get(token, token) for token in tokens]
+    return held[:-1] if held and held[-1] in (tokenizer.END, tokenizer.CALL) else held
+
+
+def _typed(message: dict[str, Any]) -> dict[str, Any]:
+    """Text of a system or developer message as the fields that it was rendered from."""
+    kept = {key: value for key, value in message.items() if value is not None}
+    if message["role"] not in ("system", "developer"):
+        return kept
+    text = "".join(part["text"] for part in message["content"])
+    if message["role"] == "developer":
+        if not text.startswith(INSTRUCTIONS) or "\n# Tools\n" in text:
+            raise RecordRefusedError(
+                Refusal.TOOLS_INVALID, "the developer message defines tools: a schema cannot be read back from its text"
+            )
+        return {
+            "role": "developer",
+            "content": [{"type": "developer_content", "instructions": text[len(INSTRUCTIONS) :]}],
+        }
+    return {"role": "system", "content": [{"type": "system_content", **_fields(text)}]}
+
+
+def _fields(text: str) -> dict[str, Any]:
+    found = {name: match[1] for name, pattern in _LINES.items() if (match := pattern.search(text))}
+    begins = [match.start() for pattern in _LINES.values() if (match := pattern.search(text))]
+    identity = text[: min(begins, default=len(text))].strip()
+    fields: dict[str, Any] = {
+        "model_identity": identity or None,
+        "knowledge_cutoff": found.get("knowledge_cutoff"),
+        "conversation_start_date": found.get("conversation_start_date"),
+        "reasoning_effort": found["reasoning_effort"].capitalize() if "reasoning_effort" in found else None,
+        "channel_config": None,
+    }
+    if "valid_channels" in found:
+        names = found["valid_channels"].split(", ")
+        fields["channel_config"] = {"valid_channels": names, "channel_required": True}
+    return fields
