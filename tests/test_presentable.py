@@ -56,6 +56,8 @@ SHOWN = {
     # within a text
     f"'postgresql://u:{PW}@h/db' is no path": "'postgresql://u:***@h/db' is no path",
     f"postgresql://u:{PW}@h/db: no answer from a@b": "postgresql://u:***@h/db: no answer from a@b",
+    f"host=h password={PW}://{PW} user=u": "host=h password=*** user=u",
+    f"host=h password='{PW} http://{PW}' user=u": "host=h password=*** user=u",
     f"postgresql://u@h/db failed: password={PW} host=h": "postgresql://u@h/db failed: password=*** host=h",
 }
 UNCHANGED = [

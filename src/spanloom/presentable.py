@@ -53,10 +53,21 @@ def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
     if (alone := _URL_ALONE.fullmatch(text)) is not None:
         return _shown_url(alone)
     pieces, at = [], 0
-    for url in _URL.finditer(text):
-        pieces += [_named_hidden(text[at : url.start()]), _shown_url(url)]
-        at = url.end()
-    return "".join([*pieces, _named_hidden(text[at:])])
+    url, named = _URL.search(text), _NAMED.search(text)
+    while url is not None or named is not None:
+        # A URL may hold `password=`, and the value of `password=` may hold `://`: what begins first counts.
+        if named is None or (url is not None and url.start() <= named.start()):
+            assert url is not None
+            pieces += [text[at : url.start()], _shown_url(url)]
+            at = url.end()
+        else:
+            pieces += [text[at : named.start()], f"{named['name']}{named['is']}{HIDDEN}"]
+            at = named.end()
+        if url is not None and url.start() < at:
+            url = _URL.search(text, at)
+        if named is not None and named.start() < at:
+            named = _NAMED.search(text, at)
+    return "".join([*pieces, text[at:]])
 
 
 def secrets_of(url: str) -> frozenset[str]:
@@ -99,10 +110,6 @@ def _gives_access(query: re.Match[str]) -> bool:
     return _IN_QUERY.fullmatch(_decoded(query["name"])) is not None or (
         value != query["value"] and presentable(value) != value
     )
-
-
-def _named_hidden(text: str) -> str:
-    return _NAMED.sub(lambda named: f"{named['name']}{named['is']}{HIDDEN}", text)
 
 
 def _decoded(text: str) -> str:
