@@ -24,7 +24,7 @@ COMMANDS = (
     "plan",
 )
 SEED = int(os.environ.get("SPANLOOM_CHAOS_SEED", "20261"))
-TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "8"))
+TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "4"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
