@@ -196,7 +196,7 @@ sbom: $(ASSET) ## What is in the images, as CycloneDX: dist/sbom/BASE.cdx.json, 
 
 reproducible: setup ## Two builds of the commit without a cache, minutes each: the layers of the images must be the same
 	export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); \
-	SPANLOOM_REPRODUCIBLE="$(REPRODUCIBLE)" SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_reproducible.py
+	SPANLOOM_REPRODUCIBLE="$(REPRODUCIBLE)" SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/reproducible.py
 
 smoke: $(ASSET) ## All steps in their containers over an object store, held against a build on this machine
 	@$(bake) smoke

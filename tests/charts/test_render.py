@@ -104,7 +104,7 @@ def test_equal_values_give_equal_names_and_other_values_give_others() -> None:
     assert names("--set", "train.suspend=true") == [fetch, train]
 
 
-def test_the_images_tag_is_the_packages_version() -> None:
+def test_the_charts_version_is_the_packages() -> None:
     pyproject = (CHART.parents[1] / "pyproject.toml").read_text()
     version = re.search(r'^version = "(.+)"$', pyproject, re.MULTILINE)
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())

@@ -130,7 +130,7 @@ def test_virtual_pipeline_stages_train_on_the_same_tokens(
     assert counted == [{name: value for name, value in each.items() if name in counted[0]} for each in plain]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@each("processes", [1, 2])
 def test_a_step_is_the_gradient_of_the_definition_and_evaluation_is_exact(
     version_of_megatron_lm: MegatronLM, data_flags: list[str], tmp_path: Path, processes: int
 ) -> None:
