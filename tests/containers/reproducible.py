@@ -1,8 +1,8 @@
 """Two builds of one commit, from two clones, without a cache, one after the other: the same layers above the base.
 
 `make reproducible` runs it, and the nightly workflow: it takes minutes, as every package is installed twice.
-Pytest does not find it by itself. `SPANLOOM_REPRODUCIBLE` names the images: every layer of every image is a layer of one
-of the four that the Makefile names.
+Pytest does not find it by itself. `SPANLOOM_REPRODUCIBLE` names the images: every layer of every image is a layer of
+one of the four that the Makefile names.
 """
 
 import json
