@@ -5,11 +5,10 @@ validation's `Report`, as JSON and as a page; `manifest.json`.
 """
 
 from pathlib import Path
-from typing import Any
 
 from spanloom.dataset.manifest import PENDING_NAME, promote
 from spanloom.dataset.root.places import publish_promoted, staged_root
-from spanloom.families.chess import manifest
+from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.places import staged_folder
 from spanloom.families.chess.report import findings_page
 from spanloom.families.chess.verify.games import Checks, validate_root
@@ -25,18 +24,23 @@ def run(
     root: str,
     games: str | None = None,
     thinking: str | None = None,
+    deep: int | None = defaults.DEEP,
+    legal: bool = defaults.LEGAL,
+    tolerance: float = defaults.TOLERANCE,
     report: str | None = None,
     html: str | None = None,
     scratch: Path | None = None,
-    **options: Any,
 ) -> Report:
-    """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object.
-
-    `options`: the others of `Checks`.
-    """
+    """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object."""
     with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
         local_root = staged_root(staging, root, manifest.check)
-        checks = Checks(games=staged_folder(staging, games), thinking=staged_folder(staging, thinking), **options)
+        checks = Checks(
+            games=staged_folder(staging, games),
+            thinking=staged_folder(staging, thinking),
+            deep=deep,
+            legal=legal,
+            tolerance=tolerance,
+        )
         result = validate_root(local_root, checks)
         if result.clean and (local_root / PENDING_NAME).exists():
             promote(local_root, manifest.check)
