@@ -3,10 +3,13 @@
 In: a file of JSON Lines, or a folder of such files; a source name. Out: an SQLite store, one file, always a new one.
 """
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ConflictError
+from spanloom.families.traces.errors import StoreError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import file_url, open_store
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
@@ -38,13 +41,24 @@ def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -
                 began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
                 done.append((name_below(file, source), ingested))
         finally:
-            opened.close()  # brings the write-ahead log into the file
+            opened.close()
+        _merge_log(temporary)
         publish(temporary, store, sha256_file(temporary))
     finally:
         for left in temporary.parent.glob(f"{temporary.name}-*"):
             left.unlink()
         discard(temporary)
     return done
+
+
+def _merge_log(store: Path) -> None:
+    """Brings SQLite's write-ahead log into the file. Closing the store does it too, but hides it where that fails."""
+    try:
+        with closing(sqlite3.connect(store)) as connection:
+            ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.OperationalError as fault:
+        raise StoreError(f"the store cannot be written: {fault}", where=str(store), remedy="run again") from None
+    assert not busy, "the file has a name of its own, so no other process has it open"
 
 
 def run(
