@@ -51,13 +51,10 @@ def test_no_sample_has_a_wrong_label(agentdojo_traces: Run, split: str) -> None:
     assert not wrong
 
 
-def test_four_of_five_successful_attacks_become_harmful_samples(agentdojo_traces: Run) -> None:
+def test_four_of_five_attacks_become_samples_that_succeeded_and_that_were_resisted(agentdojo_traces: Run) -> None:
     told = [trace for trace in traces_of(agentdojo_traces.files).values() if trace["metadata"]["security"] is True]
     assert len(agentdojo_traces.samples("harmful")) >= 0.79 * len(told)
-
-
-def test_a_trace_that_resists_by_the_checker_is_seldom_left_out(agentdojo_traces: Run) -> None:
-    """Of traces that show an injection, are told as resisted and never name its aim again, most become samples."""
+    # Of traces that show an injection, are told as resisted and never name its aim again, most become samples too.
     plain = 0
     for trace in traces_of(agentdojo_traces.files).values():
         shown = first_shown(trace["messages"])
@@ -88,9 +85,7 @@ def test_every_record_is_counted_once(agentdojo_traces: Run) -> None:
         "attack resisted": attacks[False],
         "no attack": records - attacks.total(),
     }
-
-
-def test_what_is_written_passes_the_strictest_check(agentdojo_traces: Run) -> None:
+    # What is written passes the strictest check.
     files = [file for file in files_below(agentdojo_traces.out) if file.path.stat().st_size]
     assert not validate_files(files, Rules(require_system=True)).errors
 

@@ -163,6 +163,7 @@ def test_the_place_of_the_escape() -> None:
     assert all(control.startswith("<") for control in CONTROL_STRINGS)
 
 
+@pytest.mark.parametrize("new_store", ["sqlite"], indirect=True)  # what is written does not depend on the store
 def test_control_strings_are_refused_with_all_ids(filled: Store, case_rows: list[dict[str, Any]]) -> None:
     ids = [row["id"] for row in case_rows]
     holding = [row["id"] for row in case_rows if row["case"].split("_", 1)[1].startswith("ctl_in_")]
@@ -197,6 +198,7 @@ def test_the_name_of_an_export_changes_with_its_bytes() -> None:
     assert etag(build, "trace", ExportOptions(), PRESENT) in names
 
 
+@pytest.mark.parametrize("new_store", ["sqlite"], indirect=True)  # what is written does not depend on the store
 @each("form", FORMATS)
 def test_what_is_exported_is_valid(filled: Store, tmp_path: Path, form: ExportFormat) -> None:
     manifest, _ = build_dataset(filled, tmp_path, BuildRequest(dataset_name="d", dataset_version="1", limit=10_000))
