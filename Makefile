@@ -16,8 +16,9 @@ NEXT_VENV ?= .venv-next
 DEMO ?= data/demo
 # Where `make bench` leaves its results, tables (Markdown) and plot
 BENCH_OUT ?= build/bench
-# For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process
-PYTEST_ARGS ?= -n auto
+# For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process. A file's tests stay together, so
+# that what they share is made once.
+PYTEST_ARGS ?= -n auto --dist loadfile --no-loadscope-reorder
 # For example: make chaos CHAOS_ARGS="--only export --faults kill"
 CHAOS_ARGS ?=
 # For example: make mutants MUTANTS_ARGS=--list
@@ -38,13 +39,15 @@ COMPILE_ARGS ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
 RUN_ARGS ?=
+# Login, namespace and the like: make submit SUBMIT_ARGS="--namespace team-a --token-file token" (python -m pipelines.submit --help)
+SUBMIT_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat law learning wheel images smoke smoke-train pipeline-local compile push submit clean
+.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat models-page law learning wheel images smoke smoke-train pipeline-local compile push submit clean
 
 # PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
@@ -103,8 +106,8 @@ chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Line
 	$(BIN)/spanloom build --source $(DEMO)/chat_source --out $(DEMO)/chat --valid-fraction 0.3 --allow-unknown-sha
 	$(BIN)/spanloom inspect $(DEMO)/chat --id tides-1#0
 
-test: setup ## All tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: setup-next test-next
 next = $(MAKE) VENV=$(NEXT_VENV) PYTHON=$(NEXT_PYTHON) MEGATRON=$(NEXT_MEGATRON)
@@ -119,10 +122,11 @@ chaos: setup ## Fail and kill every file-system change of every command (hours; 
 	PYTHONPATH=src:tests $(BIN)/python -m chaos $(CHAOS_ARGS)
 	PYTHONPATH=src:tests $(BIN)/python -m corruption
 	SPANLOOM_STATEFUL=nightly $(BIN)/python -m pytest tests/chaos/test_stateful.py
+	SPANLOOM_KILLS=20 SPANLOOM_CORPUS_ROWS=20000 $(BIN)/python -m pytest $(addprefix tests/families/,harmony/test_faults.py traces/test_faults.py harmony/test_corpus.py)
 	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/convert/test_chat_texts_kept.py
 
 .PHONY: mutants
-mutants: setup ## Forty-two faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
+mutants: setup ## Forty-three faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
 	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 .PHONY: locks
@@ -149,6 +153,9 @@ format: setup ## Let ruff rewrite what it can
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
 	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
 
+models-page: setup ## Write the table of docs/families/models.md anew, of the folder that SPANLOOM_MODELS names
+	PYTHONPATH=tests $(BIN)/python -m support.model_page
+
 bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_ARGS=--quick for a short try
 	$(PIP) install -qq -c constraints.txt -e '.[bench]'
 	@rm -rf $(BENCH_OUT) && mkdir -p $(BENCH_OUT)
@@ -171,7 +178,7 @@ bench-harmony-chat: setup ## Measure conversations (harmony_chat) against SYNTH 
 	PYTHONPATH=tests $(BIN)/python -m bench.harmony_chat $(BENCH_ARGS)
 
 law: setup ## What conversations show is what servers show: 10,000 drawn conversations (CI takes 300)
-	SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py
+	SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py tests/families/harmony/test_law_of_files.py
 
 bench-toolcalls: setup ## Measure tool calls: all rules, convert, merge, masks, each against a plain loop
 	PYTHONPATH=tests $(BIN)/python -m bench.toolcalls $(BENCH_ARGS)
@@ -226,7 +233,7 @@ push: ## Push the images that `make images REGISTRY=…` built, and write their 
 
 submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/synth_kd.yaml] RUN_ARGS="source_uri=gs://… dataset_root=gs://…"
 	@test -n "$(KFP_ENDPOINT)" || { echo 'name the cluster: make submit KFP_ENDPOINT=http://…'; exit 2; }
-	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(RUN_ARGS)
+	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(SUBMIT_ARGS) $(RUN_ARGS)
 
 clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
 	rm -rf $(VENV) $(NEXT_VENV) $(DEMO) data/smoke data/smoke.log data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -23,7 +23,7 @@ STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023)
 
 say "the pipeline over the store"
 "$bin/python" -m pipelines.run_local --work "$out/store" --network spanloom-pipeline_default \
-  --env STORAGE_EMULATOR_HOST=http://object-store:9023 \
+  --env STORAGE_EMULATOR_HOST=http://object-store:9023 --env SPANLOOM_SKIP_STORE_PROBE=1 \
   source_uri=gs://spanloom/source dataset_root=gs://spanloom/dataset valid_fraction=0.1
 
 "$bin/spanloom" fetch gs://spanloom/dataset "$out/fetched"

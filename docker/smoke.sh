@@ -18,7 +18,7 @@ mkdir -p "$(dirname "$out")"
 
 say "putting sample games into the object store"
 compose up --detach --no-build --wait object-store >"$out.log" 2>&1 || { cat "$out.log"; exit 1; }
-export STORAGE_EMULATOR_HOST
+export STORAGE_EMULATOR_HOST SPANLOOM_SKIP_STORE_PROBE=1 # the emulator ignores ifGenerationMatch
 STORAGE_EMULATOR_HOST=http://$(compose port object-store 9023)
 "$spanloom" chess sample --out gs://spanloom/chess --games 12 --thinking 12
 

@@ -6,6 +6,7 @@ Without options it writes what is committed; CI compiles again and compares.
 
 import argparse
 import json
+import re
 from pathlib import Path
 
 from kfp import compiler
@@ -25,6 +26,9 @@ PIPELINES = {
     "toolcalls_dataset": toolcalls_dataset_pipeline,
     "traces_dataset": traces_dataset_pipeline,
 }
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
 
 def compile_pipelines(out: Path, placement: Placement, images: dict[str, str]) -> list[Path]:
@@ -63,6 +67,35 @@ def _taint(text: str) -> tuple[str, str, str]:
     return (*_label(label), effect)
 
 
+def _variable(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not (found and VARIABLE.fullmatch(name)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _reference(text: str) -> tuple[str, str, str]:
+    match = REFERENCE.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not NAME=OBJECT:KEY, such as AWS_ACCESS_KEY_ID=mlpipeline-minio-artifact:accesskey"
+        )
+    return match["object"], match["key"], match["variable"]
+
+
+def _config_map_key(text: str) -> tuple[str, str]:
+    config_map, _, key = text.partition(":")
+    if not (config_map and key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not CONFIGMAP:KEY")
+    return config_map, key
+
+
+def _address(text: str) -> str:
+    if not re.match(r"https?://[^/]", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an address with http:// or https://")
+    return text
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compile the pipelines to YAML.")
     parser.add_argument("--out", type=Path, default=Path("pipelines"), help="folder for the YAML files")
@@ -72,13 +105,42 @@ def main() -> None:
     parser.add_argument("--node-selector", type=_label, action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--toleration", type=_taint, action="append", default=[], metavar="KEY=VALUE:EFFECT")
     parser.add_argument("--scratch", default=Placement.scratch, help="bound of the volume that inputs are staged in")
+    parser.add_argument("--scratch-class", metavar="CLASS", help="a storage class: scratch becomes a volume of it")
+    parser.add_argument(
+        "--store-endpoint", type=_address, metavar="URL", help="address of the store behind s3://: AWS_ENDPOINT_URL"
+    )
+    parser.add_argument("--env", type=_variable, action="append", default=[], metavar="NAME=VALUE", help="no secrets")
+    parser.add_argument(
+        "--env-secret", type=_reference, action="append", default=[], metavar="NAME=SECRET:KEY", help="from a Secret"
+    )
+    parser.add_argument("--env-config-map", type=_reference, action="append", default=[], metavar="NAME=CONFIGMAP:KEY")
+    parser.add_argument(
+        "--ca-bundle",
+        type=_config_map_key,
+        metavar="CONFIGMAP:KEY",
+        help="PEM file with the CA of the store behind s3://",
+    )
+    parser.add_argument("--image-pull-secret", action="append", default=[], metavar="SECRET")
+    parser.add_argument("--kueue-queue", metavar="QUEUE", help="Kueue's LocalQueue, as a label of the pods")
+    parser.add_argument(
+        "--kueue-priority", metavar="CLASS", help="Kueue's WorkloadPriorityClass, as a label of the pods"
+    )
     options = parser.parse_args()
+    endpoint = [("AWS_ENDPOINT_URL", options.store_endpoint)] if options.store_endpoint else []
     placement = Placement(
         pvc=options.pvc,
         mount=options.mount,
         node_selector=tuple(options.node_selector),
         tolerations=tuple(options.toleration),
         scratch=options.scratch,
+        scratch_class=options.scratch_class,
+        env=(*endpoint, *options.env),
+        secret_env=tuple(options.env_secret),
+        config_map_env=tuple(options.env_config_map),
+        ca_bundle=options.ca_bundle,
+        pull_secrets=tuple(options.image_pull_secret),
+        kueue_queue=options.kueue_queue,
+        kueue_priority=options.kueue_priority,
     )
     images = json.loads(options.lock.read_bytes()) if options.lock else {}
     for file in compile_pipelines(options.out, placement, images):

@@ -1,4 +1,4 @@
-"""Where the tasks of a pipeline run: machine sizes, retries, deadlines, volumes, node pools.
+"""Where the tasks of a pipeline run: machine sizes, retries, deadlines, volumes, node pools, variables.
 
 In: a task. Out: the same task, with what Kubernetes and Kubeflow need to know. `Placement` is what is fixed when a
 pipeline is compiled; sizes are parameters of the run.
@@ -11,12 +11,20 @@ from kfp import dsl, kubernetes
 HOUR = 3600
 
 
+CA_MOUNT = "/etc/spanloom-ca"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """`pvc` is mounted at `mount` in the steps that touch the dataset root; each of them may then be a local path.
 
     `node_selector` holds labels, `tolerations` taints (`key=value:effect`) of the nodes that tasks may run on, such as
-    those of a spot pool. `scratch` bounds the volume that inputs are staged in.
+    those of a spot pool. `scratch` bounds the volume that inputs are staged in: an emptyDir, or with `scratch_class` a
+    volume of that storage class which lives as long as the pod.
+
+    `env` are plain variables. `secret_env` and `config_map_env` are those of a Secret or ConfigMap of the namespace:
+    (its name, the key in it, the variable). `ca_bundle` is (ConfigMap, key) of a PEM file, mounted in each pod; it is
+    named in AWS_CA_BUNDLE. `pull_secrets` are for the registry. `kueue_queue` and `kueue_priority` are labels of pods.
     """
 
     pvc: str | None = None
@@ -24,6 +32,14 @@ class Placement:
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[tuple[str, str, str], ...] = ()
     scratch: str = "200Gi"
+    scratch_class: str | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    secret_env: tuple[tuple[str, str, str], ...] = ()
+    config_map_env: tuple[tuple[str, str, str], ...] = ()
+    ca_bundle: tuple[str, str] | None = None
+    pull_secrets: tuple[str, ...] = ()
+    kueue_queue: str | None = None
+    kueue_priority: str | None = None
 
     def place(
         self,
@@ -34,17 +50,49 @@ class Placement:
         hours: int,
         cache: bool,
     ) -> dsl.PipelineTask:
-        """Every step is idempotent, so every one is retried: a node of a spot pool goes away without asking."""
+        """Every step is idempotent, so each asks for retries. Which failures are retried, the cluster decides."""
         task.set_cpu_request(cpu).set_cpu_limit(cpu)
         task.set_memory_request(memory).set_memory_limit(memory)
         task.set_retry(num_retries=3, backoff_duration="60s", backoff_factor=2, backoff_max_duration="900s")
         task.set_caching_options(cache)
         kubernetes.set_timeout(task, hours * HOUR)
-        kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path="/scratch", size_limit=self.scratch)
+        self._mount_scratch(task)
         if self.pvc:
             kubernetes.mount_pvc(task, pvc_name=self.pvc, mount_path=self.mount)
         for label, value in self.node_selector:
             kubernetes.add_node_selector(task, label, value)
         for key, value, effect in self.tolerations:
             kubernetes.add_toleration(task, key=key, operator="Equal", value=value, effect=effect)
+        self._set_environment(task)
+        if self.pull_secrets:
+            kubernetes.set_image_pull_secrets(task, list(self.pull_secrets))
+        if self.kueue_queue:
+            kubernetes.add_pod_label(task, "kueue.x-k8s.io/queue-name", self.kueue_queue)
+        if self.kueue_priority:
+            kubernetes.add_pod_label(task, "kueue.x-k8s.io/priority-class", self.kueue_priority)
         return task
+
+    def _mount_scratch(self, task: dsl.PipelineTask) -> None:
+        if self.scratch_class is None:
+            kubernetes.empty_dir_mount(task, volume_name="scratch", mount_path="/scratch", size_limit=self.scratch)
+        else:
+            kubernetes.add_ephemeral_volume(
+                task,
+                volume_name="scratch",
+                mount_path="/scratch",
+                access_modes=["ReadWriteOnce"],
+                size=self.scratch,
+                storage_class_name=self.scratch_class,
+            )
+
+    def _set_environment(self, task: dsl.PipelineTask) -> None:
+        for name, value in self.env:
+            task.set_env_variable(name, value)
+        for secret, key, name in self.secret_env:
+            kubernetes.use_secret_as_env(task, secret_name=secret, secret_key_to_env={key: name})
+        for config_map, key, name in self.config_map_env:
+            kubernetes.use_config_map_as_env(task, config_map_name=config_map, config_map_key_to_env={key: name})
+        if self.ca_bundle:
+            config_map, key = self.ca_bundle
+            kubernetes.use_config_map_as_volume(task, config_map_name=config_map, mount_path=CA_MOUNT)
+            task.set_env_variable("AWS_CA_BUNDLE", f"{CA_MOUNT}/{key}")

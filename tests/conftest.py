@@ -18,10 +18,24 @@ from support.requirements import BESIDE, SAMPLE, absent
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Of torch, before it is imported: small sums by two threads that wait for each other, in a process for each core."""
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a tenth of the time tests wait, for deadlines, browsers and databases."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slow files first: each file is run by one worker, and the last ones should be short."""
     for item in items:
         if BESIDE & set(getattr(item, "fixturenames", ())):
             item.add_marker("beside")
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

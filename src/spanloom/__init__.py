@@ -20,6 +20,7 @@ The packages, in the order in which imports may run:
 
     kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
     provenance      canonical JSON, hashes, git SHA, versions, the machine
+    machine         the CPUs and the memory that this process may use
     workers         worker processes and the counters they report through
     supervision     token documents, spans from messages, the shift to labels
     split           which ids are valid

@@ -18,6 +18,9 @@ EXIT_FINDINGS = 4
 EXIT_OUTPUT = 5
 """Did its work, but its result could not be written to stdout."""
 
+EXIT_STORE_GIVEN_UP = 75
+"""A store gave no answer until the deadline: the same command may succeed later (EX_TEMPFAIL of sysexits.h)."""
+
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 """What a shell says of a command that SIGPIPE ended."""
@@ -82,6 +85,12 @@ class ConflictError(SpanloomError):
 
 class StorageError(SpanloomError):
     """The file system refused: no space, no permission, not a directory."""
+
+
+class StoreGivenUpError(StorageError):
+    """A store gave no answer to go on with until the deadline. No other error passes with time alone."""
+
+    exit_code = EXIT_STORE_GIVEN_UP
 
 
 class OutputError(SpanloomError):

@@ -8,11 +8,16 @@ machine.
     synth_kd      a question, reasoning, an answer a row
     one turn      the same conversations as `harmony_conversations_v1`, history keep
     three turns   three of them in one conversation, the second with a call of a tool; cut with history serve, so that
-                  each of four documents shows what a server would
+                  each of three documents shows what a server would
+
+With `--loop` only the third form is measured, and the same with ten turns: conversations a second of the processor, by
+one pass, by a whole build with one worker (imports and validation too), and by the plain loop over openai-harmony
+(`bench.plain_chat`) that makes a document of each run, or renders each conversation once.
 """
 
 import argparse
 import json
+import resource
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -52,6 +57,61 @@ def _joined(three: list[Messages]) -> Messages:
     call = [chat.preamble("One moment."), chat.call('{"city":"Oslo"}'), chat.result(told)]
     second = [user, analysis, *call, chat.analysis("That will do."), chat.final(answer)]
     return [system, chat.developer("Answer.", chat.TOOLS), *first, *second, last_user, last_analysis, last_final]
+
+
+def _long(ten: list[Messages]) -> Messages:
+    """Ten conversations one after the other, under the first one's system message."""
+    system = ten[0][0]
+    return [system, *(message for one in ten for message in one if message["role"] not in ("system", "developer"))]
+
+
+def _loop_sources(work: Path, rows: int, tokenizer: Path) -> dict[str, Path]:
+    """`rows` conversations in all."""
+    synth, _ = conversations_source(work, 3 * rows, load_encoding(tokenizer))
+    every = list(_conversations(synth))
+    sizes = {"three turns": (3, _joined), "ten turns": (10, _long)}
+    made = {}
+    for form, (turns, join) in sizes.items():
+        joined = [
+            chat.row(every[at][0], join([messages for _, messages in every[at : at + turns]]))
+            for at in range(0, len(every) - turns + 1, turns)
+        ]
+        shards = [joined[shard::SHARDS] for shard in range(SHARDS)]
+        folder = work / f"loop_{form.replace(' ', '_')}"
+        made[form] = chat.write_source(folder, shards, row_group_size=ROW_GROUP)
+    return made
+
+
+def _processor(command: list[str]) -> tuple[float, str]:
+    """Seconds of the processor that a command and its processes take, and what it prints."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    printed = run(command, environment()).stdout
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, printed
+
+
+def against_the_loop(work: Path, rows: int, tokenizer: Path) -> None:
+    """Prints conversations a second of the processor, each kind over the same conversations, in one run."""
+    print("| | conversations | a second of the processor | to the loop | to the loop that renders once |")
+    print("|---|---|---|---|---|")
+    for form, source in _loop_sources(work, rows, tokenizer).items():
+        rates: dict[str, float] = {}
+        count = sum(pq.read_metadata(path).num_rows for path in source.glob("*.parquet"))
+        for name, more in (("plain loop", []), ("plain loop, rendering once", ["--once"])):
+            command = [sys.executable, "-m", "bench.plain_chat", str(source), str(work / "plain")]
+            seconds, _ = _processor([*command, "--tokenizer", str(tokenizer), *more])
+            rates[name] = count / seconds
+        command = [sys.executable, "-m", "bench.stages", "one-pass", str(source), str(source), str(work)]
+        _, printed = _processor([*command, "--tokenizer", str(tokenizer), "--history", "serve"])
+        (line,) = json.loads(printed)
+        rates["one pass"] = count / line["cpu"]
+        command = [sys.executable, "-m", "spanloom", "build", "--source", str(source), "--out", str(work / "out")]
+        command += ["--tokenizer", str(tokenizer), "--workers", "1", "--allow-unknown-sha", "-q"]
+        seconds, _ = _processor([*command, "--overwrite", "--no-resume"])
+        rates["whole build"] = count / seconds
+        for name, rate in rates.items():
+            ratios = [f"{rate / rates[loop]:.1f}" for loop in ("plain loop", "plain loop, rendering once")]
+            print(f"| {form}: {name} | {count:,} | {rate:,.0f} | {' | '.join(ratios)} |", flush=True)
 
 
 def _sources(work: Path, rows: int, tokenizer: Path) -> dict[str, Path]:
@@ -97,12 +157,16 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--builds", action="store_true", help="whole builds too")
+    parser.add_argument("--loop", action="store_true", help="against the plain loop alone; --rows conversations")
     parser.add_argument("--work", type=Path, help="keeps the corpus for the next run")
     given = parser.parse_args()
     tokenizer = verify_asset(locate_asset()).resolve()
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
+        if given.loop:
+            against_the_loop(work, given.rows, tokenizer)
+            return
         sources = _sources(work, given.rows, tokenizer)
         kinds = ("one pass", "one pass, processor", *(["whole build"] if given.builds else []))
         measured: dict[str, dict[str, list[float]]] = {kind: {form: [] for form in FORMS} for kind in kinds}

@@ -23,13 +23,16 @@ def manifest(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "manifest.json").read_bytes()))
 
 
-def messages(out: Path) -> list[dict[str, Any]]:
+def conversations(out: Path) -> list[dict[str, Any]]:
     return [
-        message
+        json.loads(text)
         for path in sorted(out.glob("*.parquet"))
         for text in pq.read_table(path).column("messages_json").to_pylist()
-        for message in json.loads(text)["messages"]
     ]
+
+
+def messages(out: Path) -> list[dict[str, Any]]:
+    return [message for row in conversations(out) for message in row["messages"]]
 
 
 def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_command(cli: Cli, tmp_path: Path) -> None:
@@ -43,16 +46,16 @@ def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_comman
         "  metadata, not trained on: topic",
         "║ <|start|>assistant to=functions.tide_table<|channel|>commentary <|constrain|>json<|message|>"
         '{"harbour": "Husum", "day": "2026-06-14"}<|call|>',
-        "… and 2 more documents of this conversation",
+        "preview/00/2  tides-1#2",
     ):
         assert line in done.stderr.splitlines(), done.stderr
     assert done.stdout.splitlines() == [
         f"10 conversations in 1 shard under {tmp_path / 'out'} (10 records read)",
-        "messages: 19 analysis, 6 call, 2 commentary, 6 developer, 19 final, 10 system, 6 tool, 19 user",
+        "messages: 25 assistant, 6 calls, 19 reasoning, 4 system, 6 tool, 19 user",
         "refused: none",
         "dropped: none",
         "metadata, not trained on: topic (10)",
-        "said around them: no identity, no effort, no date, no cutoff, no developer",
+        "settings: no identity, no effort, no date, no cutoff, no developer",
         f"next: spanloom build --source {tmp_path / 'out'} --out ROOT",
     ]
 
@@ -62,21 +65,17 @@ def test_no_row_says_that_it_is_chatgpt_unless_asked_to(cli: Cli, tmp_path: Path
     assert "ChatGPT" not in json.dumps(messages(tmp_path / "out"))
     said = ("--identity", "You are ChatGPT.", "--effort", "high", "--date", "2026-01-31", "--cutoff", "2025-06")
     assert cli("convert", CHAT, "--out", tmp_path / "said", "-q", *said, "--developer", "Be kind.").returncode == 0
-    system, developer, *_ = messages(tmp_path / "said")
-    assert system["content"][0] == {
-        "type": "system_content",
-        "model_identity": "You are ChatGPT.",
-        "reasoning_effort": "High",
-        "conversation_start_date": "2026-01-31",
-        "knowledge_cutoff": "2025-06",
-        "channel_config": {"valid_channels": ["analysis", "commentary", "final"], "channel_required": True},
-    }
-    assert developer["content"][0]["instructions"].startswith("You help the crew"), "its own, not the option's"
-    own = [
-        message["content"][0].get("instructions")
-        for message in messages(tmp_path / "said")
-        if message["role"] == "developer"
-    ]
+    rows = conversations(tmp_path / "said")
+    assert [row["settings"] for row in rows] == [
+        {
+            "reasoning_effort": "high",
+            "model_identity": "You are ChatGPT.",
+            "conversation_start_date": "2026-01-31",
+            "knowledge_cutoff": "2025-06",
+        }
+    ] * len(rows)
+    assert rows[0]["messages"][0]["content"].startswith("You help the crew"), "its own, not the option's"
+    own = [message["content"] for message in messages(tmp_path / "said") if message["role"] == "developer"]
     assert own.count("Be kind.") == 6, "the conversations that bring no system text"
 
 
@@ -104,17 +103,19 @@ def test_a_dry_run_counts_and_names_a_record_of_each_refusal(cli: Cli, tmp_path:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "10 conversations of 11 records; nothing was written",
+        "messages: 25 assistant, 6 calls, 19 reasoning, 4 system, 6 tool, 19 user",
         "refused: 1 key_unknown",
         "dropped: none",
         "metadata, not trained on: topic (10)",
         "keys that refused a record: audio (1)",
-        f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', for which Harmony has no place (--drop audio)",
+        f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', for which a conversation has no place "
+        "(--drop audio)",
     ]
     as_json = json.loads(cli("convert", chat, "--dry-run", "--json", "--drop", "audio,never").stdout)
     assert (as_json["written"], as_json["skipped"]) == (10, {"no_assistant": 1})
     assert list(tmp_path.iterdir()) == [chat]
     first = cli("convert", EXAMPLES / "sharegpt.json", "--dry-run")
-    assert (first.returncode, first.stdout.splitlines()[1]) == (0, "refused: 1 think_tags"), "the first is counted too"
+    assert (first.returncode, first.stdout.splitlines()[2]) == (0, "refused: 1 think_tags"), "the first is counted too"
 
 
 def test_what_was_refused_and_dropped_is_in_the_summary(cli: Cli, tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_on_a_terminal_a_text_beside_the_question_is_asked_about(tmp_path: Path)
         assert code == 0, shown
         assert "'context' beside the question looks like a part of it" in shown
         users = [message for message in messages(out) if message["role"] == "user"]
-        assert [user["content"][0]["text"] for user in users] == ["Q1", asked]
+        assert [user["content"] for user in users] == ["Q1", asked]
     code, shown = on_a_terminal("", "convert", chat, "--out", tmp_path / "yes", "--yes")
     assert code == 1, "an option that asks nothing decides nothing that changes the meaning"
     assert "--map query=question+context puts it behind the question, --metadata context" in shown
@@ -290,5 +291,38 @@ def test_every_example_is_one_of_a_form_that_is_read(cli: Cli, tmp_path: Path) -
         said = json.loads(done.stdout)
         assert (said["skipped"], said["dropped"]) == ({}, {})
         assert said["read"] == said["written"] > 0
-        assert said["messages"]["analysis"] > 0
-        assert name == "columns.jsonl" or said["messages"]["call"] == said["messages"]["tool"] > 0
+        assert said["messages"]["reasoning"] > 0
+        assert name == "columns.jsonl" or said["messages"]["calls"] == said["messages"]["tool"] > 0
+
+
+def test_what_harmony_cannot_hold_is_named_with_the_option_that_helps(cli: Cli, tmp_path: Path) -> None:
+    calls = [{"id": name, "name": "f", "arguments": "{}"} for name in "ab"]
+    results = [{"role": "tool", "tool_call_id": name, "content": "4"} for name in "ab"]
+    asked = [{"role": "user", "content": "Q"}, {"role": "assistant", "tool_calls": calls}, *results]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(json.dumps({"messages": [*asked, {"role": "assistant", "content": "A"}]}))
+    done = cli("convert", chat, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "Harmony cannot hold this conversation, a build would refuse it: tool_calls_parallel" in done.stderr
+    lines = done.stdout.splitlines()
+    assert "Harmony: 1 conversation would be refused by build: 1 tool_calls_parallel" in lines
+    assert any("--calls-in-turn puts calls made at once one after the other" in line for line in lines)
+    turned = cli("convert", chat, "--out", tmp_path / "turned", "--calls-in-turn")
+    assert turned.returncode == 0, turned.stderr
+    assert "Harmony" not in turned.stdout
+    refused = cli("convert", chat, "--out", tmp_path / "harmony", "--format", "harmony")
+    assert refused.returncode == 1
+    assert "--calls-in-turn" in refused.stderr
+
+
+def test_messages_that_are_not_trained_are_counted_and_shown_as_context(cli: Cli, tmp_path: Path) -> None:
+    pair = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "Bad", "weight": 0}]
+    good = [{"role": "user", "content": "Again"}, {"role": "assistant", "content": "Good", "weight": 1}]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(json.dumps({"messages": pair + good}))
+    done = cli("convert", chat, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "messages: 2 assistant, 1 untrained, 2 user" in done.stdout.splitlines()
+    assert [message.get("trained") for message in messages(tmp_path / "out")] == [None, False, None, None]
+    assert "· <|start|>assistant<|channel|>final<|message|>Bad<|end|>" in done.stderr.splitlines()
+    assert "┃ <|start|>assistant<|channel|>final<|message|>Good<|return|>" in done.stderr.splitlines()

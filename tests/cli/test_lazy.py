@@ -54,8 +54,8 @@ def command_files(modules: set[str]) -> set[str]:
     ("arguments", "files"),
     [
         (["--version"], set()),
-        (["--help"], {"convert", "dataset", "dataset_export", "harmony"}),
-        (["build", "--help"], {"harmony"}),
+        (["--help"], {"convert", "dataset", "dataset_export", "harmony", "models", "models.build"}),
+        (["build", "--help"], {"harmony", "models", "models.build"}),
         (["manifest", "show", "--help"], {"dataset"}),
         (["step", "pack-chat", "--help"], {"chat"}),
         (["chess", "train", "--help"], {"chess"}),

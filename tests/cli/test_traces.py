@@ -252,8 +252,13 @@ def test_the_steps_make_the_files_that_the_commands_make(run: Any, lines: Path, 
     checked = run("validate-traces", *exports, "--manifest", "s/manifest.json", "--report", "s/r.json", group="step")
     assert checked.code == 0, checked.out
     assert run("validate-traces", "--trace", "s/tunix_sft.jsonl", group="step").code == 4
-    again = run("ingest-traces", "--source", lines, "--store", "s/traces.sqlite", *given, group="step")
-    assert again.code == 1  # a store is made anew, never added to
+    stored = Path("s/traces.sqlite").read_bytes()
+    step = ("ingest-traces", "--source", lines, "--store", "s/traces.sqlite", "--source-name", "s")
+    again = run(*step, "--created-at", "2026-01-01T00:00:00Z", group="step")
+    assert again.code == 0, again.err  # the store is the same, as after a kill at the end
+    for others in ((), ("--created-at", "2026-01-02T00:00:00Z")):
+        assert run(*step, *others, group="step").code == 1  # a store is made anew, never added to
+    assert Path("s/traces.sqlite").read_bytes() == stored
 
 
 def test_a_list_shows_how_prompts_begin_and_where_they_are_from(run: Any, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from conftest import REPOSITORY
 from spanloom.conversations.forms.registry import FORMS
 from spanloom.conversations.outcomes import LeftAway
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.profile import HARMONY_CHAT
+from spanloom.families.harmony.contract.messages import SystemFields, harmony_messages
+from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.convert.chat import conversations, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
@@ -175,7 +176,7 @@ REJECTED = {
 def lines(converted: Converted) -> list[str]:
     """The messages of a conversation as a person writes them down, those without a text left away."""
     written: list[str] = []
-    for message in converted.messages:
+    for message in harmony_messages(converted.conversation):
         for part in message["content"]:
             text = part.get("text", part.get("instructions"))
             if message["role"] == "tool":
@@ -203,7 +204,7 @@ def test_an_example_is_read_as_a_person_reads_it(name: str) -> None:
     assert sum(isinstance(one, LeftAway) for one in done) == LEFT_OUT.get(name, 0) == len(done) - len(expected)
     for one in done:
         if isinstance(one, Converted):
-            assert parse_conversation(one.row["messages_json"], profile=HARMONY_CHAT).labels.any()
+            assert parse_conversation(one.row["messages_json"], profile=CHAT_OF_ANY_MODEL).labels.any()
 
 
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
@@ -231,7 +232,7 @@ def test_every_form_has_an_example_and_every_example_is_read() -> None:
 def test_definitions_of_functions_come_along(name: str) -> None:
     _, options, _ = EXAMPLES[f"{name}.jsonl"]
     _, (done,) = read(FOLDER / f"{name}.jsonl", **options)
-    developer = done.messages[1]["content"][0]
+    developer = harmony_messages(done.conversation)[1]["content"][0]
     (tool,) = developer["tools"]["functions"]["tools"]
     assert tool["name"].lower() == "tide_table"
     assert tool["parameters"]["type"] == "object"
@@ -240,12 +241,10 @@ def test_definitions_of_functions_come_along(name: str) -> None:
 
 
 def test_a_system_message_of_harmonys_own_is_kept_and_options_fill_the_rest() -> None:
-    from spanloom.families.harmony.convert.messages import SystemFields
-
     fields = SystemFields(model_identity="not this", start_date="2026-01-31")
     for name, effort in (("harmony.jsonl", "Low"), ("harmony_text.jsonl", "High")):
         _, (done,) = read(FOLDER / name, system_fields=fields)
-        system = done.messages[0]["content"][0]
+        system = harmony_messages(done.conversation)[0]["content"][0]
         assert (system["model_identity"], system["reasoning_effort"]) == ("You are Pilot.", effort)
         # A rendered text says all of its system message; JSON leaves open what it does not name.
         assert system["conversation_start_date"] == (None if name == "harmony_text.jsonl" else "2026-01-31")
@@ -256,7 +255,7 @@ def test_rendered_text_renders_to_the_same_text_again(encoding: Any) -> None:
 
     _, (done,) = read(FOLDER / "harmony_text.jsonl")
     text = json.loads((FOLDER / "harmony_text.jsonl").read_text())["text"]
-    conversation = Conversation.from_json(done.row["messages_json"])
+    conversation = Conversation.from_json(json.dumps({"messages": harmony_messages(done.conversation)}))
     config = RenderConversationConfig(auto_drop_analysis=False)
     assert encoding.decode_utf8(encoding.render_conversation_for_training(conversation, config)) == text
 
@@ -268,7 +267,7 @@ def test_a_rejected_answer_is_counted_and_nowhere_in_the_row(name: str) -> None:
     conversion = ChatConversion()
     chat = open_chat([FOLDER / name], conversion)
     counts, examples = count_chat(chat, conversion)
-    assert (counts.dropped["rejected"], examples) == (REJECTED[name], {})
+    assert (counts.dropped["rejected"], examples.refused) == (REJECTED[name], {})
     assert counts.dropped_characters["rejected"] >= 4 * REJECTED[name]
     for one in conversations(chat, conversion):
         assert isinstance(one, Converted)

@@ -224,10 +224,10 @@ def test_calls_in_texts_are_refused_and_read_by_the_option_they_name(style: str)
         Refusal.MARKUP,
         f"--call-tags {style} makes calls of it, --text-as-is keeps it as text",
     )
-    (call,) = read(record, call_tags=style).turns[1].calls
+    (call,) = read(record, call_tags=style).turns[-1].calls
     assert (call.name, json.loads(call.arguments)) == ("f", {"a": "1" if style == "openhands" else 1})
-    assert "".join(read(record, call_tags=style).turns[1].texts) == ("" if style == "toolace" else "P")
-    assert read(record, text_as_is=True).turns[1].texts == (CALLS[style],)
+    assert "".join(read(record, call_tags=style).turns[-1].texts) == ("" if style == "toolace" else "P")
+    assert read(record, text_as_is=True).turns[-1].texts == (CALLS[style],)
 
 
 def test_several_calls_and_results_of_one_text() -> None:
@@ -305,7 +305,9 @@ def test_flags_of_a_message_are_honoured(flag: str, yes: tuple[Any, ...], no: tu
             ("assistant", "A"),
         ]
     for value in no:
-        assert refused({"messages": [USER, {**ANSWER, flag: value}]})[0] is Refusal.WEIGHT_ZERO
+        untrained = read({"messages": [USER, {**ANSWER, flag: value}, USER, ANSWER]})
+        assert [turn.trained for turn in untrained.turns] == [True, False, True, True]
+        assert texts(untrained) == [("user", "Q"), ("assistant", "A")] * 2
     for unclear in (0.5, "yes", [{"train": True}, {"train": False}]):
         assert refused({"messages": [USER, {**ANSWER, flag: unclear}]})[0] is Refusal.WEIGHT_ZERO
 
@@ -313,10 +315,15 @@ def test_flags_of_a_message_are_honoured(flag: str, yes: tuple[Any, ...], no: tu
 def test_flags_that_differ_or_mean_two_things_are_refused() -> None:
     assert refused({"messages": [USER, {**ANSWER, "train": True, "weight": 0}]})[0] is Refusal.WEIGHT_ZERO
     for value in (0, 1):
-        assert refused({"messages": [USER, {**ANSWER, "label_mask": value}]})[0] is Refusal.WEIGHT_ZERO
+        record = {"messages": [USER, {**ANSWER, "label_mask": value}]}
+        reason, remedy = refused(record)
+        assert reason is Refusal.WEIGHT_ZERO
+        assert remedy == "--map trained=label_mask or --map masked=label_mask says which it is"
+        assert read(record, trained_if=("label_mask",)).turns[1].trained is bool(value)
+        assert read(record, masked_if=("label_mask",)).turns[1].trained is not bool(value)
 
 
-@pytest.mark.parametrize("name", [*FLAGS, "label", "kto_tag"])
+@pytest.mark.parametrize("name", [*sorted(FLAGS), "label", "kto_tag"])
 def test_flags_cannot_be_dropped(name: str) -> None:
     with pytest.raises(SpanloomError, match=f"--drop {name} would train what is marked"):
         ChatConversion(drop=("refusal", name))

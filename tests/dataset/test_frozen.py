@@ -12,10 +12,15 @@ from spanloom.dataset import manifest
 from spanloom.provenance import readable_json
 
 FROZEN = Path(__file__).parents[1] / "frozen"
-SOURCES = {"synth_kd": FROZEN / "synth_harmony", "packed_chat": FROZEN / "transcripts.jsonl"}
+SOURCES = {
+    "synth_kd": FROZEN / "synth_harmony",
+    "packed_chat": FROZEN / "transcripts.jsonl",
+    "harmony_chat": FROZEN / "harmony_conversations",
+}
 CHECKED = {
     "synth_kd": ("23 documents, 5,666 tokens", "23 rows rendered again"),
     "packed_chat": ("15 documents, 1,920 tokens", "15 blocks packed again"),
+    "harmony_chat": ("88 documents, 17,261 tokens", "21 rows rendered again"),
 }
 
 

@@ -9,6 +9,8 @@ from support.object_stores import (
     ordinary_place,
     place,
     s3_address,
+    seaweedfs_address,
+    seaweedfs_place,
 )
 
 __all__ = [
@@ -20,4 +22,6 @@ __all__ = [
     "ordinary_place",
     "place",
     "s3_address",
+    "seaweedfs_address",
+    "seaweedfs_place",
 ]

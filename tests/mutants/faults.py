@@ -1,4 +1,4 @@
-"""Forty-two faults that a careless change could make, each of which the tests must find.
+"""Forty-three faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -132,8 +132,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="object-create-only",
         module="spanloom.storage.stores.s3",
-        old='{} if replace else {"IfNoneMatch": "*"}',
-        new='{"IfNoneMatch": "*"} if replace else {}',
+        old="{} if replace else CREATE_ONLY",
+        new="CREATE_ONLY if replace else {}",
         why="an object that another build wrote would be overwritten",
         tests=("tests/storage/test_objects.py::test_the_precondition_itself_keeps_what_stands",),
     ),
@@ -284,8 +284,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="history-shows-old-reasoning",
         module="spanloom.families.harmony.contract.history",
-        old="hidden_before = finals[-1]",
-        new="hidden_before = finals[0]",
+        old="yield last_final",
+        new="yield first_final",
         why="documents would show reasoning that servers have dropped",
         tests=("tests/families/harmony/contract/test_history.py::test_what_each_document_shows_and_trains",),
     ),
@@ -355,6 +355,17 @@ FAULTS: tuple[Fault, ...] = (
         why="the answer would have the span of the reasoning",
         tests=(
             "tests/families/traces/test_tokens.py::test_with_a_token_for_each_character_spans_are_as_long_as_their_texts",
+        ),
+    ),
+    # --- Any model ---
+    Fault(
+        name="end-of-turn-not-taken",
+        module="spanloom.families.models.prove.turn_end",
+        old="if offsets[place][0] >= last:",
+        new="if offsets[place][0] > last:",
+        why="a stop token right behind the answer would not be taken as the end of its turn",
+        tests=(
+            "tests/families/models/test_prove.py::test_what_the_model_samples_is_trained_with_the_token_that_ends_its_turn",
         ),
     ),
     # --- Tool calls ---

@@ -189,3 +189,18 @@ def test_a_page_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="CRC checksum") as refusal:
         list(parquet_rows(path, ["text"]))
     assert refusal.value.where == f"{path}, after row 0"
+
+
+def test_a_long_text_that_a_dictionary_repeats_is_read_few_rows_at_a_time(tmp_path: Path) -> None:
+    """1,500 bytes name a text of 8 MiB in each of 300 rows: 256 of them at once would be 2 GiB."""
+    text = "a b " * (2 << 20)
+    rows = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int32()), pa.array([text]))
+    path = tmp_path / "records.parquet"
+    table = pa.table({"text": rows, "number": pa.array(range(300))})
+    pq.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False)
+    with open_parquet(path) as file:
+        sizes = [batch.nbytes for _, batch in parquet_batches(file, path, ["text", "number"])]
+        assert max(sizes) < 160 << 20
+        assert sum(sizes) > 300 * len(text)  # nothing was left out
+        numbers = [batch.num_rows for _, batch in parquet_batches(file, path, ["number"])]
+    assert numbers == [256, 44]

@@ -11,6 +11,8 @@ from support.object_stores import (
     place,
     proxy,
     s3_address,
+    seaweedfs_address,
+    seaweedfs_place,
 )
 
 __all__ = [
@@ -24,4 +26,6 @@ __all__ = [
     "place",
     "proxy",
     "s3_address",
+    "seaweedfs_address",
+    "seaweedfs_place",
 ]

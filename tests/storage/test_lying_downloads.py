@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import moto.s3.models
 import pytest
 
 from spanloom.errors import StorageError
@@ -23,8 +24,8 @@ from support.stores.lies import page, status
 from support.stores.proxy import Answer, Fault, Lie, Proxy, when
 
 DATA = os.urandom(100_000)
-PART = 5 << 20
-"""The smallest part that S3 takes."""
+PART = 1 << 20
+"""A fifth of the smallest part that S3 takes; moto is told to take it."""
 
 SLOW = {"slow headers": Fault.SLOW_HEADERS, "slow answer": Fault.SLOW_ANSWER, "no answer": Fault.HOLD}
 
@@ -247,8 +248,9 @@ def test_an_object_that_is_replaced_between_two_ranges(tmp_path: Path, uri: Uri,
 
 
 @pytest.fixture
-def in_parts(tmp_path: Path, s3_address: str, enter: Enter) -> Place:
+def in_parts(tmp_path: Path, s3_address: str, enter: Enter, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A bucket of moto's, with `even` (two full parts and a rest) and `uneven` (parts of other sizes) in it."""
+    monkeypatch.setattr(moto.s3.models, "S3_UPLOAD_PART_MIN_SIZE", PART)
     place = amazon(s3_address, tmp_path.name)
     enter(place.environment)
     client = amazon_client(place.address)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import moto.s3.models
 import pytest
 
 from spanloom.errors import ConflictError, StorageError
@@ -22,16 +23,20 @@ from support.stores.lies import page, status
 from support.stores.proxy import Answer, Fault, Lie, Proxy, Request, when
 
 SMALL = os.urandom(10_000)
-LARGE = os.urandom(11 << 20)
+UNIT = 256 << 10
+"""What pieces of Google's uploads are multiples of."""
+LARGE = os.urandom(11 * UNIT)
 """Three pieces, with the sizes below."""
 SIZES = {"small": SMALL, "large": LARGE}
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "WHOLE", 1 << 20)
-    monkeypatch.setattr(gcs, "CHUNK", 4 << 20)
-    monkeypatch.setattr(s3, "PART", 5 << 20)
+    """A fourth of what S3 takes in earnest, with the same number of requests."""
+    monkeypatch.setattr(gcs, "WHOLE", UNIT)
+    monkeypatch.setattr(gcs, "CHUNK", 4 * UNIT)
+    monkeypatch.setattr(s3, "PART", 5 * UNIT)
+    monkeypatch.setattr(moto.s3.models, "S3_UPLOAD_PART_MIN_SIZE", 5 * UNIT)
 
 
 @pytest.fixture(params=SIZES)
@@ -360,7 +365,7 @@ def test_a_store_that_keeps_half_of_a_piece(
     gs_place: Place, cloud_storage: CloudStorage, enter: Callable[[dict[str, str]], None], large: Path
 ) -> None:
     """It may: the next piece begins where the store says."""
-    cloud_storage.keeps = 3 << 20
+    cloud_storage.keeps = 3 * UNIT
     proxy = Proxy(gs_place.address)
     enter(gs_place.through(proxy.address))
     try:
@@ -369,15 +374,15 @@ def test_a_store_that_keeps_half_of_a_piece(
         cloud_storage.keeps = None
         proxy.close()
     assert cloud_storage.objects[BUCKET][(gs_place.uri / "file").key].data == LARGE
-    assert [request.bytes >> 20 for request in proxy.requests if request.does == "send"] == [4, 4, 4, 2]
+    assert [request.bytes // UNIT for request in proxy.requests if request.does == "send"] == [4, 4, 4, 2]
 
 
 @pytest.mark.parametrize(
     ("kept", "expected"),
     [
         (None, "took none of the bytes"),
-        (11 << 20, "calls it unfinished"),
-        (12 << 20, "calls it unfinished"),
+        (11 * UNIT, "calls it unfinished"),
+        (12 * UNIT, "calls it unfinished"),
     ],
     ids=["nothing", "all", "more than all"],
 )

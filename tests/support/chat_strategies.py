@@ -48,6 +48,20 @@ def conversation(lots: random.Random) -> list[Message]:
     return messages
 
 
+def flagged(lots: random.Random, messages: list[Message]) -> list[Message]:
+    """The same messages; in two of three conversations some of the assistant's are marked as not trained, but one."""
+    share = lots.choice((0.0, 0.2, 0.6))
+    marked = [
+        {**message, "trained": False} if message["role"] == "assistant" and lots.random() < share else message
+        for message in messages
+    ]
+    places = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    if all("trained" in marked[at] for at in places):
+        at = lots.choice(places)
+        marked[at] = messages[at]
+    return marked
+
+
 def _answer(lots: random.Random) -> list[Message]:
     """What follows a question: any number of calls with their results, then an answer; or one of these is missing."""
     messages: list[Message] = []

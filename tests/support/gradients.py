@@ -1,4 +1,4 @@
-"""One rank of the gradient tests: `python gradients.py RANK WORLD PORT OUT`. Run by test_loss.py, several at once.
+"""One rank of the gradient tests: `python -m support.gradients OUT`, under torchrun or `support.ranks`.
 
 Every rank computes the full-batch gradient of L alone, by plain torch from the definition of L; then the ranks compute
 it together through Megatron's schedule, and rank 0 writes how far they are apart, case by case.
@@ -150,9 +150,10 @@ def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[st
 
 
 def main() -> None:
-    rank, world, port, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+    out = Path(sys.argv[1])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
     layouts = {1: [(1, 1)], 2: [(1, 1), (2, 1), (1, 2)], 4: [(1, 1), (2, 2)]}[world]
     results = []
     for tensor, context in layouts:

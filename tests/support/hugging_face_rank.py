@@ -1,4 +1,4 @@
-"""One rank of a trainer of Hugging Face with the loss per span: `torchrun … hugging_face_rank.py ROOT OUT TRAINER`.
+"""One rank of a trainer of Hugging Face with the loss per span: `python -m support.hugging_face_rank ROOT OUT TRAINER`.
 
 One step of SGD over micro-batches and ranks, then an evaluation. Rank 0 writes how far parameters are from one step of
 the definition of L over all documents at once, and what was logged beside what is right.

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,15 +13,20 @@ from gcp_storage_emulator.server import create_server
 from moto.server import ThreadedMotoServer
 
 from spanloom.storage import transfer
+from spanloom.storage.claim import SKIP_VARIABLE
 from spanloom.storage.stores import retry
 from spanloom.storage.uri import Uri, parse_uri
+from support.stores.amazon_models import share_models
 from support.stores.gcs import CloudStorage, Stored
 from support.stores.proxy import Proxy
+from support.stores.seaweedfs import seaweedfs
 
 Enter = Callable[[dict[str, str]], None]
 BUCKET = "spanloom-tests"
 REGION = "us-east-1"
 CREDENTIALS = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
+
+share_models()  # each test makes clients of its own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +50,12 @@ def s3_address() -> Iterator[str]:
     host, port = server.get_host_and_port()
     yield f"http://{host}:{port}"
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweedfs_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with seaweedfs(tmp_path_factory.mktemp("seaweedfs"), CREDENTIALS) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
@@ -110,12 +122,21 @@ def ordinary_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
     return _fresh(request.param, request, enter)
 
 
+@pytest.fixture
+def seaweedfs_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
+    """A fresh URI in SeaweedFS, the store that Kubeflow Pipelines brings."""
+    return _fresh("seaweedfs", request, enter)
+
+
 def _fresh(store: str, request: pytest.FixtureRequest, enter: Enter) -> Place:
     name = request.getfixturevalue("tmp_path_factory").mktemp("key").name
     if store == "s3":
         found = amazon(request.getfixturevalue("s3_address"), name)
+    elif store == "seaweedfs":
+        found = amazon(request.getfixturevalue("seaweedfs_address"), name)
     elif store == "emulator":
         found = google(request.getfixturevalue("emulator_address"), name)
+        found.environment[SKIP_VARIABLE] = "1"  # it ignores conditions: claims would be refused
     else:
         found = google(request.getfixturevalue("cloud_storage").address, name)
     enter(found.environment)
@@ -161,7 +182,9 @@ def google(address: str, name: str) -> Place:
 def amazon(address: str, name: str) -> Place:
     environment = {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": REGION}
     environment |= {name.upper(): value for name, value in CREDENTIALS.items()}
-    amazon_client(address).create_bucket(Bucket=BUCKET)
+    client = amazon_client(address)
+    with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+        client.create_bucket(Bucket=BUCKET)
     return Place(uri=parse_uri(f"s3://{BUCKET}/{name}"), address=address, environment=environment)
 
 

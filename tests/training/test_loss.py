@@ -1,9 +1,6 @@
 """The loss per span: its definition on small numbers, its shares over micro-batches and ranks, Megatron's contract."""
 
 import json
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 from spanloom.errors import DatasetError
 from spanloom.training.batch import ReadAhead, split_wire
 from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func, span_normalized_loss, span_sums
+from support.ranks import run_ranks
 
 LOSS = torch.tensor([[5.0, 1.0, 3.0, 2.0, 4.0, 9.0]])
 MASK = torch.tensor([[0.0, 1.0, 1.0, 1.0, 1.0, 0.0]])
@@ -207,16 +205,9 @@ def test_a_plain_mask_is_not_taken_for_the_wire() -> None:
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_gradients_are_those_of_one_full_batch_step(world: int, tmp_path: Path) -> None:
     """Real processes, gloo, Megatron's schedule: data, tensor and context parallel, micro-batches, mixes of spans."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    script, out = Path(__file__).parents[1] / "support/gradients.py", tmp_path / "out.json"
-    ranks = [
-        subprocess.Popen([sys.executable, script, str(rank), str(world), str(port), out], stderr=subprocess.PIPE)
-        for rank in range(world)
-    ]
-    errors = [rank.communicate()[1].decode() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * world, "\n".join(errors)
+    out = tmp_path / "out.json"
+    done = run_ranks("support.gradients", out, ranks=world)
+    assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
     results = json.loads(out.read_text())
     assert len(results) == {1: 10, 2: 30, 4: 20}[world]
     for result in results:

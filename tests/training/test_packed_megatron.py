@@ -2,10 +2,6 @@
 
 import itertools
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +21,7 @@ from spanloom.training.packed import PackedDataset, block_diagonal
 from spanloom.training.packed_megatron import PackedGPTDataset, packed_datasets, packed_seq_params
 from support import plan_reference
 from support.megatron_options import config, packing_config
+from support.ranks import run_ranks
 from support.token_datasets import TOKENIZER_SHA256, VOCAB_SIZE, random_document, random_shards, write_dataset
 
 LENGTHS = [[5, 1, 40, 2, 17, 9, 16, 3], [64, 3, 3, 21, 7, 7, 7]]
@@ -179,21 +176,9 @@ def test_gradients_over_two_ranks_are_those_of_each_document_alone(tmp_path: Pat
     documents += [random_document(random, 12, spans=(0, 1, 2)) for _ in range(3)]
     root = write_dataset(tmp_path / "root", {"train": [documents]})
     plan = planned(root, tmp_path / "plan", seed=2)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    script, out = Path(__file__).parents[1] / "support/packed_gradients.py", tmp_path / "out.json"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, str(rank), "2", str(port), plan.folder, root, out],
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-        for rank in range(2)
-    ]
-    errors = [rank.communicate()[1].decode() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(errors)
+    out = tmp_path / "out.json"
+    done = run_ranks("support.packed_gradients", plan.folder, root, out, ranks=2)
+    assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
     results = json.loads(out.read_text())
     assert len(results) == 2
     for result in results:

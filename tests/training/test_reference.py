@@ -17,6 +17,7 @@ from spanloom.errors import DatasetError
 from spanloom.training.reference import __main__ as training
 from spanloom.training.reference.stream import Layout
 from support import warm
+from support.ranks import run_ranks
 from support.token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
 
 STEPS = 8
@@ -65,13 +66,6 @@ def started(root: Path, output: Path) -> "subprocess.Popen[str]":
 def finish(run: "subprocess.Popen[str]") -> None:
     _, errors = run.communicate()
     assert run.returncode == 0, errors
-
-
-def ended_on(processes: int, root: Path, output: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
-    """The same on several processes."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command = [sys.executable, *launcher, "-m", "spanloom.training.reference", *arguments(root, output, **changes)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def train(root: Path, output: Path, **changes: Any) -> None:
@@ -135,8 +129,8 @@ def test_two_processes_make_the_losses_of_one(root: Path, unbroken: Path, tmp_pa
     """Data parallel, and tensor parallel, where ranks get their batches over the wire."""
     for name, options in (("data", {}), ("tensor", {"tensor_parallel": 2})):
         output = tmp_path / name / "output"
-        run = ended_on(2, root, output, **options)
-        assert run.returncode == 0, run.stderr
+        done = run_ranks("spanloom.training.reference", *arguments(root, output, **options), ranks=2)
+        assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
         for mine, alone in zip(log(output), log(unbroken), strict=True):
             assert mine.pop("kind") == alone.pop("kind")
             assert mine == pytest.approx(alone, rel=2e-5), (name, mine, alone)

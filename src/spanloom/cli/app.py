@@ -48,6 +48,7 @@ chat_app = typer.Typer(
 )
 chess_app = typer.Typer(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
 toolcalls_app = typer.Typer(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
+model_app = typer.Typer(no_args_is_help=True, help="Any Hugging Face model: which tokens it samples, proven.")
 traces_app = typer.Typer(
     no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
 )
@@ -56,6 +57,7 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=LOOK)
 app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
 app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
 app.add_typer(toolcalls_app, name="toolcalls", rich_help_panel=FAMILIES)
+app.add_typer(model_app, name="model", rich_help_panel=FAMILIES)
 app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 
 load_lazily(
@@ -81,6 +83,7 @@ load_lazily(
 )
 load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
 load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report", "train")})
+load_lazily(model_app, {"models.commands": ("probe",)})
 load_lazily(
     toolcalls_app,
     {

@@ -19,7 +19,7 @@ ChatTokenizerPlaceOption = Annotated[
 ]
 RecordsOption = Annotated[
     Literal["line", "eos", "file"],
-    option("What a record of a .txt file is: a line, what stands between two <|EOS|>, or the file."),
+    option("What a record of a .txt file is: a line, the text between two <|EOS|>, or the file."),
 ]
 BlockSizeOption = Annotated[int, option("Tokens of a block.", min=2)]
 ChatShardsOption = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
@@ -162,7 +162,9 @@ def pack(
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[
         int | None,
-        option("Processes that tokenise. Default: one for each core, fewer for little text; with o200k, one.", min=1),
+        option(
+            "Processes that tokenise. Default: one for each usable CPU, fewer for little text; with o200k, one.", min=1
+        ),
     ] = None,
     deep: Annotated[
         int, option("Blocks of each shard that validation packs again, token by token.", min=0)

@@ -15,6 +15,7 @@ from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.text import visible, visible_line
 
+RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
 GamesOption = Annotated[str | None, place("Folder or URI of Parquet files of games.", "--source")]
 ThinkingOption = Annotated[str | None, place("Folder or URI of Parquet files of thinking rows.", "--thinking")]
 ValidFractionOption = Annotated[
@@ -60,28 +61,51 @@ def sample(
 
 @chess_app.command("convert")
 def convert(
-    pgn: Annotated[list[Path], option("PGN file; may be given several times.")],
+    pgn: Annotated[list[Path], option("PGN file, also .gz, .bz2 or .zst; may be given several times.")],
     out: Annotated[Path, option("Folder for the Parquet files, without any yet.")],
     best_move: Annotated[
         Literal["played", "none"],
         option("What is to be predicted: the move played, or no move (boards and values alone)."),
     ] = "played",
     games_per_file: Annotated[int, option("Games of each Parquet file.", min=1)] = 10_000,
+    min_rating: Annotated[int | None, option("Of both players, by WhiteElo and BlackElo.", min=0)] = None,
+    result: Annotated[
+        list[str] | None, option("Games with this result alone: 1-0, 0-1, 1/2-1/2, *. May come again.")
+    ] = None,
+    min_seconds: Annotated[
+        int | None, option("Of the time control: base and 40 times the increment, 300+3 is 420.", min=0)
+    ] = None,
+    max_seconds: Annotated[int | None, option("The same, at most.", min=0)] = None,
+    with_values: Annotated[bool, option("Games with an evaluated position alone.", "--with-values")] = False,
+    workers: Annotated[int, option("Processes that read games side by side.", min=1)] = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Turn PGN into Parquet files of the pretraining schema; `[%eval …]` comments become values.
+    """Turn PGN into Parquet files of the pretraining schema; comments of lichess, cutechess and TCEC become values.
 
-    Games of other variants, without moves, or with moves that cannot be read are left out and counted. Needs
-    python-chess: `pip install 'spanloom[chess]'`.
+    Games of other variants, Chess960, games without moves, with null moves or with moves that cannot be read are left
+    out, counted, and named with line and reason in OUT.skipped.jsonl. Needs python-chess: `pip install
+    'spanloom[chess]'`.
     """
-    from spanloom.families.chess.pgn import convert_pgn
+    from spanloom.families.chess.pgn import GameFilter, convert_pgn
+    from spanloom.families.chess.pgn.convert import skipped_file
 
-    counts = convert_pgn(pgn, out, best_move=best_move, games_per_file=games_per_file)
+    if unknown := [name for name in result or () if name not in RESULTS]:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(RESULTS)}", param_hint="--result")
+    wanted = GameFilter(
+        min_rating=min_rating,
+        results=tuple(result or ()),
+        min_seconds=min_seconds,
+        max_seconds=max_seconds,
+        with_values=with_values,
+    )
+    counts = convert_pgn(pgn, out, best_move=best_move, games_per_file=games_per_file, wanted=wanted, workers=workers)
     if as_json:
         print_json(vars(counts))
         return
     say(f"{counts.games:,} games in {out} ({counts.rows:,} plies, {counts.rows_with_values:,} with values)")
     say(f"left out: {counted(counts.skipped)}")
+    if counts.skipped:
+        say(f"each of them is in {skipped_file(out)}")
 
 
 @chess_app.command("prepare")

@@ -18,10 +18,10 @@ from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony import defaults
 
 if TYPE_CHECKING:
-    from spanloom.conversations.outcomes import Counts, Rejected
-    from spanloom.families.harmony.convert.chat import ChatInput
+    from spanloom.conversations.outcomes import Counts
+    from spanloom.families.harmony.contract.messages import SystemFields
+    from spanloom.families.harmony.convert.chat import ChatInput, Examples
     from spanloom.families.harmony.convert.conversion import ChatConversion
-    from spanloom.families.harmony.convert.messages import SystemFields
 
 of_form = partial(option, rich_help_panel="What the records mean")
 said_around = partial(option, rich_help_panel="What is said around every conversation")
@@ -42,8 +42,9 @@ def convert(
     maps: Annotated[
         list[str] | None,
         of_form(
-            "Which key of your records means what: id, messages, system, tools, query, reasoning, answer. "
-            "`query=a+b` joins two texts; `id=` makes ids of file and line.",
+            "Which key of your records means what: id, messages, system, tools, query, reasoning, answer, effort, "
+            "identity, date, cutoff, weight; of your messages: trained, masked. `query=a+b` joins two texts; `id=` "
+            "makes ids of file and line.",
             "--map",
             metavar="MEANING=KEY,…",
         ),
@@ -75,11 +76,33 @@ def convert(
             "--text-as-is",
         ),
     ] = False,
+    roles: Annotated[
+        list[str] | None,
+        of_form(
+            "What a role of your messages is: `visitor=user`, one of system, developer, user, assistant, tool.",
+            "--role",
+            metavar="NAME=ROLE,…",
+        ),
+    ] = None,
+    join_consecutive: Annotated[
+        bool,
+        of_form(
+            "Two messages of the assistant in a row become one, a blank line between. Default: refused.",
+            "--join-consecutive",
+        ),
+    ] = False,
+    keep_unprompted: Annotated[
+        bool,
+        of_form(
+            "Messages of the assistant before the first user's stay, and are trained. Default: refused.",
+            "--keep-unprompted",
+        ),
+    ] = False,
     calls_in_turn: Annotated[
         bool,
         of_form(
-            "Several tool calls at once: put them one after the other, each with its result. Default: refused, "
-            "since Harmony has one call at a time.",
+            "Several tool calls at once: put them one after the other, each with its result. Default: kept as they "
+            "are; a build of a Harmony dataset refuses them, since Harmony has one call at a time.",
             "--calls-in-turn",
         ),
     ] = False,
@@ -122,9 +145,20 @@ def convert(
         bool, option("Convert all and write nothing: counts, and one record of each refusal.", "--dry-run")
     ] = False,
     yes: Annotated[bool, option("Ask nothing: what no option says is left out.", "--yes", "-y")] = False,
+    format: Annotated[
+        str,
+        option(
+            "conversations: for any model (`conversations_v1`). harmony: as messages of Harmony "
+            "(`harmony_conversations_v1`), which refuses what Harmony cannot hold.",
+            metavar="conversations|harmony",
+        ),
+    ] = "conversations",
     rows_per_shard: Annotated[
         int, option("Conversations in a shard; a run that is interrupted keeps whole shards.", min=1)
     ] = defaults.ROWS_PER_SHARD,
+    workers: Annotated[
+        int, option("Processes that convert; the bytes are the same for any number. 1: this process alone.", min=1)
+    ] = 1,
     dataset: Annotated[
         str | None, option("Name of the data, for manifest, card and report. Default: not stated.")
     ] = None,
@@ -134,16 +168,16 @@ def convert(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Turn chat data into a source of whole Harmony conversations, for `spanloom build`.
+    """Turn chat data into a source of whole conversations, for `spanloom build`.
 
     Takes OpenAI messages (role, content, reasoning_content, tool_calls, tools), ShareGPT (from, value), prompt and
     answer in columns, chosen and rejected answers, and forms of single vendors (Harmony, Responses, Anthropic, Gemini,
-    …); says which it found, what each key is taken for, and shows the first conversation as it will be trained. A
-    system text becomes the developer message, reasoning `analysis`, an answer `final`, calls and what is said before
-    them `commentary`. All else is refused with its line, left out because --drop says so and counted, or travels on as
-    metadata. The same input and options give the same bytes; an interrupted run goes on.
+    …); says which it found, what each key is taken for, and shows the first conversation as it will be trained. The
+    source holds roles, calls, tools, reasoning and settings as they came, for any model; what Harmony cannot hold is
+    named at the end. All else is refused with its line, left out because --drop says so and counted, or kept as
+    metadata. The same input and options give the same bytes; an interrupted run is continued by the same command.
 
-    On a terminal, what is said around the conversations is asked for where no option says it.
+    On a terminal, identity, effort, date, cutoff and instructions are asked for where no option gives them.
 
     Example: `spanloom convert chat.jsonl --out data/chat_source`, then
     `spanloom build --source data/chat_source --out data/chat`
@@ -157,7 +191,7 @@ def convert(
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
     around = {"identity": identity, "effort": effort, "date": date, "cutoff": cutoff, "developer": developer}
     lists = {"maps": tuple(names_in(*maps or ())), "drop": tuple(names_in(*drop or ()))}
-    lists["metadata"] = tuple(names_in(*metadata or ()))
+    lists["metadata"], lists["roles"] = tuple(names_in(*metadata or ())), tuple(names_in(*roles or ()))
     origin = {"dataset": dataset or None, "license": license or None}
     conversion = made_of(ChatConversion, arguments, system_fields=_system_fields(around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
@@ -188,7 +222,7 @@ def convert(
             else:
                 assert out is not None
                 written = convert_chat.run(
-                    here=here, chat=chat, out=out, conversion=conversion, on_progress=on_progress
+                    here=here, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
                 )
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, as_json)
@@ -241,7 +275,7 @@ def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[Chat
 
 def _system_fields(said: dict[str, str | None]) -> "SystemFields":
     """Raises SpanloomError for an effort that there is not."""
-    from spanloom.families.harmony.convert.messages import SystemFields, effort_of
+    from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 
     return SystemFields(
         model_identity=said["identity"] or None,
@@ -261,14 +295,20 @@ def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Consol
     some may be refused or all are only counted."""
     from spanloom.conversations.outcomes import Rejected
     from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
-    from spanloom.families.harmony.convert.conversion import Converted
+    from spanloom.families.harmony.convert.conversion import REMEDIES, Converted
     from spanloom.families.harmony.convert.preview import preview_documents
     from spanloom.report.terminal import Shown, print_documents
     from spanloom.tokenizers.o200k.asset import locate_asset
 
     asset = locate_asset(None)
+    is_named = False
     for done in islice(conversations(chat, conversion), LOOKED_AT):
-        if isinstance(done, Converted):
+        if isinstance(done, Converted) and done.fault is not None:
+            if not is_named:
+                line = _unheld(done.fault.reason.value, f"{done.where}: {done.fault.detail}", REMEDIES)
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            is_named = True
+        elif isinstance(done, Converted):
             documents = preview_documents(done, asset)
             print_documents(console, documents[:PREVIEWED], Shown())
             if len(documents) > PREVIEWED:
@@ -276,19 +316,32 @@ def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Consol
             return True
         if isinstance(done, Rejected) and conversion.max_rejects == "0" and not counting:
             raise done.as_error(allowed=conversion.max_rejects)
-    return False
+    return is_named
 
 
-def _tell_dry_run(counts: "Counts", examples: "dict[str, Rejected]", drop: Sequence[str], as_json: bool) -> None:
+def _unheld(reason: str, detail: str, remedies: Mapping[Any, str]) -> str:
+    """Why a build of a Harmony dataset would refuse a conversation, and the option that helps."""
+    remedy = f" ({remedies[reason]})" if reason in remedies else ""
+    return f"Harmony cannot hold this conversation, a build would refuse it: {reason}: {detail}{remedy}"
+
+
+def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], as_json: bool) -> None:
     if as_json:
-        shown = {name: {"where": one.read.where, "detail": one.detail} for name, one in sorted(examples.items())}
+        refused = sorted(examples.refused.items())
+        shown = {name: {"where": rejected.read.where, "detail": rejected.detail} for name, rejected in refused}
         print_json({**counts.as_dict(), "examples": shown})
         return
     say(f"{counts.written:,} conversations of {counts.read:,} records; nothing was written")
+    _tell_messages(counts.messages)
     _tell_loss(counts.skipped, counts.dropped, counts.dropped_characters, drop)
     _tell_keys(counts.metadata, counts.refused_keys)
-    for reason, one in sorted(examples.items()):
-        say(f"  {reason}: {one.read.where}: {one.detail}" + (f" ({one.remedy})" if one.remedy else ""))
+    for reason, rejected in sorted(examples.refused.items()):
+        remedy = f" ({rejected.remedy})" if rejected.remedy else ""
+        say(f"  {reason}: {rejected.read.where}: {rejected.detail}{remedy}")
+    _tell_harmony(counts.refused_by_harmony, counts.not_rendered)
+    for reason, converted in sorted(examples.unheld.items()):
+        assert converted.fault is not None
+        say(f"  {reason}: {converted.where}: {converted.fault.detail}")
 
 
 def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
@@ -298,7 +351,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
         f"{done['rows_written']:,} conversations in {len(shards)} shard{plural} under {out} "
         f"({done['rows_read']:,} records read)"
     )
-    say("messages: " + ", ".join(f"{count:,} {name}" for name, count in done["messages"].items()))
+    _tell_messages(done["messages"])
     _tell_loss(done["skipped"], done["dropped"], done["dropped_characters"], drop)
     if done["rejects"]:
         say(f"refused records: {', '.join(entry['path'] for entry in done['rejects'])} under {out}")
@@ -311,8 +364,29 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
     }
     _tell_keys(done["metadata"], done.get("refused_keys", {}))
     around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in said.items())
-    say(f"said around them: {around}")
+    say(f"settings: {around}")
+    _tell_harmony(done["harmony"]["refused"], done["harmony"]["not_rendered"])
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")
+
+
+def _tell_messages(counts: Mapping[str, int]) -> None:
+    say("messages: " + (", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"))
+
+
+def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:
+    """What a Harmony dataset would not have of the conversations."""
+    from spanloom.families.harmony.convert.chat import told
+    from spanloom.families.harmony.convert.conversion import REMEDIES
+
+    if refused:
+        count, remedies = sum(refused.values()), {reason.value: remedy for reason, remedy in REMEDIES.items()}
+        noun = "conversation" if count == 1 else "conversations"
+        say(f"Harmony: {count:,} {noun} would be refused by build: {told(refused)}")
+        for reason in sorted(set(refused) & set(remedies)):
+            say(f"  {reason}: {remedies[reason]}")
+        say(f"  or build with --max-rejects {count}, which sets them aside")
+    if not_rendered:
+        say(f"Harmony: not rendered: {told(not_rendered)}")
 
 
 def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:

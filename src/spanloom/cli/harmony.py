@@ -8,6 +8,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
+from spanloom.cli.models import build as for_model
 from spanloom.cli.options import made_of, option, place
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 SourceOption = Annotated[
     str,
     place(
-        "Folder of `synth_harmony_v1` or `harmony_conversations_v1` shards with their manifest.json, or its URI. "
+        "Folder of `conversations_v1`, `harmony_conversations_v1` or `synth_harmony_v1` shards with their "
+        "manifest.json, or its URI. "
         "The manifest says which of them it is."
     ),
 ]
@@ -27,7 +29,7 @@ ShardsOption = Annotated[
     int | None,
     option(
         f"How many shards the source must have. Default: {defaults.SHARDS} of `synth_harmony_v1`, "
-        "of `harmony_conversations_v1` as many as its manifest lists.",
+        "of conversations as many as its manifest lists.",
         min=1,
     ),
 ]
@@ -51,6 +53,13 @@ TurnsOption = Annotated[
     option(
         "Conversations: train every turn, or what follows the last question that is answered. "
         f"Default: {defaults.TURNS}."
+    ),
+]
+MaskOption = Annotated[
+    bool,
+    option(
+        "Conversations: do not train <|start|>assistant at the begin of an answer, which a server gives to the model.",
+        "--mask-generation-prompt",
     ),
 ]
 MaxRowsOption = Annotated[int | None, option("Read at most so many rows, divided evenly over the shards.", min=0)]
@@ -94,6 +103,15 @@ def build(
     history: HistoryOption = None,
     train: TrainOption = None,
     turns: TurnsOption = None,
+    mask_generation_prompt: MaskOption = False,
+    model: for_model.ModelOption = None,
+    thinking: for_model.ThinkingOption = None,
+    inline_think: for_model.InlineThinkOption = False,
+    boundary: for_model.BoundaryOption = None,
+    stop: for_model.StopsOption = None,
+    date: for_model.DateOption = None,
+    variables: for_model.VariablesOption = None,
+    emission: for_model.EmissionOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     workers: options.Workers = None,
     max_rows: MaxRowsOption = defaults.MAX_ROWS,
@@ -134,6 +152,10 @@ def build(
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
     arguments = locals()
+    for_model.check_options(arguments)
+    if model is not None:
+        for_model.build_for_model(arguments)
+        return
     from spanloom.megatron.validator import validating_process
 
     progress = make_progress(quiet, verbose)
@@ -152,7 +174,7 @@ def build(
                 arguments,
                 source=source_folder,
                 source_as_given=source,
-                rules=_rules(history, train, turns),
+                rules=_rules(history, train, turns, mask_generation_prompt),
                 caps=made_of(Caps, arguments),
                 check_disk=not no_disk_check,
             )
@@ -163,16 +185,17 @@ def build(
     finish_build(family, result.root, result.manifest, result.report, as_json=as_json)
 
 
-def _rules(history: str | None, train: str | None, turns: str | None) -> "CutRules | None":
+def _rules(history: str | None, train: str | None, turns: str | None, mask: bool) -> "CutRules | None":
     """How conversations are cut; None where no option says so. Raises SpanloomError for a value that is none."""
     from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
-    if history is None and train is None and turns is None:
+    if history is None and train is None and turns is None and not mask:
         return None
     return CutRules(
         history=history or defaults.HISTORY,
         train=parsed_train(defaults.TRAIN if train is None else train),
         turns=turns or defaults.TURNS,
+        mask_generation_prompt=mask,
     )
 
 
@@ -273,7 +296,16 @@ def step_verify_tokenizer(
 @step(
     "render-shard",
     "harmony.steps.render_shard",
-    own=("history", "train", "turns", "max_rows", "max_rows_per_shard", "max_tokens", "quiet"),
+    own=(
+        "history",
+        "train",
+        "turns",
+        "mask_generation_prompt",
+        "max_rows",
+        "max_rows_per_shard",
+        "max_tokens",
+        "quiet",
+    ),
 )
 def step_render_shard(
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
@@ -285,6 +317,7 @@ def step_render_shard(
     history: HistoryOption = None,
     train: TrainOption = None,
     turns: TurnsOption = None,
+    mask_generation_prompt: MaskOption = False,
     renderer: RendererOption = defaults.RENDERER,
     audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
     max_rows: MaxRowsOption = defaults.MAX_ROWS,
@@ -306,7 +339,7 @@ def step_render_shard(
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
     return {
-        "rules": _rules(history, train, turns),
+        "rules": _rules(history, train, turns, mask_generation_prompt),
         "caps": made_of(Caps, arguments),
         "progress": make_progress(quiet, False),
     }

@@ -56,7 +56,10 @@ DatasetTokenizer = Annotated[
     ),
 ]
 Workers = Annotated[
-    int | None, option("Worker processes. Default: one for each core; `build` takes fewer for few rows.", min=1)
+    int | None,
+    option(
+        "Worker processes. Default: one for each usable CPU, if memory allows; `build` takes fewer for few rows.", min=1
+    ),
 ]
 AllowUnknownSha = Annotated[
     bool, option("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")

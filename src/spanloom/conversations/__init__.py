@@ -7,6 +7,8 @@ call_tags  calls that texts write in a style of their own
 flags     what a message says of itself about training
 blocks    blocks of a content that are messages of their own
 messages  one message → turns: its role, reasoning, text, calls
+conversation  a whole conversation, and its JSON: the rows of `conversations_v1`
+arranged  a record → the conversation that is stored of it
 outcomes  a record as it was read; what became of records: counted, left out, or refused
 ids       whether an id is new
 runs      where the assistant answers: runs of its messages, the last turn

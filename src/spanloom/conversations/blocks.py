@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.conversations.flags import FLAGS
 from spanloom.conversations.turns import Dropping, RecordRefusedError, Refusal, kind
 from spanloom.records.json_lines import unique_keys
 
@@ -55,7 +54,7 @@ def messages_of(
             last[content_key].append(part)
     if not groups:
         return [{**message, content_key: None}]
-    kept = {key: value for key, value in message.items() if key in ("role", "from", "speaker", *FLAGS)}
+    kept = {key: value for key, value in message.items() if key in ("role", "from", "speaker")}
     others = {key: value for key, value in message.items() if key != content_key and key not in kept}
     made = [group if "role" in group else {**kept, **group} for group in groups]
     return [{**others, **made[0]}, *made[1:]]

@@ -45,7 +45,7 @@ TEMPLATE_MARKS = (
 """Tokens of chat templates, those of Harmony last: a text that holds one was rendered, and is no text of an answer."""
 
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
-_STRIPPED_STARTS = ("analysis", "commentary")
+STRIPPED_STARTS = ("analysis", "commentary")
 """What is left of Harmony's text where a server leaves special tokens out: `analysisHm.assistantfinalYes.`"""
 _MARKS = {mark: f"--call-tags {style}" for style, marks in CALL_STYLES.items() for mark in marks}
 _MARKS |= dict.fromkeys(TEMPLATE_MARKS, "")
@@ -62,7 +62,7 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
     if reading.text_as_is:
         return
     for text in texts:
-        if text.startswith(_STRIPPED_STARTS) and (bare := _STRIPPED.match(text)):
+        if text.startswith(STRIPPED_STARTS) and (bare := _STRIPPED.match(text)):
             raise RecordRefusedError(
                 Refusal.MARKUP,
                 f"{where} looks like text of Harmony whose tokens were taken away: {bare[1]}…assistant{bare[2]}",

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from spanloom.conversations.blocks import PART_METADATA, messages_of
 from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
-from spanloom.conversations.flags import refuse_untrained, trained
-from spanloom.conversations.markup import refuse_markup, without_think_tags
+from spanloom.conversations.flags import FLAGS, is_trained
+from spanloom.conversations.markup import STRIPPED_STARTS, refuse_markup, without_think_tags
 from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
 from spanloom.conversations.turns import (
     Call,
@@ -51,7 +51,7 @@ FUNCTION_CALL = "function_call"
 CALL_ROLES = (FUNCTION_CALL, "tool_call")
 ROLES: dict[str, Role] = {
     "system": "system",
-    "developer": "system",
+    "developer": "developer",
     "user": "user",
     "human": "user",
     "prompter": "user",
@@ -110,40 +110,82 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     name = role.strip().lower() if isinstance(role, str) else role
     if dropping.names and isinstance(name, str) and dropping.drops(f"role:{name}", message):
         return []
-    if not isinstance(name, str) or name not in ROLES:
+    if not isinstance(name, str) or not (name in ROLES or name in reading.roles):
         raise RecordRefusedError(
             Refusal.ROLE_UNKNOWN,
             f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}",
-            f"--drop role:{name}" if isinstance(name, str) else None,
+            f"--drop role:{name} leaves it out, --role {name}=user (or assistant, tool, system) says who speaks"
+            if isinstance(name, str)
+            else None,
         )
-    parts = messages_of(message, _first_key(message, TEXT_KEYS), ROLES[name] == "assistant", of.where, dropping)
+    speaker = _role(name, reading)
+    trained = None
+    if not FLAGS.isdisjoint(message) or reading.trained_if or reading.masked_if:
+        message = dict(message)
+        trained = is_trained(message, of.where, reading.trained_if, reading.masked_if)
+        if trained and speaker != "assistant":
+            of.metadata["trained"] = True
+    parts = messages_of(message, _first_key(message, TEXT_KEYS), speaker == "assistant", of.where, dropping)
     turns: list[Turn] = []
     for part in parts:
-        if part.get("role") == "tool" and ROLES[name] != "tool" and dropping.drops("role:tool", part):
+        if part.get("role") == "tool" and speaker != "tool" and dropping.drops("role:tool", part):
             continue
         turns += _turns(part, of)
     speaking = [index for index, turn in enumerate(turns) if turn.role == "assistant"] if len(turns) > 1 else []
     for index in speaking[:-1]:  # what the assistant says before the end of its message is no answer yet
-        turns[index] = replace(turns[index], channel="commentary")
+        if turns[index].texts:
+            turns[index] = replace(turns[index], channel="commentary")
+    if trained is False:
+        turns = [replace(turn, trained=False) if turn.role == "assistant" else turn for turn in turns]
     if turns and of.metadata:
         turns[0] = replace(turns[0], metadata=of.metadata)
     return turns
 
 
+_PLAIN_ROLES = {name: role for name, role in ROLES.items() if role != "tool" and name not in CALL_ROLES}
+
+
+def plain_turn(message: Any, number: int) -> Turn | None:
+    """The turn of a message that is a role and a text, and maybe reasoning: most messages, at a third of the time.
+
+    None for any other message, and for texts of the assistant that may hold markup. Options that look into messages
+    (`--drop`, `--call-tags`, `--role`) need `turns_of`.
+    """
+    if type(message) is not dict:
+        return None
+    thought = None
+    if len(message) == 3:
+        if type(thought := message.get("reasoning_content")) is not str or not thought.strip():
+            return None
+    elif len(message) != 2:
+        return None
+    text = message.get("content")
+    name = message.get("role")
+    if name is None and thought is None:
+        name, text = message.get("from"), message.get("value")
+    if type(text) is not str or not text or type(name) is not str:
+        return None
+    role = _PLAIN_ROLES.get(name)
+    if role == "assistant":
+        if "<" in text or "[" in text or text.startswith(STRIPPED_STARTS) or not text.strip():
+            return None
+        return Turn(number=number, role=role, texts=(text,), reasoning=() if thought is None else (thought,))
+    return None if role is None or thought is not None else Turn(number=number, role=role, texts=(text,))
+
+
+def _role(name: str, reading: Reading) -> Role:
+    return reading.roles.get(name) or ROLES[name]
+
+
 def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
     keys, where = dict(message), of.where
     name = str(_take(keys, ROLE_KEYS)).strip().lower()
-    role, dropping = ROLES[name], of.dropping
+    role, dropping = _role(name, of.reading), of.dropping
     before = dropping.counts.total()
     content = _take(keys, TEXT_KEYS)
     for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
         if isinstance(value := keys.get(key), str) and isinstance(content, str) and value.strip() in content:
             of.metadata[key] = keys.pop(key)
-    is_trained = trained(keys, where)
-    if role == "assistant":
-        refuse_untrained(is_trained, where)
-    elif is_trained:
-        of.metadata["trained"] = True
     if name in CALL_ROLES:
         turn = Turn(number=of.number, role=role, calls=_written_calls(content, of))
     elif role == "assistant":

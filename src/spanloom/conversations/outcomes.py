@@ -16,13 +16,14 @@ LEFT_OUT = frozenset(reason.value for reason in LeftOut)
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """A record as it was read: `value`, or where it could not be read `fault`."""
+    """A record as it was read: `value`, or where it could not be read `fault`; or the `line` that holds it alone."""
 
     file: str
     number: int
     where: str
     value: Any = None
     fault: str | None = None
+    line: bytes | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,9 @@ class Counts:
     """What became of the records so far.
 
     `skipped`: by reason, refused and left out. `metadata`: keys that travel on without being trained on, those of
-    messages as `message.KEY`. `refused_keys`: keys that refused their record, by name.
+    messages as `message.KEY`. `refused_keys`: keys that refused their record, by name. `messages`: by role, and how
+    many of them hold reasoning, calls, or are not trained. `refused_by_harmony`: conversations that are stored and that
+    Harmony cannot hold, by reason. `not_rendered`: what openai-harmony passes over, by name.
     """
 
     read: int = 0
@@ -82,6 +85,8 @@ class Counts:
     metadata: Counter[str] = field(default_factory=Counter)
     messages: Counter[str] = field(default_factory=Counter)
     refused_keys: Counter[str] = field(default_factory=Counter)
+    refused_by_harmony: Counter[str] = field(default_factory=Counter)
+    not_rendered: Counter[str] = field(default_factory=Counter)
 
     @property
     def refused(self) -> Counter[str]:

@@ -1,6 +1,6 @@
 """Functions that an assistant may call, and its calls, out of the forms in which chat data writes them.
 
-In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: openai-harmony's tool descriptions, `Call`s.
+In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descriptions of tools, `Call`s.
 
     {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
     {"name": …, "description": …, "parameters": …}                                     the same without its cover
@@ -23,7 +23,8 @@ PREFIX = "functions."
 def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
     """A list of tools, each an object or its JSON text, or the JSON text of such a list.
 
-    Returns `{"name", "description", "parameters"}` of each. Raises RecordRefusedError.
+    Returns `{"name", "description", "parameters"}` of each, the last two where there are any. Raises
+    RecordRefusedError.
     """
     if isinstance(value, str):
         value = parsed_json(value, Refusal.TOOLS_INVALID, "the list of tools")
@@ -49,9 +50,7 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     if parameters is not None and not isinstance(parameters, dict):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"{where}: the parameters are {kind(parameters)}, not a schema")
     refuse_other_keys(tool, where, dropping)
-    for key, passed_over in not_rendered(parameters):
-        dropping.count(f"parameters.{key if key in _SCHEMA_KEYS else 'other'}", passed_over)
-    described = {"name": name, "description": description or ""}
+    described = {"name": name, **({"description": description} if description else {})}
     return described if parameters is None else {**described, "parameters": parameters}
 
 
@@ -91,6 +90,12 @@ def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[t
             yield key, value
 
 
+def not_rendered_keys(schema: Any) -> Iterator[str]:
+    """How these keys are counted: `parameters.pattern`, or `parameters.other` for keys that JSON Schema lacks."""
+    for key, _ in not_rendered(schema):
+        yield f"parameters.{key if key in _SCHEMA_KEYS else 'other'}"
+
+
 _SCHEMA_KEYS = frozenset(
     {
         "$defs", "$ref", "additionalProperties", "allOf", "anyOf", "const", "default", "definitions", "description",
@@ -127,7 +132,11 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     if not isinstance(arguments, str):
         detail = f"{where}: the arguments are {kind(arguments)}, not a JSON object or its text"
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
-    if not isinstance(parsed_json(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its arguments"), dict):
+    parsed = parsed_json(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its arguments")
+    if isinstance(parsed, str):  # encoded twice: "{\"a\": 1}" as the text of a text
+        arguments = parsed
+        parsed = parsed_json(arguments, Refusal.TOOL_CALL_INVALID, f"{where}: the text in the text of its arguments")
+    if not isinstance(parsed, dict):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the arguments are no JSON object")
     refuse_other_keys(call, where, dropping)
     return Call(id=identity or None, name=name, arguments=arguments)
@@ -196,7 +205,7 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         if not says_nothing(value) and not dropping.drops(key, value):
             raise RecordRefusedError(
                 Refusal.KEY_UNKNOWN,
-                f"{where} has the key {key!r}, for which Harmony has no place",
+                f"{where} has the key {key!r}, for which a conversation has no place",
                 f"--drop {key}",
                 key=key,
             )

@@ -9,12 +9,14 @@ or is left out because an option says so, and counted.
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Literal
 
-Role = Literal["system", "user", "assistant", "tool"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+Channel = Literal["commentary", "final"]
 
 
 class Refusal(StrEnum):
@@ -33,6 +35,8 @@ class Refusal(StrEnum):
     WEIGHT_ZERO = "weight_zero"
     MEDIA = "media"
     INPUT_BESIDE = "input_beside"
+    SETTING_INVALID = "setting_invalid"
+    WEIGHT_INVALID = "weight_invalid"
     REASONING_TWICE = "reasoning_twice"
     REASONING_AFTER_ANSWER = "reasoning_after_answer"
     THINK_TAGS = "think_tags"
@@ -41,6 +45,7 @@ class Refusal(StrEnum):
     MARKUP_UNCLEAR = "markup_unclear"
     SYSTEM_TWICE = "system_twice"
     SYSTEM_NOT_FIRST = "system_not_first"
+    EFFORT_UNKNOWN = "effort_unknown"
     TOOLS_INVALID = "tools_invalid"
     TOOL_CALL_INVALID = "tool_call_invalid"
     TOOL_CALLS_PARALLEL = "tool_calls_parallel"
@@ -50,6 +55,7 @@ class Refusal(StrEnum):
     ASSISTANT_AFTER_ANSWER = "assistant_after_answer"
     ANSWER_MISSING = "answer_missing"
     NO_ASSISTANT = "no_assistant"
+    NOTHING_TRAINED = "nothing_trained"
     UNANSWERED = "unanswered"
 
 
@@ -86,6 +92,9 @@ class Reading:
     call_tags    the style in which texts write calls (`spanloom.conversations.markup.CALL_STYLES`); None refuses them
     text_as_is   markup that no option reads stays text
     metadata     keys of records and messages that travel as metadata, whatever they look like
+    roles        names of roles that data sets do not share → the role that they stand for
+    trained_if   keys of messages that are true where the message is trained
+    masked_if    keys of messages that are true where it is not
     rendered     parser of rendered Harmony text → messages as openai-harmony's JSON has them
     """
 
@@ -93,6 +102,9 @@ class Reading:
     call_tags: str | None = None
     text_as_is: bool = False
     metadata: frozenset[str] = frozenset()
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    trained_if: tuple[str, ...] = ()
+    masked_if: tuple[str, ...] = ()
     rendered: Callable[[str], list[dict[str, Any]]] | None = None
 
 
@@ -106,41 +118,61 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
-    """One message. `number`: its place in the record, from 0. `texts` and `reasoning`: parts, none of them empty.
+class Message:
+    """One message.
 
-    `name`: of a user, or of the function that a tool's result is of, where it was said; `call_id`: of such a result.
-    `channel`: of the texts of an assistant, where the record says it. `metadata`: keys of the message that are no part
-    of the conversation.
+    texts      its content, part by part; none of them is empty
+    reasoning  of an assistant, before the texts, part by part
+    calls      of an assistant, after the texts, all of them at once
+    call_id    of a tool: the id of the call that it answers, where it has one
+    name       of a user, or of the function that a tool answers for, where the record says it
+    channel    of the texts of an assistant, where the record says it
+    trained    false: an assistant's message that is context alone
     """
 
-    number: int
     role: Role
     texts: tuple[str, ...] = ()
     reasoning: tuple[str, ...] = ()
     calls: tuple[Call, ...] = ()
     call_id: str | None = None
     name: str | None = None
-    channel: Literal["commentary", "final"] | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)
+    channel: Channel | None = None
+    trained: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn(Message):
+    """One message of a record. `number`: its place in the record, from 0. `metadata`: keys of the message that are no
+    part of the conversation."""
+
+    number: int
+    metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRecord:
     """A record as it was read.
 
-    tools             openai-harmony's tool descriptions
-    rest              what else the record held
-    settings          fields of the system message that the record brings itself, by openai-harmony's names
-    message_metadata  of each message that has some: `{"message": its number, KEY: value, …}`
+    turns                 all messages; a system text of the record itself is the first
+    tools                 `{"name", "description", "parameters"}` of each function; the last two where there are any
+    rest                  what else the record held
+    settings              what the record says of the model and the moment (`conversation.SETTINGS`); None leaves a line
+                          out of the render, whatever options say
+    chat_template_kwargs  arguments of a chat template
+    weight                how much the conversation counts in a loss
+    message_metadata      of each message that has some: `{"message": its number, KEY: value, …}`
     """
 
     id: str | None
     turns: tuple[Turn, ...]
-    instructions: str | None
     tools: tuple[dict[str, Any], ...]
     rest: dict[str, Any]
     settings: dict[str, str | None] = field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    weight: float | None = None
     message_metadata: tuple[dict[str, Any], ...] = ()
 
 
@@ -171,5 +203,5 @@ def says_nothing(value: Any) -> bool:
 
 def kind(value: Any) -> str:
     """What JSON calls a value."""
-    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", type(None): "null"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")

@@ -158,10 +158,6 @@ class DatasetFamily(Protocol):
         """Columns of the row table that documents can be counted by and chosen by."""
 
     @property
-    def ROW_SCHEMA(self) -> pa.Schema:
-        """The family's own columns of the row table."""
-
-    @property
     def SPLITS(self) -> tuple[str, ...]:
         """The splits of every shard."""
 
@@ -176,6 +172,9 @@ class DatasetFamily(Protocol):
     @property
     def RATIO(self) -> tuple[str, str] | None:
         """Two spans whose tokens are compared: reasoning and answer."""
+
+    def row_schema(self, content: Content) -> pa.Schema:
+        """The family's own columns of the row table, in a dataset with this manifest."""
 
     def check_content(self, content: Content) -> Iterator[Finding]:
         """What the manifest says of options, tokenizer and input: by itself, and against the counts."""

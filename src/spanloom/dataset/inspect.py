@@ -90,7 +90,7 @@ def pick_documents(
 
 def _rows(dataset: _Dataset, split: str, shard: int) -> Iterator[pa.RecordBatch]:
     """The whole row table of a split of one shard."""
-    schema = rows_schema(dataset.family.ROW_SCHEMA, dataset.content.span_names)
+    schema = rows_schema(dataset.family.row_schema(dataset.content), dataset.content.span_names)
     return row_batches(rows_file(dataset.root, split, shard), schema)
 
 

@@ -7,11 +7,12 @@ A family is one folder, with the same names where it has the thing: `sample`, `c
     chat/       conversations → transcripts → packed blocks with a loss mask
     traces/     a store of traces → datasets of them → tokens, loss mask, spans
     toolcalls/  samples of tool calls → checked, merged → tokens with a loss mask
+    models/     conversations by the chat template of any Hugging Face model: masks that are proven
     chess/      games and engine variations → memory-mapped arrays → fixed-shape batches
 
 `family` in a manifest.json names the family: `synth_kd` and `harmony_chat` (harmony), `packed_chat`,
-`reasoning_traces`, `tool_calls`. Chess makes no token dataset; its manifest has a `schema_version` of its own,
-`spanloom_chess_v1`.
+`reasoning_traces`, `tool_calls`, `model_chat` (models). Chess makes no token dataset; its manifest has a
+`schema_version` of its own, `spanloom_chess_v1`.
 """
 
 from collections.abc import Callable
@@ -54,6 +55,12 @@ def _toolcalls() -> "DatasetFamily":
     return dataset
 
 
+def _models() -> "DatasetFamily":
+    from spanloom.families.models import dataset
+
+    return dataset
+
+
 def _chess() -> "DataFolder":
     from spanloom.families.chess import root
 
@@ -66,6 +73,7 @@ FAMILIES: dict[str, Callable[[], "DatasetFamily"]] = {
     "packed_chat": _chat,
     "reasoning_traces": _traces,
     "tool_calls": _toolcalls,
+    "model_chat": _models,
 }
 """`family` in a manifest → its module, imported when it is asked for: each brings libraries that others do without."""
 

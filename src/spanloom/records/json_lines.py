@@ -8,7 +8,7 @@ refused like what is not JSON.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ _MANY_DIGITS = b"0" * 19
 _REMEDY = "fix it, or skip and count such lines with --on-error skip"
 
 
-def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
-    """Place and bytes of each line, without its end.
+def raw_lines(path: Path, on_read: OnRead | None = None) -> Iterator[bytes]:
+    """The bytes of each line, without its end.
 
     Raises SourceError for a file that cannot be unpacked, and for a line beyond LONGEST_LINE.
     """
@@ -49,7 +49,13 @@ def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPla
                 )
             if number == 1:
                 line = line.removeprefix(BOM)
-            yield RecordPlace.of(path, "line", number), line.removesuffix(b"\n").removesuffix(b"\r")
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
+    """Place and bytes of each line, as `raw_lines` gives them. Raises the same."""
+    for number, line in enumerate(raw_lines(path, on_read), start=1):
+        yield RecordPlace.of(path, "line", number), line
 
 
 def json_lines(
@@ -64,22 +70,33 @@ def json_lines(
     Lines that cannot be read go to `unreadable`, also those nested too deep. Raises SourceError for a file that cannot
     be unpacked.
     """
-    parse = json_value if repeated_keys == "last" else unique_keys
-    for where, line in lines(path, on_read):
-        if not line.strip():
-            continue
-        try:
-            value = parse(line)
-        except strict_json.RepeatedKeyError as fault:
-            what = f"the line holds {fault}"
-        except RecursionError:
-            what = "the line is not read: it is nested too deep"
-        except ValueError as fault:  # orjson's and the standard library's error are ValueErrors
-            what = f"the line is not JSON: {fault}"
-        else:
+    for where, line in filled_lines(path, on_read):
+        value, fault = unique_value(line) if repeated_keys == "refuse" else _value(line, json_value)
+        if fault is None:
             yield where, value
-            continue
-        unreadable(RecordError(what, where=where, remedy=_REMEDY))
+        else:
+            unreadable(RecordError(fault, where=where, remedy=_REMEDY))
+
+
+def filled_lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
+    """`lines` without those of white space alone."""
+    return ((where, line) for where, line in lines(path, on_read) if line.strip())
+
+
+def unique_value(line: bytes) -> tuple[Any, str | None]:
+    """The value of a line whose objects hold each key once, and None; or None and why it cannot be read."""
+    return _value(line, unique_keys)
+
+
+def _value(line: bytes, parse: Callable[[bytes], Any]) -> tuple[Any, str | None]:
+    try:
+        return parse(line), None
+    except strict_json.RepeatedKeyError as fault:
+        return None, f"the line holds {fault}"
+    except RecursionError:
+        return None, "the line is not read: it is nested too deep"
+    except ValueError as fault:  # orjson's and the standard library's error are ValueErrors
+        return None, f"the line is not JSON: {fault}"
 
 
 def json_value(line: bytes) -> Any:
@@ -92,5 +109,4 @@ def json_value(line: bytes) -> Any:
 def unique_keys(line: bytes) -> Any:
     """The value of a JSON text. Raises ValueError or RecursionError for what is refused, a repeated key too."""
     # The standard library, which decides where strict_json is in doubt, lets half of a surrogate pair and 1e400 pass.
-    orjson.loads(line)
-    return strict_json.loads(line)
+    return strict_json.checked(orjson.loads(line), line)

@@ -17,6 +17,8 @@ from spanloom.records.files import OnUnreadable, stop
 from spanloom.records.place import RecordPlace
 
 BATCH_ROWS = 256
+BATCH_BYTES = 128 << 20
+"""What a batch may hold at most where each of its rows names the longest text that the column can hold."""
 _REMEDY = "fetch it again"
 
 
@@ -59,13 +61,34 @@ def parquet_batches(file: pq.ParquetFile, path: Path, columns: Sequence[str]) ->
     # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
     unreadable = (pa.ArrowException, OSError)
     try:
-        for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=list(columns)):
+        for batch in file.iter_batches(batch_size=_batch_rows(file.metadata, columns), columns=list(columns)):
             yield row, batch
             row += batch.num_rows
     except unreadable as fault:
         raise SourceError(
             f"the file cannot be read: {one_line(fault)}", where=f"{path}, after row {row}", remedy=_REMEDY
         ) from None
+
+
+def _batch_rows(footer: pq.FileMetaData, columns: Sequence[str]) -> int:
+    """Rows to read at once: `BATCH_ROWS`, or fewer where a dictionary could repeat a long text in every row.
+
+    A dictionary is at most as large as its column in the row group, by the sizes of the footer.
+    """
+    chunks = (
+        footer.row_group(group).column(leaf)
+        for group in range(footer.num_row_groups)
+        for leaf in range(footer.num_columns)
+    )
+    largest = max(
+        (
+            chunk.total_uncompressed_size
+            for chunk in chunks
+            if chunk.has_dictionary_page and chunk.path_in_schema.partition(".")[0] in columns
+        ),
+        default=1,
+    )
+    return max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))
 
 
 def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:

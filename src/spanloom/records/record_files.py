@@ -82,7 +82,7 @@ def find_record_files(places: Sequence[Path]) -> list[RecordFile]:
                     remedy="give the folder above both, or rename one: records are named by their file",
                 )
             names[name] = path
-            found[resolved] = RecordFile(path=path, name=name, kind=_kind(path), state=file_state(path))
+            found[resolved] = RecordFile(path=path, name=name, kind=kind_of(path), state=file_state(path))
     return list(found.values())
 
 
@@ -112,7 +112,8 @@ def _data_below(place: Path) -> list[Path]:
     return find_files(place, SUFFIXES)
 
 
-def _kind(path: Path) -> Kind:
+def kind_of(path: Path) -> Kind:
+    """What is in a file, by its ending, which is one of SUFFIXES; a `.json` file may be JSON Lines."""
     kind = KINDS[plain_suffix(path)]
     return "JSON Lines" if kind == "JSON" and is_json_lines(path) else kind
 

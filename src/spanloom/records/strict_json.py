@@ -33,10 +33,23 @@ def loads(text: str | bytes, quotes: int | None = None) -> Any:
     """
     try:
         value = orjson.loads(text)
+    except ValueError:
+        return slowly(text)
+    return checked(value, text, quotes)
+
+
+def checked(value: Any, text: str | bytes, quotes: int | None = None) -> Any:
+    """The same where orjson has made `value` of the text already."""
+    try:
         if 2 * _strings(value) == (_quotes(_decoded(text)) if quotes is None else quotes):
             return value
     except (ValueError, RecursionError):
         pass
+    return slowly(text)
+
+
+def slowly(text: str | bytes) -> Any:
+    """The same by the standard library alone."""
     return json.loads(_decoded(text), object_pairs_hook=_unique, parse_constant=_no_constant)
 
 

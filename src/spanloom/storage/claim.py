@@ -5,6 +5,7 @@ names who has it. All shards of one build, and its retries, share the claim.
 """
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +20,15 @@ from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 
 CLAIM_NAME = "claim.json"
+SKIP_VARIABLE = "SPANLOOM_SKIP_STORE_PROBE"
+"""Set to 1, the probe is left out: for an emulator that ignores the condition, where one build alone writes."""
 
 
 def claim_root(root: Uri, build: dict[str, Any]) -> None:
     """Creates `claim.json` below `root`, the first object of all. One of the same `build` that stands there is ours.
 
-    Raises ConflictError when another build has the root: it says whose it is and in what the two differ.
+    Raises ConflictError when another build has the root: it says whose it is and in what the two differ. Raises
+    StorageError when the store ignores the condition of create-only writes: two builds would overwrite each other.
     """
     uri, store = root / CLAIM_NAME, open_store(root)
     if (standing := read_object(uri)) is None:
@@ -38,6 +42,26 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
         if (standing := read_object(uri)) is None:
             raise StorageError("the claim was written and does not stand there", where=str(uri), remedy="run again")
     _check_ours(standing, build, uri)
+    if os.environ.get(SKIP_VARIABLE) != "1":
+        _check_create_only(standing, uri)
+
+
+def _check_create_only(claim: bytes, uri: Uri) -> None:
+    """The probe: writes the claim, which is ours, create-only again. A store that honours the condition refuses; one
+    that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs to be removed."""
+    with TemporaryDirectory(prefix="spanloom-claim-") as directory:
+        path = Path(directory) / CLAIM_NAME
+        path.write_bytes(claim)
+        taken = open_store(uri).ways_to_overwrite(path, uri)
+    if taken:
+        condition = "If-None-Match: *" if uri.scheme == "s3" else "ifGenerationMatch=0"
+        raise StorageError(
+            f"the store ignores {condition} on {' and '.join(taken)}: it overwrites objects that exist, so two builds "
+            "could mix in one dataset root",
+            where=str(uri),
+            remedy="take a store or a version that honours it, such as Amazon S3, Cloud Storage, SeaweedFS or MinIO; "
+            f"{SKIP_VARIABLE}=1 goes on without the check, where one build alone writes there",
+        )
 
 
 def _check_ours(standing: bytes, build: dict[str, Any], uri: Uri) -> None:

@@ -7,19 +7,24 @@ in the next: it lies beside the file under a temporary name that holds the objec
 import hashlib
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spanloom.errors import StorageError
 from spanloom.storage.local import free_bytes, fsync_directory, is_name_below, sha256_file
-from spanloom.storage.stores.objects import SHA256_KEY, DamagedTransferError, Store, StoredObject
+from spanloom.storage.stores.in_order import in_order
+from spanloom.storage.stores.objects import PIECES, PIECES_FROM, SHA256_KEY, DamagedTransferError, Store, StoredObject
 from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.temporaries import TEMPORARY_MARK
 from spanloom.storage.transfer import OnProgress, Transfers, open_store
 from spanloom.storage.uri import Uri
 
+RANGE = 16 << 20
+"""Bytes of a range of a large object; held in memory until those before it are written."""
 DAMAGED_TRIES = 3
 """Downloads of one object; one that is damaged each time is not damaged by chance."""
 
@@ -272,10 +277,42 @@ def _receive(found: StoredObject, partial: Path, store: Store, transfers: Transf
         if have > found.bytes:  # somebody else's file under our name
             file.truncate(0)
             raise StorageError("a partial download is longer than its object", where=str(partial), remedy="run again")
-        keep_trying(attempt, store=store, uri=found.uri, progress=lambda: have, stop=transfers.stop)
+        if found.bytes - have > PIECES_FROM:
+            for data in _ranges(found, have, store, transfers):
+                file.write(data)
+                digest.update(data)
+        else:
+            keep_trying(attempt, store=store, uri=found.uri, progress=lambda: have, stop=transfers.stop)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
+
+
+def _ranges(found: StoredObject, have: int, store: Store, transfers: Transfers) -> Iterator[bytes]:
+    """The bytes of an object from `have` on, in order: several ranges are on their way at once. What has been yielded
+    and written is what a later run goes on with."""
+
+    def receive(first: int, halt: threading.Event) -> bytes:
+        end, data = min(first + RANGE, found.bytes), bytearray()
+
+        def sink(block: bytes) -> None:
+            transfers.moved(len(block))
+            if len(data) + len(block) > end - first:
+                raise DamagedTransferError(f"more than the {end - first} bytes of the range from {first} came")
+            data.extend(block)
+
+        def attempt() -> None:
+            if len(data) < end - first:
+                store.read(found, first + len(data), sink, end)
+            if len(data) < end - first:
+                raise DamagedTransferError(f"the connection ended {end - first - len(data)} bytes before {end}")
+
+        keep_trying(attempt, store=store, uri=found.uri, progress=lambda: len(data), stop=halt)
+        return bytes(data)
+
+    jobs = (partial(receive, first) for first in range(have, found.bytes, RANGE))
+    with closing(in_order(jobs, transfers.pieces, PIECES, transfers.stop)) as received:
+        yield from received
 
 
 def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:

@@ -9,13 +9,14 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cache
 
 from spanloom.storage.stores.gcs import GcsStore
-from spanloom.storage.stores.objects import Store
+from spanloom.storage.stores.objects import PIECES, Store
 from spanloom.storage.stores.retry import StoppedError
 from spanloom.storage.stores.s3 import S3Store
 from spanloom.storage.uri import Uri
 
 CONNECTIONS = 8
-"""Files under way at once. An upload holds one piece in memory: at most 16 MiB (gs://) or 32 MiB (s3://) each."""
+"""Files under way at once. Each upload to gs:// holds a piece of 16 MiB in memory. Uploads to s3:// hold `PIECES` parts
+of 32 MiB between them, downloads as many ranges of 16 MiB."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes moved so far, and the bytes there are."""
@@ -28,14 +29,15 @@ def open_store(uri: Uri) -> Store:
 
 @cache
 def _open(scheme: str, bucket: str) -> Store:
-    return GcsStore(bucket, CONNECTIONS) if scheme == "gs" else S3Store(bucket, CONNECTIONS)
+    return GcsStore(bucket, CONNECTIONS + PIECES) if scheme == "gs" else S3Store(bucket, CONNECTIONS + PIECES)
 
 
 class Transfers:
-    """A set of transfers: how many bytes have moved in all, and whether they are to stop."""
+    """A set of transfers: how many bytes have moved in all, whether they are to stop, and the slots for pieces."""
 
     def __init__(self, total: int = 0, on_progress: OnProgress | None = None) -> None:
         self.stop = threading.Event()
+        self.pieces = threading.BoundedSemaphore(PIECES)
         self._total, self._on_progress = total, on_progress
         self._lock = threading.Lock()
         self._moved = 0

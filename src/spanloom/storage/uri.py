@@ -9,6 +9,8 @@ from pathlib import Path
 from spanloom.errors import StorageError
 
 SCHEMES = ("gs", "s3")
+S3_SCHEMES = ("minio", "s3a", "s3n")
+"""How other programs write a place in a store that speaks S3; `minio` is Kubeflow Pipelines' own."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def parse_uri(text: str) -> Uri:
     if scheme not in SCHEMES or not bucket:
         raise StorageError(
             f"{text!r} is neither a local path nor a URI of the form gs://bucket/key or s3://bucket/key",
-            remedy="download it by other means and give the local path" if scheme not in SCHEMES else None,
+            remedy=None if scheme in SCHEMES else _remedy(scheme, rest),
         )
     if "@" in bucket or ":" in bucket:
         raise StorageError(
@@ -52,3 +54,12 @@ def parse_uri(text: str) -> Uri:
             remedy="give gs://bucket/key or s3://bucket/key; keys come from the environment, a profile or a role",
         )
     return Uri(scheme, bucket, key.strip("/"))
+
+
+def _remedy(scheme: str, rest: str) -> str:
+    """What to write in place of a URI of a scheme that is none of `SCHEMES`."""
+    if scheme.lower() in S3_SCHEMES:
+        return f"write s3://{rest or 'bucket/key'}, with the store's address in AWS_ENDPOINT_URL=http://HOST:PORT"
+    if scheme.lower() == "gcs":
+        return f"write gs://{rest or 'bucket/key'}"
+    return "give a gs:// or s3:// URI or a local path; what lies elsewhere must be copied there first"

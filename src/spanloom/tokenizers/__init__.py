@@ -4,7 +4,9 @@ o200k/            the o200k vocabulary: its pinned asset, the encoder, token →
 json_file         a tokenizer.json: loaded, and token → bytes
 json_limits       what such a file may cost and do
 encoding          texts → ids and offsets by a tokenizer.json
+json_ids          texts → ids by the fast encoder of such a file; the characters of each token
 chat_template     messages → text by a Jinja template
 template_sandbox  the sandbox that templates run in, with limits
+traced_text       texts whose characters remember their field, through a template
 character_spans   a span of characters → the tokens that begin inside it
 """

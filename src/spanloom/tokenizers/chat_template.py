@@ -19,6 +19,7 @@ from typing import Any
 
 import jinja2
 from jinja2.exceptions import SecurityError
+from jinja2.meta import find_undeclared_variables
 
 from spanloom.errors import SpanloomError
 from spanloom.tokenizers.template_sandbox import METER, Environment, LimitError, Limits, Meter, RaisedError
@@ -29,6 +30,13 @@ MAX_TEMPLATE = 1_000_000
 
 class ChatTemplateError(SpanloomError):
     """A chat template is missing, is no valid Jinja, raised, or was stopped by a limit."""
+
+
+class TemplateRaisedError(ChatTemplateError):
+    """A chat template called `raise_exception`."""
+
+
+_REMEDY = "fix the template, or leave such messages out"
 
 
 class ChatTemplate:
@@ -68,6 +76,10 @@ class ChatTemplate:
                 f"the template cannot be compiled: {_said(fault)}", where=where, remedy="fix it"
             ) from None
 
+    def variables(self) -> frozenset[str]:
+        """The names that the template asks for and does not set itself."""
+        return frozenset(find_undeclared_variables(Environment().parse(self.text)))
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -77,6 +89,28 @@ class ChatTemplate:
         **variables: Any,
     ) -> str:
         """The text of a conversation. Raises ChatTemplateError where the template raises, or is stopped by a limit."""
+        return self._rendered(messages, tools, add_generation_prompt, variables, traced=False)
+
+    def render_traced(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool = False,
+        **variables: Any,
+    ) -> str:
+        """As `render`, where values hold texts of `traced_text`: the text remembers which characters are of them."""
+        return self._rendered(messages, tools, add_generation_prompt, variables, traced=True)
+
+    def _rendered(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any],
+        *,
+        traced: bool,
+    ) -> str:
         given = {
             **self.special_tokens,
             **variables,
@@ -85,22 +119,24 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        token = METER.set(Meter(limits=self._limits))
+        token = METER.set(Meter(limits=self._limits, traced=traced))
         try:
-            return "".join(self._compiled.generate(given))
+            return self._compiled.environment.concat(self._compiled.generate(given))
         except LimitError as fault:
             raise self._error(f"the template was stopped: {fault.message}") from None
         except SecurityError as fault:
             raise self._error(f"the template asks for what the sandbox forbids: {fault.message}") from None
         except RaisedError as fault:
-            raise self._error(f"the template refuses the messages: {fault.message}") from None
+            raise TemplateRaisedError(
+                f"the template refuses the messages: {fault.message}", where=self.where, remedy=_REMEDY
+            ) from None
         except Exception as fault:  # it computes with values of users: TypeError, KeyError, UndefinedError and others
             raise self._error(f"the template failed: {_said(fault)}") from None
         finally:
             METER.reset(token)
 
     def _error(self, what: str) -> ChatTemplateError:
-        return ChatTemplateError(what, where=self.where, remedy="fix the template, or leave such messages out")
+        return ChatTemplateError(what, where=self.where, remedy=_REMEDY)
 
 
 def load_chat_template(

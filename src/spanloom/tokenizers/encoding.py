@@ -13,7 +13,7 @@ import numpy as np
 from spanloom.storage import sha256_file
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import Offsets
-from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +32,8 @@ class JsonTokenizer:
         self._loaded = load_json_tokenizer(path, extra=extra)
         self.sha256 = sha256_file(path)
         self._vocabulary: dict[str, int] = self._loaded.get_vocab(with_added_tokens=True)
+        self._pieces: JsonVocabulary | None = None
+        self._added: dict[int, bytes] = {}
         self.vocab_size = max(self._vocabulary.values()) + 1
         self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
 
@@ -47,6 +49,23 @@ class JsonTokenizer:
     def special_texts(self) -> set[str]:
         """The texts that the tokenizer makes a control token of wherever they stand."""
         return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}
+
+    def added_texts(self) -> dict[str, int]:
+        """The texts of all added tokens, special or not, and their ids. A text is cut at them before it is encoded."""
+        return {token.content: number for number, token in self._loaded.get_added_tokens_decoder().items()}
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes of a token in a text; of an added token its text."""
+        if not self._added:
+            self._added = {number: text.encode() for text, number in self.added_texts().items()}
+        added = self._added.get(token)
+        return self.vocabulary().piece(token) if added is None else added
+
+    def vocabulary(self) -> JsonVocabulary:
+        """Each token's bytes, or its name where it is special."""
+        if self._pieces is None:
+            self._pieces = JsonVocabulary(self._loaded)
+        return self._pieces
 
     def id_of(self, token: str) -> int | None:
         """The id of a token by its name; None where there is none."""

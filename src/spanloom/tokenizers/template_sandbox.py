@@ -5,13 +5,15 @@ loop, every call, filter, slice and joining of texts is counted, and the clock l
 comparison. `LimitError` where a rendering goes beyond its `Limits`.
 
 What was made counts for good, also where the template lets it go: so what it keeps is never more.
+
+Where the meter says that texts are traced, joins, filters and formats keep their marks (`traced_text.py`).
 """
 
 import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
@@ -24,6 +26,8 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+from spanloom.tokenizers.traced_text import TracedText, brace_formatted, joined, json_text
 
 MAX_STEPS = 1_000_000
 """Rounds of loops and calls in one rendering."""
@@ -54,6 +58,11 @@ _LISTING = frozenset(
 )
 """Filters and methods that make a list, of a text one of its characters or lines."""
 
+_JOINING = frozenset({"join", "replace", "format"})
+"""Filters that put texts into another one, which are its methods."""
+
+_OF_DICTS = frozenset(dir(dict))
+
 _MAX_BITS = 20_000
 """Of an integer. Python refuses to print one of more than 4,300 digits, 14,285 bits."""
 
@@ -78,7 +87,10 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Meter:
+    """What a rendering has taken so far. `traced`: its texts have marks (`traced_text.py`), which are to be kept."""
+
     limits: Limits
+    traced: bool = False
     steps: int = 0
     characters: int = 0
     bytes: int = 0
@@ -147,6 +159,17 @@ class Environment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
         self.globals["raise_exception"] = _raise_exception
 
+    @property
+    def concat(self) -> Callable[[Iterable[str]], str]:  # type: ignore[override]
+        """What compiled templates join their output with, those of macros and blocks too."""
+        return joined if METER.get(_WITHOUT_METER).traced else "".join
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        # Most of what templates read are keys of messages: Jinja would look for an attribute first, and raise.
+        if type(obj) is dict and attribute not in _OF_DICTS:
+            return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        return super().getattr(obj, attribute)
+
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         # Jinja's own stands for an undefined value, which prints as nothing and hides what was tried.
         raise SecurityError(f"the attribute {attribute!r} of {type(obj).__name__!r}")
@@ -164,7 +187,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
     def join_texts(self, values: Sequence[Any]) -> str:
         METER.get().make(sum(map(_size, values)), max(map(_width, values)))
-        return "".join(map(str, values))
+        return self.concat([str(value) for value in values])
 
     def slice_of(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         meter = METER.get()
@@ -188,11 +211,14 @@ class Environment(ImmutableSandboxedEnvironment):
         owner = getattr(__obj, "__self__", None)
         if owner is __self:
             return __obj(*args)  # what `_meter_loops` wrote
-        METER.get().step()
+        meter = METER.get()
+        meter.step()
         if isinstance(owner, str | list):
             _check_growth(__obj.__name__, (owner, *args), kwargs)
+            if meter.traced and type(owner) is str and __obj.__name__ in {"join", "replace"}:
+                __obj = getattr(TracedText(owner), __obj.__name__)
         value = super().call(__context, __obj, *args, **kwargs)
-        METER.get().make(_size(value), _width(value))
+        meter.make(_size(value), _width(value))
         return value
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
@@ -207,7 +233,11 @@ class Environment(ImmutableSandboxedEnvironment):
 
         def metered(*args: Any, **kwargs: Any) -> str:
             _check_growth(value.__name__, (value.__self__, *args), kwargs)
-            return safe(*args, **kwargs)
+            text = safe(*args, **kwargs)
+            if not METER.get(_WITHOUT_METER).traced:
+                return text
+            by_map = value.__name__ == "format_map"
+            return brace_formatted(value.__self__, () if by_map else args, args[0] if by_map else kwargs, text)
 
         return metered
 
@@ -231,7 +261,8 @@ def _raise_exception(message: Any) -> NoReturn:
 def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    write = json_text if METER.get(_WITHOUT_METER).traced else json.dumps
+    return write(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def _meter_loops(template: nodes.Template) -> None:
@@ -300,12 +331,29 @@ def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
             raise LimitError("filters run in a rendering alone")
         meter.step()
         _check_growth(name, args[first:], kwargs)
+        if meter.traced and name in _JOINING:
+            args, kwargs = _keeping_marks(name, args, kwargs, first)
         value = function(*args, **kwargs)
+        if meter.traced and name == "safe":  # a text of Markup has no marks, and nothing is escaped here
+            value = args[first] if isinstance(args[first], str) else str(value)
         if value is not args[first]:
             meter.make(_size(value), _width(value))
         return value
 
     return metered
+
+
+def _keeping_marks(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], first: int
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a filter that calls a method of one of them: that one as a text that keeps marks of others."""
+    place = first + (name == "join")
+    if len(args) > place:
+        if type(args[place]) is str:
+            args = (*args[:place], TracedText(args[place]), *args[place + 1 :])
+    elif name == "join":
+        kwargs = {**kwargs, "d": TracedText(kwargs.get("d", ""))}
+    return args, kwargs
 
 
 def _timed_test(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -357,7 +405,9 @@ def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _check_operands(operator: str, left: Any, right: Any) -> None:
     size = 0
-    if isinstance(left, int) and isinstance(right, int):
+    if operator == "+" and isinstance(left, str) and isinstance(right, str):  # what templates do most
+        size = len(left) + len(right)
+    elif isinstance(left, int) and isinstance(right, int):
         bits = {
             "+": max(left.bit_length(), right.bit_length()),
             "*": left.bit_length() + right.bit_length(),
@@ -373,7 +423,8 @@ def _check_operands(operator: str, left: Any, right: Any) -> None:
     elif operator == "%" and isinstance(left, str):
         size = len(left) + _check_format(left) + left.count("%") * _size(right)
     if size > 0:
-        METER.get(Meter(limits=Limits())).make(size, max(_width(left), _width(right)))
+        meter = METER.get(None) or Meter(limits=Limits())  # none is under way where Jinja folds constants
+        meter.make(size, max(_width(left), _width(right)))
 
 
 def _check_format(text: str) -> int:
@@ -391,9 +442,13 @@ def _size(value: Any) -> int:
 
     Raises LimitError before it has counted more than a rendering may make: lists of lists may double at each level.
     """
-    if isinstance(value, str | bytes):
+    if isinstance(value, str):
         return len(value)
-    if not isinstance(value, list | tuple | dict | Namespace):
+    if value is None or isinstance(value, (bool, int, float)):
+        return 0
+    if isinstance(value, bytes):
+        return len(value)
+    if not isinstance(value, (list, tuple, dict, Namespace)):
         return 0
     most = METER.get(_WITHOUT_METER).limits.characters
     size = 0
@@ -420,9 +475,11 @@ def _size(value: Any) -> int:
 def _width(value: Any) -> int:
     """Bytes of each character of a text in memory, 1 to 4; of what is written out the most that there can be."""
     if not isinstance(value, str):
-        return 1 if isinstance(value, int | float | bytes | None) else 4
+        return 1 if value is None or isinstance(value, (int, float, bytes)) else 4  # a tuple is faster
     if value.isascii():
         return 1
+    if isinstance(value, TracedText):  # which lies in memory otherwise than a plain one
+        return 4
     each = (sys.getsizeof(value) - _TEXT_HEAD) / (len(value) + 1)
     if each in (1, 2, 4):
         return int(each)

@@ -1,16 +1,27 @@
 """PGN to the pretraining schema: legal games in one spelling, values where they belong, what is left out counted."""
 
+import bz2
+import gzip
+import json
+import random
 from pathlib import Path
+from typing import Any
 
 import chess
+import chess.pgn
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset
-from spanloom.families.chess.pgn import PgnCounts, convert_pgn
+from spanloom.families.chess.pgn import GameFilter, PgnCounts, convert_pgn
+from spanloom.families.chess.pgn.convert import skipped_file
 from spanloom.families.chess.verify.games import Checks, validate_folder
+from support.cases import beside
+from support.pgn_checker import Plies, games_of
+from support.requirements import PGN_FILES, absent
 
 GAME = """[Event "Rated game"]
 [Site "https://example.org/1"]
@@ -40,7 +51,7 @@ LATE = """[SetUp "1"]
 """ % ("9" * 4000)
 
 
-def _converted(tmp_path: Path, text: str, **more: object) -> tuple[PgnCounts, list[dict[str, object]]]:
+def _converted(tmp_path: Path, text: str, **more: object) -> tuple[PgnCounts, list[dict[str, Any]]]:
     path = tmp_path / "club.pgn"
     path.write_text(text, encoding="utf-8")
     counts = convert_pgn([path], tmp_path / "out", **more)  # type: ignore[arg-type]
@@ -105,3 +116,161 @@ def test_what_cannot_be_converted_says_why(tmp_path: Path) -> None:
     _converted(tmp_path, GAME)
     with pytest.raises(ChessError, match="already"):
         _converted(tmp_path, GAME)
+
+
+def _random_games(count: int) -> str:
+    """Games of random legal moves, with castling, promotions and en passant wherever these can be had."""
+    draw, games = random.Random(7), []
+    for _ in range(count):
+        board, node = chess.Board(), chess.pgn.Game()
+        game = node
+        for _ in range(draw.randint(1, 150)):
+            moves = list(board.legal_moves)
+            if not moves:
+                break
+            rare = [move for move in moves if move.promotion or board.is_castling(move) or board.is_en_passant(move)]
+            move = draw.choice(rare or moves)
+            node = node.add_variation(move)
+            board.push(move)
+        games.append(str(game))
+    return "\n\n".join(games) + "\n"
+
+
+def _plies(out: Path) -> dict[str, Plies]:
+    games: dict[str, Plies] = {}
+    for row in pq.read_table(out).to_pylist():
+        games.setdefault(row["game_id"], []).append((row["fen"], row["played_move"]))
+    return games
+
+
+def _check_against_python_chess(path: Path, out: Path) -> PgnCounts:
+    counts = convert_pgn([path], out)
+    expected = games_of(path.read_text("utf-8-sig", errors="replace"))
+    wanted = {f"{path.stem}_{number}": plies for number, plies in enumerate(expected) if plies is not None}
+    assert _plies(out) == wanted
+    assert counts.skipped.total() == len(expected) - len(wanted)
+    return counts
+
+
+def test_random_games_are_those_of_python_chess(tmp_path: Path) -> None:
+    path = tmp_path / "random.pgn"
+    path.write_text(_random_games(40) + "\n" + ATOMIC + GAME + ILLEGAL + EMPTY + PROMOTION)
+    assert _check_against_python_chess(path, tmp_path / "out").games == 42
+
+
+def test_real_games_are_those_of_python_chess(tmp_path: Path) -> None:
+    folder = beside("SPANLOOM_PGN", "families/chess/pgn")
+    files = sorted(folder.glob("*.pgn")) or absent(PGN_FILES, f"{folder} holds no .pgn")
+    converted = 0
+    for path in files:
+        try:
+            converted += _check_against_python_chess(path, tmp_path / path.stem).games
+        except ChessError:
+            assert all(plies is None for plies in games_of(path.read_text("utf-8-sig", errors="replace")))
+    assert converted
+
+
+def test_packed_files_give_the_same_games(tmp_path: Path) -> None:
+    text = (GAME * 3).encode()
+    packed = {"a.pgn": text, "a.pgn.gz": gzip.compress(text), "a.pgn.bz2": bz2.compress(text)}
+    packed["a.pgn.zst"] = pa.compress(text, codec="zstd", asbytes=True)
+    packed["a2.pgn"] = packed["a.pgn.zst"]  # the first bytes decide, not the name
+    tables = []
+    for number, (name, data) in enumerate(packed.items()):
+        (tmp_path / name).write_bytes(data)
+        assert convert_pgn([tmp_path / name], tmp_path / f"out{number}").games == 3
+        tables.append(pq.read_table(tmp_path / f"out{number}"))
+    assert all(table == tables[0] for table in tables[1:4])
+    assert tables[4].drop(["game_id"]) == tables[0].drop(["game_id"])
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\n\n", b"what is this?\n", b"PK\x03\x04rest", gzip.compress(GAME.encode())[:-9], b"\x00" * 99]
+)
+def test_a_file_without_a_game_is_an_error_by_name(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "good.pgn").write_text(GAME)
+    (tmp_path / "bad.pgn").write_bytes(data)
+    with pytest.raises(SourceError, match=r"bad\.pgn"):
+        convert_pgn([tmp_path / "good.pgn", tmp_path / "bad.pgn"], tmp_path / "out")
+
+
+def test_each_skipped_game_is_named(tmp_path: Path) -> None:
+    null = '[Event "null"]\n\n1. e4 -- 2. d4 *\n\n'
+    fischer = '[Event "960"]\n[Variant "fischerandom"]\n\n1. e4 e5 *\n\n'
+    shredder = '[SetUp "1"]\n[FEN "nbbrknrq/pppppppp/8/8/8/8/PPPPPPPP/NBBRKNRQ w GDgd - 0 1"]\n\n1. d4 d5 *\n\n'
+    text = GAME + null + fischer + shredder + ILLEGAL
+    counts, _ = _converted(tmp_path, text)
+    entries = [json.loads(line) for line in skipped_file(tmp_path / "out").read_text().splitlines()]
+    reasons = ["null moves", "Chess960", "Chess960", "moves that cannot be read"]
+    assert [(entry["game"], entry["reason"]) for entry in entries] == list(enumerate(reasons, start=1))
+    begins = [number for number, line in enumerate(text.split("\n"), 1) if line.startswith(('[Event "', '[SetUp "'))]
+    assert [entry["line"] for entry in entries] == begins[1:]
+    assert counts.skipped == {"null moves": 1, "Chess960": 2, "moves that cannot be read": 1}
+
+
+def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "many.pgn"
+    path.write_text(_random_games(20) * 40 + "\n" + ATOMIC)
+    for workers in (1, 2):
+        convert_pgn([path], tmp_path / f"out{workers}", workers=workers, games_per_file=300)
+    one, two = (sorted((tmp_path / f"out{workers}").iterdir()) for workers in (1, 2))
+    assert len(one) == 3
+    assert [each.read_bytes() for each in one] == [each.read_bytes() for each in two]
+    assert skipped_file(tmp_path / "out1").read_bytes() == skipped_file(tmp_path / "out2").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("comments", "better"),
+    [
+        (["{+4.90/20 0.78s}", ""], "loss"),  # white, who moved, is better: black is to move
+        (["{-4.90/20 0.78s}", ""], "win"),
+        (["{+M5/31 1.2s}", ""], "loss"),
+        (["{d=33, sd=46, pv=Nf6 d3, tb=0, wv=4.90, R50=50}", ""], "loss"),
+        (["{d=33, wv=-M12, mb=+0}", ""], "win"),
+        (["{book, mb=+0+0+0+0+0,}", ""], None),
+        (["{0.61s}", ""], None),
+        (["{a good move}", ""], None),
+    ],
+)
+def test_comments_of_cutechess_and_tcec(tmp_path: Path, comments: list[str], better: str | None) -> None:
+    _, rows = _converted(tmp_path, f'[Event "e"]\n\n1. e4 {comments[0]} e5 {comments[1]} 2. d4 *\n\n')
+    second = rows[1]
+    if better is None:
+        assert second["win"] is None
+    else:
+        other = "win" if better == "loss" else "loss"
+        assert second[better] > 0.9 > second[other]
+    assert rows[0]["win"] is None
+
+
+def test_black_s_comment_is_seen_from_black(tmp_path: Path) -> None:
+    _, rows = _converted(tmp_path, '[Event "e"]\n\n1. e4 e5 {+4.90/20 0.78s} 2. d4 {wv=4.90,} d5 *\n\n')
+    assert rows[2]["loss"] > 0.9, "black is better, white is to move"
+    assert rows[3]["loss"] > 0.9, "white is better, black is to move"
+
+
+def _tagged(**tags: str) -> str:
+    return "".join(f'[{name} "{value}"]\n' for name, value in tags.items()) + "\n1. e4 {[%eval 0.1]} e5 *\n\n"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "games"),
+    [
+        ({"min_rating": 2000}, [0, 1]),
+        ({"results": ("1-0",)}, [0]),
+        ({"results": ("1-0", "0-1")}, [0, 1]),
+        ({"min_seconds": 300}, [0]),
+        ({"max_seconds": 300}, [1]),
+        ({"with_values": True}, [0, 1, 2]),
+    ],
+)
+def test_filters(tmp_path: Path, wanted: dict[str, object], games: list[int]) -> None:
+    text = (
+        _tagged(Event="a", WhiteElo="2100", BlackElo="2000", Result="1-0", TimeControl="300+3")
+        + _tagged(Event="b", WhiteElo="2100", BlackElo="2001", Result="0-1", TimeControl="60+1")
+        + _tagged(Event="c", WhiteElo="2100", BlackElo="1999", Result="*", TimeControl="-")
+        + '[Event "d"]\n\n1. d4 d5 1/2-1/2\n\n'
+    )
+    counts, rows = _converted(tmp_path, text, wanted=GameFilter(**wanted))  # type: ignore[arg-type]
+    assert sorted({str(row["game_id"]) for row in rows}) == [f"club_{game}" for game in games]
+    assert counts.skipped.total() == 4 - len(games)

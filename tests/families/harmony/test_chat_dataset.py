@@ -99,23 +99,30 @@ def test_the_manifest_says_what_was_made_and_counts_it(built: Path) -> None:
     cutting = content.totals.cutting
     assert cutting is not None
     assert cutting["conversations"] == content.totals.rows_read - 2 == 72
-    assert cutting["documents"] == cutting["runs"] == content.totals.sequences
+    assert cutting["documents"] == content.totals.sequences < cutting["runs"]
+    assert content.config["merge"] is True
+    assert cutting["untrained_messages"] == 0
     assert all(counts.span_tokens["commentary"] for counts in content.totals.splits.values())
 
 
 def test_all_cuts_of_a_conversation_stand_in_the_split_of_its_id(built: Path) -> None:
     found: dict[str, list[int]] = {}
+    runs: dict[str, list[int]] = {}
     for split, table in rows_of(built).items():
         conversations = table.column("conversation").to_pylist()
         valid = is_valid(id_digests(conversations), FRACTION)
         assert (valid == (split == "valid")).all()
-        for name, cut, document in zip(
-            conversations, table.column("cut").to_pylist(), table.column("id").to_pylist(), strict=True
-        ):
+        columns = (table.column(name).to_pylist() for name in ("cut", "runs", "id"))
+        for name, cut, of_document, document in zip(conversations, *columns, strict=True):
             assert document == f"{name}#{cut}"
             found.setdefault(name, []).append(cut)
+            runs.setdefault(name, []).append(of_document)
     assert len(found) == 72
-    assert all(cuts == list(range(len(cuts))) for cuts in found.values())
+    # Each document begins at the run after the last one of the document before it.
+    assert all(cuts == [sum(runs[name][:at]) for at in range(len(cuts))] for name, cuts in found.items())
+    cutting = manifest.read(built).content.totals.cutting
+    assert cutting is not None
+    assert sum(map(sum, runs.values())) == cutting["runs"]
 
 
 def test_the_same_files_whatever_the_renderer(built: Path, source: Path, tmp_path: Path) -> None:
@@ -316,7 +323,7 @@ def test_what_is_neither_shown_nor_trained_may_be_anything(tmp_path: Path) -> No
         result = build(options(source, tmp_path / history, rules=rules, max_rejects="0"))
         assert result.report.clean, result.report.findings
         assert result.manifest.content.totals.cutting == {
-            "conversations": 1, "runs": 2, "documents": 1, "left_out_messages": 1,
+            "conversations": 1, "runs": 2, "documents": 1, "left_out_messages": 1, "untrained_messages": 0,
         }  # fmt: skip
 
 
@@ -337,7 +344,7 @@ def test_a_token_cap_leaves_conversations_whole(tmp_path: Path) -> None:
     result = build(options(source, tmp_path / "capped", valid_fraction=0.0, caps=Caps(max_tokens=3 * each - 1)))
     assert result.report.clean, result.report.findings
     totals = result.manifest.content.totals
-    assert (totals.rows_read, totals.sequences, totals.splits["train"].tokens) == (2, 8, 2 * each)
+    assert (totals.rows_read, totals.sequences, totals.splits["train"].tokens) == (2, 6, 2 * each)
 
 
 # --- What a source says -----------------------------------------------------------------------------------------------
@@ -404,7 +411,7 @@ def test_records_are_answered_by_the_two_commands_that_make_a_dataset_of_them(tm
 
 def test_what_is_for_conversations_alone_is_refused_of_synth(tmp_path: Path) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(2)])
-    with pytest.raises(SpanloomError, match=r"^--history, --train and --turns are for conversations"):
+    with pytest.raises(SpanloomError, match=r"^--history, --train, --turns and --mask-generation-prompt are for "):
         build(BuildOptions(source=source, out=tmp_path / "root", shards=1, rules=CutRules()))
 
 
@@ -477,3 +484,29 @@ def test_a_row_table_that_names_another_conversation_is_found(root: Path) -> Non
     pq.write_table(table.set_column(table.column_names.index("conversation"), field, column), path)
     messages = " ".join(finding.message for finding in findings(root).findings)
     assert "cut 0 of 'somebody' has another" in messages
+
+
+def test_a_row_table_that_counts_other_runs_is_found(root: Path, source: Path) -> None:
+    path = root / "train/shard_01_rows.parquet"
+    table = pq.read_table(path)
+    runs = [count + 1 for count in table.column("runs").to_pylist()]
+    at = table.column_names.index("runs")
+    pq.write_table(table.set_column(at, table.schema.field("runs"), pa.array(runs, pa.int64())), path)
+    report = findings(root)
+    assert any("assistant runs have labels" in finding.message for finding in report.findings)
+    assert {"rows", "manifest"} <= {finding.check for finding in report.findings}
+
+
+def test_a_run_of_a_shared_document_that_lost_its_labels_is_found(root: Path) -> None:
+    """All labels of the first run: what is left looks like the document of a later run alone."""
+    table = pq.read_table(root / "train/shard_01_rows.parquet")
+    runs, tokens = (table.column(name).to_pylist() for name in ("runs", "tokens"))
+    number = next(at for at, count in enumerate(runs) if count > 1)
+    first = sum(tokens[:number])
+    span = np.fromfile(root / "train/shard_01_span.bin", dtype=np.uint8)[first : first + tokens[number]]
+    begin = int(np.flatnonzero(span)[0])
+    end = begin + int(np.flatnonzero(span[begin:] == 0)[0])
+    for name in ("span", "lossmask"):
+        change_array(root, name, lambda values: values.__setitem__(slice(first + begin, first + end), 0))
+    messages = " ".join(finding.message for finding in findings(root).findings)
+    assert f"runs is {runs[number]}, {runs[number] - 1} assistant runs have labels" in messages

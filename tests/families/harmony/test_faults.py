@@ -28,6 +28,8 @@ pytestmark = pytest.mark.slow
 
 ROWS = (8300, 4300, 300, 100)  # parts: 3, 2, 1 and 1
 OPTIONS = ("--valid-fraction", "0.1", "--deep", "0", "--workers", "2")
+KILLS = int(os.environ.get("SPANLOOM_KILLS", "8"))
+"""How often a build is killed at a random point: two of each kind; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""
 
@@ -225,11 +227,11 @@ def test_a_build_killed_in_any_stage_leaves_nothing_short_and_is_finished_by_the
 def test_builds_killed_at_random_points_again_and_again_end_in_the_same_dataset(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
-    """20 kills, at most five on a root: of the whole group, the parent, one worker, and SIGTERM to the parent."""
+    """At most five kills on a root: of the whole group, the parent, one worker, and SIGTERM to the parent."""
     chance = random.Random(20240917)
     longest_delay = undisturbed.seconds
     kills = roots = 0
-    while kills < 20:
+    while kills < KILLS:
         root = tmp_path / f"root-{roots}"
         build = start(root)
         began = time.monotonic()

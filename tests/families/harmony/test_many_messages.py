@@ -10,10 +10,12 @@ from spanloom.dataset import manifest
 from spanloom.dataset.inspect import shown_tokens
 from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.contract.history import CutRules, cut_conversation
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD
 from spanloom.families.harmony.render.routes import load_renderer
 from spanloom.families.harmony.verify.documents import HarmonyDocuments, check_documents
 from spanloom.supervision import TokenDocuments, shift_to_labels
+from support import chat_sources as chat
 from support.counting import calls_of
 from support.demo_datasets import demo as demo
 
@@ -37,6 +39,39 @@ def test_parsing_and_rendering(asset: Path) -> None:
     renderer = load_renderer("fast", asset)
     few, many = (calls_of(lambda m=m: renderer.render([parse_conversation(row(m))])) for m in (FEW, MANY))
     assert FEW < few < many < TWICE * few
+
+
+def test_a_turn_of_many_calls_is_cut_and_rendered_as_one_document(asset: Path) -> None:
+    renderer = load_renderer("fast", asset, HARMONY_CHAT)
+
+    def counted(calls: int) -> int:
+        step = [chat.analysis("a"), chat.call("{}"), chat.result("b")]
+        text = json.dumps({"messages": [chat.user("?"), *(step * calls), chat.final("!")]})
+        made: list[int] = []
+
+        def render() -> None:
+            cuts = cut_conversation(parse_conversation(text, profile=HARMONY_CHAT), CutRules()).cuts
+            made.extend(cut.runs for cut in cuts)
+            renderer.render([cut.shown for cut in cuts])
+
+        count = calls_of(render)
+        assert made == [calls + 1]
+        return count
+
+    few, many = counted(3_000), counted(6_000)
+    assert 3_000 < few < many < TWICE * few
+
+
+def test_many_turns_are_cut_in_what_their_documents_show() -> None:
+    """Documents of n turns show n² / 2 messages: what is called for them grows with the turns alone."""
+
+    def counted(turns: int) -> int:
+        text = json.dumps({"messages": [chat.user("?"), chat.analysis("a"), chat.final("!")] * turns})
+        conversation = parse_conversation(text, profile=HARMONY_CHAT)
+        return calls_of(lambda: cut_conversation(conversation, CutRules()))
+
+    few, many = counted(200), counted(400)
+    assert 200 < few < many < TWICE * few
 
 
 @pytest.mark.parametrize("broken", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from spanloom.families.traces.store.database import Store, default_url, open_store
 from support.cases import beside
 from support.postgres import PostgresServer, postgres_server
-from support.requirements import REAL_TRACES, absent
+from support.requirements import PUBLIC_TRACES, REAL_TRACES, TRACE_FILES, absent
 from support.traces import CASES, rows_of, store_rows
 
 KINDS = ("sqlite", "postgresql")
@@ -27,6 +27,20 @@ def real_traces() -> Path:
     """Traces and manifests that others published; not part of the repository."""
     path = beside("SPANLOOM_TRACES_REAL", "families/traces/real")
     return path if path.is_dir() else absent(REAL_TRACES, f"{path} is not there")
+
+
+@pytest.fixture(scope="session")
+def public_traces() -> Path:
+    """A record of each published form of reasoning traces; not part of the repository."""
+    path = beside("SPANLOOM_TRACES_PUBLIC", "families/traces/public")
+    return path if path.is_dir() else absent(PUBLIC_TRACES, f"{path} is not there")
+
+
+@pytest.fixture(scope="session")
+def published_files() -> Path:
+    """Whole files that others published, such as GSM8K's; not part of the repository."""
+    path = beside("SPANLOOM_TRACES_FILES", "families/traces/files")
+    return path if path.is_dir() else absent(TRACE_FILES, f"{path} is not there")
 
 
 @pytest.fixture(scope="session")

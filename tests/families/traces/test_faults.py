@@ -1,6 +1,6 @@
 """Writers that are killed, meet each other, run out of disk or lose their database: whole transactions, whole files.
 
-Real processes, real servers; where a process is killed, the moment is drawn from a seed.
+Real processes, most are forks, and real servers; where a process is killed, the moment is drawn from a seed.
 """
 
 import http.client
@@ -10,7 +10,6 @@ import random
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,13 +30,15 @@ from spanloom.families.traces.service.routes import STREAMS
 from spanloom.families.traces.store.database import CONNECTIONS, Store, default_url, open_store
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.manifest import parse_manifest
+from support import warm
 from support.http_service import served
 from support.postgres import PostgresServer, postgres_server
 from support.traces import json_lines
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 20
+ROUNDS = int(os.environ.get("SPANLOOM_KILLS", "8"))
+"""Kills of each command, the first of those that the seed draws; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""
 
@@ -53,20 +54,15 @@ def trace(number: int, size: int = 200) -> dict[str, Any]:
     }
 
 
-def command(*arguments: object, **environment: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "spanloom", "traces", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **environment},
-    )
+def command(*arguments: object, **environment: str) -> warm.Piped:
+    return warm.piped("spanloom", "traces", *arguments, env={**os.environ, **environment})
 
 
-def finished(process: "subprocess.Popen[bytes]") -> float:
+def finished(process: warm.Piped) -> float:
     """Seconds until it ended, well."""
     began = time.monotonic()
     _, err = process.communicate()
-    assert process.returncode == 0, err.decode()
+    assert process.returncode == 0, err
     return time.monotonic() - began
 
 
@@ -78,7 +74,7 @@ def counted(url: str) -> int:
     return total
 
 
-def until(reached: Callable[[], bool], process: "subprocess.Popen[bytes]") -> None:
+def until(reached: Callable[[], bool], process: warm.Piped) -> None:
     """Waits for a state of the work, of a process that runs."""
     deadline = time.monotonic() + PATIENCE
     while not reached():
@@ -92,7 +88,7 @@ def grown(url: str, base: int) -> Callable[[], bool]:
     return lambda: stored_bytes(url) > base + 1_000_000
 
 
-def killed(process: "subprocess.Popen[bytes]", reached: Callable[[], bool], seconds: float) -> bool:
+def killed(process: warm.Piped, reached: Callable[[], bool], seconds: float) -> bool:
     """Kills a process some time after a state of its work. Returns whether it was still at work."""
     until(reached, process)
     with suppress(subprocess.TimeoutExpired):
@@ -234,7 +230,7 @@ def test_a_full_disk_leaves_the_store_as_it_was(small_disk: Path, tmp_path: Path
     process = command("ingest", many, "--source-name", "s", "--root", small_disk)
     _, err = process.communicate()
     assert process.returncode == 1
-    assert b"free some space" in err
+    assert "free some space" in err
     assert counted(default_url(small_disk)) == 50
     finished(command("build", "--root", small_disk, "--name", "d", "--version", "1"))
     (small_disk / "filler").write_bytes(b"x" * ((os.statvfs(small_disk).f_bavail - 2) * os.statvfs(small_disk).f_bsize))
@@ -292,11 +288,12 @@ def test_a_database_that_crashes_in_an_ingest_has_stored_all_or_nothing(
     process = command(*ingest)
     until(grown(url, 0), process)
     own_postgres.stop()  # as a crash: no connection is waited for, the log is replayed at the next start
-    _, err = process.communicate(timeout=PATIENCE)
+    process.wait(PATIENCE)
+    _, err = process.communicate()
     own_postgres.start()
     if process.returncode:
-        assert b"check that the database runs" in err
-        assert b"Traceback" not in err
+        assert "check that the database runs" in err
+        assert "Traceback" not in err
     assert counted(url) in ((0, count) if process.returncode else (count,))
     finished(command(*ingest))
     assert counted(url) == count

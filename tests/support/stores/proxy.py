@@ -29,6 +29,7 @@ class Fault(Enum):
     SLOW_HEADERS = "sends the headers one byte at a time, with pauses"
     SLOW_REQUEST = "takes what is sent one byte at a time, with pauses; the store hears nothing"
     HOLD = "sets `held` and waits for `go_on`"
+    UNCONDITIONAL = "takes the condition of a create-only write out of what is sent"
     NOT_HTTP = "answers with something that is not HTTP"
 
 
@@ -87,7 +88,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._server = QuietServer(("127.0.0.1", 0), _handler(self, urlsplit(upstream).netloc))
         self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def close(self) -> None:
         self.go_on.set()
@@ -158,7 +159,7 @@ def _handler(proxy: Proxy, upstream: str) -> type[BaseHTTPRequestHandler]:
             if fault is Fault.CHANGED_REQUEST and body:
                 at = len(body) // 2
                 body = body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
-            answer = self._upstream(body)
+            answer = self._upstream(body, conditional=fault is not Fault.UNCONDITIONAL)
             if fault is Fault.LOST_ANSWER:
                 return self._hang_up()
             if callable(fault):
@@ -170,9 +171,13 @@ def _handler(proxy: Proxy, upstream: str) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = _handle
 
-        def _upstream(self, body: bytes) -> Answer:
+        def _upstream(self, body: bytes, *, conditional: bool) -> Answer:
             store = http.client.HTTPConnection(upstream)
-            store.request(self.command, self.path, body, dict(self.headers))
+            path, headers = self.path, dict(self.headers)
+            if not conditional:
+                path = path.replace("&ifGenerationMatch=0", "")
+                headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
+            store.request(self.command, path, body, headers)
             answer = store.getresponse()
             data = answer.read()
             store.close()

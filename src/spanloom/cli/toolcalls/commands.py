@@ -1,6 +1,7 @@
 """`spanloom toolcalls …`: public sources → samples → validated, merged, paired; a spot check, the service."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -59,6 +60,12 @@ def validate(
     run = validate_files(files, rules)
     if not run.samples:
         say(f"warning: there are no samples in {target}", file=sys.stderr)
+    if missing := sum(each.finding.code == "F1" and each.finding.path == "assistant_raw" for each in run.findings):
+        say(
+            f"warning: {missing:,} of {run.samples:,} rows have no assistant_raw and are no samples; "
+            "`spanloom toolcalls convert --from messages` makes samples of OpenAI messages",
+            file=sys.stderr,
+        )
     if report is not None:
         values = json.dumps(json_report(run, target, strict=strict), ensure_ascii=False, indent=1) + "\n"
         written = html_report(run, target) if report.suffix in {".html", ".htm"} else values
@@ -215,6 +222,19 @@ def convert(
             "Default: those of an installed agentdojo, else the marks of its attacks alone."
         ),
     ] = None,
+    min_reward: Annotated[
+        float | None, option("TAU2: leave out simulations with a smaller reward, or without one. 1 takes successes.")
+    ] = None,
+    split: Annotated[
+        Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        option(
+            'messages: a JSON Lines file of split and labels by id, such as {"id": …, "split": "harmful", '
+            '"expected_tool": …}. Default: keys of the records themselves.'
+        ),
+    ] = None,
 ) -> None:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
@@ -224,6 +244,7 @@ def convert(
     arguments = locals()
     from spanloom.families.toolcalls.convert.drafts import Options
     from spanloom.families.toolcalls.convert.goals import read_goals
+    from spanloom.families.toolcalls.convert.messages import read_labels
     from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table
     from spanloom.families.toolcalls.convert.sources import convert as convert_source
 
@@ -233,8 +254,16 @@ def convert(
         place = Path(INPUTS[source])
     if goals is not None and source != "agentdojo":
         raise typer.BadParameter("--goals is for --from agentdojo")
+    if min_reward is not None and source != "tau2":
+        raise typer.BadParameter("--min-reward is for --from tau2")
+    if source != "messages" and (split is not None or labels is not None):
+        raise typer.BadParameter("--split and --labels are for --from messages")
     goals_by_task = None if goals is None else read_goals(goals)
-    options = made_of(Options, arguments, system=_text_or_file(system), goals=goals_by_task, completions=None)
+    options = made_of(
+        Options, arguments, system=_text_or_file(system), goals=goals_by_task, completions=None, labels={}
+    )
+    if labels is not None:
+        options = replace(options, labels=read_labels(labels))
     done = convert_source(source, place, out, options, completions)
     print_json(done.as_dict())
     for line in outcome_table(done):

@@ -21,7 +21,9 @@ TokenizerFile = Annotated[Path, option("A tokenizer.json, or its folder.")]
 BosToken = Annotated[
     str | None, option("What the template's bos_token is. Default: the file's, else Llama's.", "--bos-token")
 ]
-Source = Annotated[Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest"], option("Which source.", "--from")]
+Source = Annotated[
+    Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest", "messages"], option("Which source.", "--from")
+]
 Turns = Annotated[Literal["last", "all"], option("Of a dialogue the last assistant turn, or a sample of each.")]
 Eod = Annotated[str, option("The tokenizer's token that ends a document.", metavar="TOKEN")]
 ValidFraction = Annotated[

@@ -1,6 +1,7 @@
 """`spanloom traces …`: traces in a store, datasets of them, exports, token datasets, the HTTP service."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
@@ -11,7 +12,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
-from spanloom.cli.options import made_of, option, place
+from spanloom.cli.options import made_of, names_in, option, place
 from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
@@ -21,7 +22,9 @@ from spanloom.families.traces import defaults
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
+    from spanloom.families.traces.forms.form import TraceForm
     from spanloom.families.traces.store.database import Store
+    from spanloom.families.traces.store.source import FormChoice
 
 
 @traces_app.callback()
@@ -48,7 +51,8 @@ def _opened(root: Path | None, store: str | None, *, create: bool = False) -> It
 
 def _require(module: str, extra: str) -> None:
     if find_spec(module) is None:
-        raise SpanloomError(f"this needs the package {module}", remedy=f"pip install 'spanloom[{extra}]'")
+        what = f"this needs spanloom[{extra}]: the package {module} is not installed"
+        raise SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
 
 
 @traces_app.command("sample")
@@ -68,11 +72,27 @@ def sample(
 @traces_app.command("ingest")
 def ingest(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="JSON Lines, .gz and .zst too, or URIs of them.")
+        list[str],
+        typer.Argument(
+            metavar="PLACE...",
+            help="Files (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), folders of them, folders of "
+            "`save_to_disk`, patterns; - is stdin; or URIs.",
+        ),
     ],
     source_name: Annotated[str, option("What meta.source says of these traces.")],
     root: traces_options.Root = None,
     store: traces_options.Store = None,
+    maps: Annotated[
+        list[str] | None,
+        option(
+            "Which key of your records is the prompt, the answer, the steps; `a.b` reaches into objects, `a+b` joins "
+            "texts. Default: the form of the first record, where it is known.",
+            "--map",
+            metavar="MEANING=KEY,…",
+        ),
+    ] = None,
+    preview: Annotated[bool, option("Show the form and the first trace of each file, and stop.", "--preview")] = False,
+    max_step_characters: traces_options.MaxStepCharacters = None,
     ids: traces_options.Ids = defaults.IDS,
     strict: Annotated[bool, option("A line that is no trace stops; nothing is stored.", "--strict")] = False,
     created_at: traces_options.CreatedAt = None,
@@ -81,35 +101,74 @@ def ingest(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Store the traces of JSON Lines files: one transaction a file, all of it or nothing.
+    """Store the traces of files: one transaction a file, all of it or nothing.
 
-    Lines that are no trace are skipped and told with number and reason. A file ingested twice changes nothing.
+    Takes traces, and the forms of published data: `<think>` tags, `reasoning_content`, OpenThoughts, OpenR1, s1K, LIMO,
+    GSM8K, PRM800K; says which it found. Records that give no trace are skipped and told with number and reason. A file
+    ingested twice changes nothing.
+
+    Example: `spanloom traces ingest s1k.parquet --source-name s1k --max-step-characters 200000`
     """
     arguments = locals()
+    _require("sqlalchemy", "traces")
+    from spanloom.families.traces.forms.mapped import mapped_form
+    from spanloom.families.traces.places import trace_files
     from spanloom.families.traces.store import timestamps
-    from spanloom.families.traces.store.ingest import SKIPPED_KEPT, ingest_file
+    from spanloom.families.traces.store.ingest import ingest_file
+    from spanloom.families.traces.store.source import FormChoice
     from spanloom.storage.scratch import scratch_for
 
     progress = make_progress(quiet or as_json, verbose)
     began = None if created_at is None else timestamps.given(created_at)
+    form = mapped_form(names_in(*maps)) if maps else None
     results: list[dict[str, Any]] = []
-    with scratch_for("ingest", files, scratch) as staging:
-        paths = [(file, staging.file(file)) for file in files]
-        for file, path in paths:
-            if not path.is_file():
-                raise SpanloomError(
-                    "the path is not a file" if path.exists() else "JSONL file not found",
-                    where=file,
-                    remedy="give the path of a file of JSON Lines, or a gs:// or s3:// URI of one",
-                )
+    left_out: Counter[str] = Counter()
+    with scratch_for("ingest", files, scratch) as staging, trace_files(staging, files) as places:
+        if preview:
+            for place in places:
+                choice = FormChoice(form=form, recognise=True, on_form=_say_form)
+                _preview(place.path, place.called, choice, max_step_characters)
+            return
+        choice = FormChoice(form=form, recognise=True, on_form=None if quiet or as_json else _say_form)
         with _opened(root, store, create=True) as opened:
-            for file, path in paths:
-                with progress.stage(f"ingest {file}"), progress.counting("ingest", "bytes") as on_progress:
-                    of_file = {"path": path, "called": file, "created_at": began, "on_progress": on_progress}
-                    done = made_of(ingest_file, arguments, store=opened, **of_file)
+            if max_step_characters is not None:
+                opened.remember_step_limit(max_step_characters)
+            for place in places:
+                with progress.stage(f"ingest {place.called}"), progress.counting("ingest", "bytes") as on_progress:
+                    of_file = {"path": place.path, "called": place.called, "created_at": began, "choice": choice}
+                    done = made_of(ingest_file, arguments, store=opened, on_progress=on_progress, **of_file)
                 if began is not None:
                     began = timestamps.later(began, done.ingested_count + done.skipped_existing)
-                results.append({"file": file, **done.as_dict()})
+                results.append({"file": place.called, **done.as_dict()})
+                left_out += done.left_out
+    _print_ingested(results, left_out, as_json=as_json)
+
+
+def _say_form(form: "TraceForm", record: Any) -> None:
+    """Says which form records have, and shows what becomes of the first."""
+    for line in form.described():
+        print(visible(line), file=sys.stderr)
+
+
+def _preview(path: Path, called: str, choice: "FormChoice", max_step_characters: int | None) -> None:
+    from spanloom.families.traces.store.catalogue import payload_lines
+    from spanloom.families.traces.store.source import first_trace
+
+    trace = first_trace(path, called, choice, max_step_characters or defaults.MAX_STEP_CHARACTERS)
+    if trace is None:
+        raise SpanloomError("no record gives a valid trace", where=called, remedy="run it without --preview: reasons")
+    print(visible(called))
+    for line in payload_lines(trace.payload, _PREVIEW_CHARACTERS):
+        print(line)
+
+
+_PREVIEW_CHARACTERS = 2000
+"""Of each text of a trace, those that a preview shows."""
+
+
+def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], *, as_json: bool) -> None:
+    from spanloom.families.traces.store.ingest import SKIPPED_KEPT
+
     for result in results:
         for line in result["skipped"]:
             print(visible(f"skipped: {result['file']}, line {line['line']}: {line['reason']}"), file=sys.stderr)
@@ -122,6 +181,7 @@ def ingest(
                 "ingested_count": len(ids_stored),
                 "trace_ids": ids_stored,
                 "skipped": skipped[:SKIPPED_KEPT],
+                "left_out": dict(left_out),
                 **counts,
                 "files": [{"file": result["file"], "ingested_count": result["ingested_count"]} for result in results],
             }
@@ -131,6 +191,8 @@ def ingest(
         f"{len(ids_stored):,} traces stored, {counts['skipped_existing']:,} were there already, "
         f"{counts['skipped_count']:,} lines skipped"
     )
+    for reason, count in left_out.most_common():
+        print(visible(f"skipped for one reason: {count:,} {reason}"), file=sys.stderr)
 
 
 @traces_app.command("list")
@@ -242,6 +304,14 @@ def build(
         list[str] | None,
         option("A key of meta and its value, as JSON; repeatable: all hold.", "--filter", metavar="KEY=JSON"),
     ] = None,
+    where: Annotated[
+        list[str] | None,
+        option(
+            "A number that a trace must have, or no duplicates: 'reward >= 0.5' (a key of meta), 'count(steps) <= 40', "
+            "'count(characters) < 20000', 'unique(prompt)', 'unique(content)'; repeatable: all hold.",
+            metavar="CONDITION",
+        ),
+    ] = None,
     limit: traces_options.Limit = defaults.LIMIT,
     strategy: traces_options.Strategy = defaults.STRATEGY,
     seed: Annotated[int | None, option("Of a random sample.")] = None,
@@ -264,7 +334,11 @@ def build(
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.build import build_dataset
 
-    objects = {"filters": key_values("--filter", filters), "provenance": key_values("--provenance", provenance)}
+    objects = {
+        "filters": key_values("--filter", filters),
+        "provenance": key_values("--provenance", provenance),
+        "where": where or [],
+    }
     request = build_request(arguments, **objects)
     with _opened(root, store) as opened:
         manifest, path = build_dataset(opened, _root(root), request, reproducible=reproducible)
@@ -368,7 +442,7 @@ def _reader_may_leave() -> Iterator[None]:
 @traces_app.command("validate")
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
-    form: Annotated[Format, option("Which of the three exports it is.", "--format")],
+    form: Annotated[Format, option("Which of the exports it is.", "--format")],
     manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are held against it.")] = None,
     report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
     as_json: options.Json = False,
@@ -408,6 +482,12 @@ def tokenize(
     sort_steps: traces_options.SortSteps = False,
     system: traces_options.System = None,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
+    weight: Annotated[
+        str | None,
+        option(
+            "A key of meta, such as reward or rating, whose number becomes the weight of the document.", metavar="KEY"
+        ),
+    ] = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     root: traces_options.Root = None,
     store: traces_options.Store = None,
@@ -452,6 +532,7 @@ def serve(
     header_seconds: options.HeaderSeconds = defaults.HEADER_SECONDS,
     body_seconds: options.BodySeconds = defaults.BODY_SECONDS,
     allowed_host: options.AllowedHost = None,
+    max_step_characters: traces_options.MaxStepCharacters = None,
     root: traces_options.Root = None,
     store: traces_options.Store = None,
 ) -> None:
@@ -473,6 +554,8 @@ def serve(
     token = read_token(token_file)
     check_address(host, token)
     with _opened(root, store, create=True) as opened:
+        if max_step_characters is not None:
+            opened.remember_step_limit(max_step_characters)
         application = traces_application(
             opened,
             _root(root),

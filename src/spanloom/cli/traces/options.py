@@ -19,7 +19,7 @@ def _or_before(context: typer.Context, parameter: typer.CallbackParam, value: An
     return value or (context.obj or {}).get(parameter.name)
 
 
-Format = Literal["trace", "tunix_sft", "training_example"]
+Format = Literal["trace", "tunix_sft", "training_example", "messages"]
 Root = Annotated[
     Path | None,
     option(
@@ -40,7 +40,7 @@ Store = Annotated[
     ),
 ]
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
-FormatOption = Annotated[Format, option("Which of the three exports.", "--format")]
+FormatOption = Annotated[Format, option("Which of the exports.", "--format")]
 TokenizeFormat = Annotated[
     Literal["tunix_sft", "training_example"], option("Which export the tokens are of.", "--format")
 ]
@@ -55,6 +55,15 @@ Ids = Annotated[
 ]
 CreatedAt = Annotated[
     str | None, option("ISO 8601: the time of the first trace, each later one a microsecond after.", metavar="TIME")
+]
+MaxStepCharacters = Annotated[
+    int | None,
+    option(
+        "How long a step may be, up to 1,000,000 characters; the store remembers it. Default: what the store "
+        "remembers, else 20,000.",
+        min=1,
+        max=1_000_000,
+    ),
 ]
 Name = Annotated[str, option("Name of the dataset; the key is NAME-VERSION.")]
 Version = Annotated[str, option("Version of the dataset.")]

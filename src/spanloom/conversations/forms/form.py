@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.forms.keys import BESIDE, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
@@ -90,7 +90,8 @@ class Form:
         """Lines for a person: the form, and what becomes of each key of this record."""
         if not isinstance(record, dict):
             return [f"form: {self.kind.title}; each record is a list of them"]
-        used = {meaning: self.keys.found(meaning, record) for meaning in self.kind.meanings}
+        meanings = dict.fromkeys((*self.kind.meanings, *BESIDE))
+        used = {meaning: self.keys.found(meaning, record) for meaning in meanings}
         lines = [f"form: {self.kind.title}"]
         lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
         taken = {key for keys in used.values() for key in keys}

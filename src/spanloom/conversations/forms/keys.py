@@ -5,6 +5,7 @@ In: pairs such as `query=prompt`, names of metadata. Out: a `KeyMap`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from spanloom.conversations.turns import says_nothing
@@ -19,13 +20,30 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "history": ("history",),
     "system": ("system", "system_prompt"),
     "tools": ("tools", "functions"),
+    "effort": ("reasoning_effort",),
+    "identity": ("model_identity",),
+    "date": ("conversation_start_date",),
+    "cutoff": ("knowledge_cutoff",),
+    "kwargs": ("chat_template_kwargs",),
+    "weight": ("weight",),
 }
 """What a record's keys mean, by what data sets call them; `--map` says it where they have other names. Alpaca's
 `instruction` has an `input` that belongs to it: left to metadata, it would be missed."""
 
-MAPPED = tuple(name for name in KNOWN_NAMES if name != "history")
+BESIDE = {
+    "effort": "reasoning_effort",
+    "identity": "model_identity",
+    "date": "conversation_start_date",
+    "cutoff": "knowledge_cutoff",
+    "kwargs": "chat_template_kwargs",
+    "weight": "weight",
+}
+"""Meanings that any form may have beside the conversation, and what a conversation calls them."""
+OF_MESSAGES = ("trained", "masked")
+"""Meanings of keys of messages: true where a message is trained, and where it is not."""
+MAPPED = (*(name for name in KNOWN_NAMES if name not in ("history", "kwargs")), *OF_MESSAGES)
 _SAME = {"prompt": "query", "response": "answer"}
-_ONE_KEY = ("id", "messages", "tools")
+_ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +57,11 @@ class KeyMap:
     names: Mapping[str, tuple[str, ...]]
     mapped: frozenset[str] = frozenset()
     metadata: frozenset[str] = frozenset()
+
+    @cached_property
+    def beside(self) -> frozenset[str]:
+        """The keys of records that have a meaning of `BESIDE`."""
+        return frozenset(name for meaning in BESIDE for name in self.names.get(meaning, ())) - self.metadata
 
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record that have this meaning; none where it lacks it."""

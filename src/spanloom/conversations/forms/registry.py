@@ -7,13 +7,15 @@ and is named when the form is.
 A new form is a module with a `FormKind`, and a line in `FORMS`.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
+from spanloom.conversations.conversation import SETTINGS, is_weight
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
-from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, KeyMap
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
 from spanloom.conversations.forms.preference import PREFERENCE
 from spanloom.conversations.forms.published.gemini import GEMINI
@@ -25,8 +27,8 @@ from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
 from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
 from spanloom.conversations.forms.published.xlam import XLAM
-from spanloom.conversations.messages import turns_of
-from spanloom.conversations.tools import tool_descriptions
+from spanloom.conversations.messages import plain_turn, turns_of
+from spanloom.conversations.tools import parsed_json, tool_descriptions
 from spanloom.conversations.turns import (
     ChatRecord,
     Dropping,
@@ -80,7 +82,8 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     if isinstance(held, dict):
         for form in FORMS:
             names = keys.of_form(form.names)
-            if keys.mapped <= {*form.meanings, "id", "system", "tools"} and form.recognises(held, names):
+            meanings = {*form.meanings, "id", "system", "tools", *BESIDE, *OF_MESSAGES}
+            if keys.mapped <= meanings and form.recognises(held, names):
                 return Form(kind=form, keys=names)
         if isinstance(record, list):
             return Form(kind=OPENAI, keys=keys)
@@ -112,26 +115,94 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     values = {meaning: [keys.pop(key) for key in names] for meaning, names in found.items()}
     _refuse_media(keys, reading)
     taken = Taken(values=values, keys=found, left=keys, names=form.keys, reading=reading, dropping=dropping)
+    beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
     system = draft.system or values["system"]
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
     written = _system_text(draft.messages, record, form)
     turns: list[Turn] = []
+    plainly = not (dropping.names or reading.call_tags or reading.roles)
     for number, message in enumerate(draft.messages):
-        if message is not None:
+        if plainly and (plain := plain_turn(message, number)) is not None:
+            turns.append(plain)
+        elif message is not None:
             turns += turns_of(message, number, reading, dropping, written)
-    instructions, spoken = _instructions(system, turns)
+    if instructions := _instructions(system):
+        turns = [Turn(number=0, role="system", texts=(instructions,)), *turns]
     if says_nothing(tools) and reading.call_tags is not None:
         tools = written_tools(written, reading.call_tags)
     return ChatRecord(
         id=_id(values["id"]),
-        turns=tuple(spoken),
-        instructions=instructions,
+        turns=tuple(turns),
         tools=() if says_nothing(tools) else tuple(tool_descriptions(tools, dropping)),
         rest={key: value for key, value in keys.items() if not says_nothing(value)},
-        settings=draft.settings,
-        message_metadata=tuple({"message": turn.number, **turn.metadata} for turn in turns if turn.metadata),
+        settings=_settings(beside, draft.settings) if beside else draft.settings,
+        chat_template_kwargs=beside.get("chat_template_kwargs", {}),
+        weight=_weight(beside.get("weight"), form.keys),
+        message_metadata=tuple([{"message": turn.number, **turn.metadata} for turn in turns if turn.metadata]),
     )
+
+
+def _taken_beside(keys: dict[str, Any], names: KeyMap) -> dict[str, Any]:
+    """What the record says beside the conversation, by the names of a conversation; taken out of `keys`.
+
+    Raises RecordRefusedError for a setting that is no text, and arguments of a template that are no object.
+    """
+    values: dict[str, Any] = {}
+    for meaning, name in BESIDE.items():
+        for key in names.found(meaning, keys):
+            value = keys.pop(key)
+            if name == "chat_template_kwargs" and isinstance(value, str):
+                value = parsed_json(value, Refusal.SETTING_INVALID, f"the text of {key!r}")
+            wanted, types = ("an object", dict) if name == "chat_template_kwargs" else ("text", str)
+            if name != "weight" and not isinstance(value, types):
+                raise RecordRefusedError(
+                    Refusal.SETTING_INVALID,
+                    f"{key!r} is {kind(value)}, not {wanted}",
+                    f"--metadata {key} leaves it to the metadata",
+                )
+            values[name] = value
+    return values
+
+
+def _settings(beside: Mapping[str, Any], drafted: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The settings of a record: its own keys, its arguments of a template, what its form brings.
+
+    Raises RecordRefusedError where two of them differ.
+    """
+    settings = dict(drafted)
+    for values in (beside.get("chat_template_kwargs", {}), beside):
+        for name in SETTINGS:
+            value = values.get(name)
+            if value is None:
+                continue
+            if not isinstance(value, str) or settings.get(name, value) not in (value, None):
+                raise RecordRefusedError(
+                    Refusal.SETTING_INVALID,
+                    f"the record says {name} twice, {settings.get(name)!r} and {value!r}"
+                    if isinstance(value, str)
+                    else f"{name} of chat_template_kwargs is {kind(value)}, not text",
+                    "--drop chat_template_kwargs leaves these arguments out",
+                )
+            settings[name] = value
+    return settings
+
+
+def _weight(value: Any, names: KeyMap) -> float | None:
+    """Of a CSV file a number is text."""
+    if value is None:
+        return None
+    try:
+        weight = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        weight = math.nan
+    if not is_weight(weight):
+        raise RecordRefusedError(
+            Refusal.WEIGHT_INVALID,
+            f"the weight of the conversation is {value!r}, not a number greater than 0",
+            f"--metadata {names.names['weight'][0]} leaves it to the metadata",
+        )
+    return weight
 
 
 def _is_false(value: Any) -> bool:
@@ -160,8 +231,8 @@ def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> 
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def _instructions(values: list[Any], turns: list[Turn]) -> tuple[str | None, list[Turn]]:
-    """The one text of instructions, of the record or of its first message; and the turns without it."""
+def _instructions(values: list[Any]) -> str | None:
+    """The system text of the record itself, None where it has none."""
     text = joined(values) if values else ""
     if isinstance(text, list):  # Anthropic's: blocks of text
         blocks = [block.get("text") for block in text if isinstance(block, dict) and block.get("type") == "text"]
@@ -169,17 +240,7 @@ def _instructions(values: list[Any], turns: list[Turn]) -> tuple[str | None, lis
             text = "".join(map(str, blocks))
     if not isinstance(text, str):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"the system text is {kind(text)}")
-    texts = [text] if text.strip() else []
-    while turns and turns[0].role == "system":
-        texts += ["".join(turns[0].texts)] if turns[0].texts else []
-        turns = turns[1:]
-    if len(texts) > 1:
-        raise RecordRefusedError(
-            Refusal.SYSTEM_TWICE,
-            "there are two texts of instructions; Harmony has one developer message",
-            "--drop system or --drop role:developer leaves one out",
-        )
-    return texts[0] if texts else None, turns
+    return text if text.strip() else None
 
 
 def _id(values: list[Any]) -> str | None:

@@ -119,7 +119,7 @@ def not_converted(place: str) -> SourceError:
     convert = f"spanloom convert {shlex.quote(place)} --out {shlex.quote(folder)}"
     build = f"spanloom build --source {shlex.quote(folder)} --out {shlex.quote(f'{folder}_dataset')}"
     return SourceError(
-        "the source holds records, not conversations in Harmony's form",
+        "the source holds records, not conversations that were converted",
         where=place,
         remedy=f"convert first, then build:  {convert} && {build}",
     )
@@ -168,7 +168,7 @@ def _known(formats: Sequence[SourceFormat]) -> str:
 
 
 def _converters(formats: Sequence[SourceFormat]) -> str:
-    return " or ".join(f"`{each.converter}`" for each in formats)
+    return " or ".join(dict.fromkeys(f"`{each.converter}`" for each in formats))
 
 
 def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> tuple[dict[str, Any], SourceFormat]:

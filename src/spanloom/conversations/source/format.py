@@ -2,19 +2,26 @@
 
 In: nothing. Out: a `SourceFormat`, by which the folder is opened, read and its rows are checked.
 
-    messages_json   {"messages": [...]}, in the form of openai-harmony's JSON, whatever model a dataset is made for
+    messages_json   {"messages": [...]}, by `conversations.conversation`, or in the form of openai-harmony's JSON
     metadata_json   an object that holds the id too
     the id, and columns of metadata that a format may have
 
-`CONVERSATIONS` is the format for chat data of any kind. A family that reads another one says so in values of its own.
+`ANY_MODEL` is the format for chat data of any kind, `CONVERSATIONS` the format that holds it as messages of Harmony.
+A family that reads another format describes it in values of its own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import BaseModel
 
-from spanloom.conversations.source.manifest import CONVERSATIONS_GLOB, CONVERSATIONS_V1, ConversationsManifest
+from spanloom.conversations.source.manifest import (
+    ANY_MODEL_V1,
+    CONVERSATIONS_GLOB,
+    CONVERSATIONS_V1,
+    AnyModelManifest,
+    ConversationsManifest,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,4 +68,7 @@ CONVERSATIONS: Final = SourceFormat(
     roles=("system", "developer", "user", "assistant", "tool"),
     strict=True,
 )
-"""`harmony_conversations_v1`: whole conversations of any chat data, as `spanloom convert` writes them."""
+"""`harmony_conversations_v1`: whole conversations of any chat data, as messages of Harmony."""
+
+ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1, manifest=AnyModelManifest)
+"""`conversations_v1`: whole conversations of any chat data, in the format of no model."""

@@ -1,16 +1,20 @@
-"""The source folder `harmony_conversations_v1`: whole conversations of any chat data, and the manifest that lists them.
+"""The source folders `conversations_v1` and `harmony_conversations_v1`: whole conversations of any chat data, and the
+manifest that lists them.
 
-In: what converted the conversations. Out: `ConversationsManifest`, the type of its manifest.json; and the columns of
-its shards. `harmony_conversations_v1.schema.json` is the same contract for everybody else; a test holds it equal to the
-JSON Schema of the type.
+In: what converted the conversations. Out: `AnyModelManifest` and `ConversationsManifest`, the types of their
+manifest.json; and the columns of their shards. `conversations_v1.schema.json` and
+`harmony_conversations_v1.schema.json` are the same contracts for everybody else; a test holds them equal to the JSON
+Schemas of the types.
 
     conversations_shard_00.parquet   messages_json · metadata_json · id
     conversations_shard_01.parquet   one row is one whole conversation, uncut
     manifest.json                    written last
 
-`messages_json` is `{"messages": [...]}` as openai-harmony's `Conversation.to_json` makes it, with one difference: a
-field of `system_content` that is to be left out of the render stands there as null. `to_json` drops such a field, and
-reading it back fills in openai-harmony's default, such as "You are ChatGPT, …".
+`messages_json` of `conversations_v1` is what `spanloom.conversations.conversation` describes. That of
+`harmony_conversations_v1` is `{"messages": [...]}` as openai-harmony's `Conversation.to_json` makes it, with one
+difference: a field of `system_content` that is to be left out of the render is null. `to_json` drops such a field, and
+reading it back fills in openai-harmony's default, such as "You are ChatGPT, …". It may also have `"trained": false` in
+messages of the assistant, and a number under `weight` beside the messages.
 """
 
 from typing import Any, Final, Literal
@@ -18,6 +22,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+ANY_MODEL_V1: Final = "conversations_v1"
 CONVERSATIONS_V1: Final = "harmony_conversations_v1"
 CONVERSATIONS_GLOB: Final = "conversations_shard_*.parquet"
 
@@ -60,8 +65,8 @@ class Conversion(_Section):
     developer      developer instructions of conversations that brought none; null where they have none
     rows_read      records of the input = rows_written + all of `skipped`
     skipped        records that made no conversation, by reason
-    dropped        parts of conversations that are in no token, by what they were: dropped by options, such as
-                   `reasoning_content`, or not rendered by openai-harmony, such as `parameters.pattern` of tools
+    dropped        parts of records that are not stored, by what they were: dropped by options, such as
+                   `reasoning_content`
     dataset, license   of the data, where the user named them
     """
 
@@ -97,6 +102,18 @@ class Storage(_Section):
     glob: Literal["conversations_shard_*.parquet"]
     total_rows: int = Count
     shards: tuple[StoredShard, ...] = Field(min_length=1, strict=False)
+
+
+class AnyModelManifest(_Section):
+    """manifest.json of a `conversations_v1` folder."""
+
+    schema_version: Literal["conversations_v1"]
+    conversion: Conversion
+    storage: Storage
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 class ConversationsManifest(_Section):

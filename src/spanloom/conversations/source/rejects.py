@@ -34,6 +34,14 @@ class Reason(StrEnum):
     KEY_UNKNOWN = "key_unknown"
     HEADER_INVALID = "header_invalid"
     NOTHING_TRAINED = "nothing_trained"
+    FIELD_INVALID = "field_invalid"
+    EFFORT_UNKNOWN = "effort_unknown"
+    SYSTEM_TWICE = "system_twice"
+    SYSTEM_NOT_FIRST = "system_not_first"
+    TOOL_CALLS_PARALLEL = "tool_calls_parallel"
+    TOOL_RESULT_UNMATCHED = "tool_result_unmatched"
+    ASSISTANT_AFTER_ANSWER = "assistant_after_answer"
+    ANSWER_MISSING = "answer_missing"
     RENDERER_REFUSED = "renderer_refused"
 
 

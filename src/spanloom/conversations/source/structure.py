@@ -8,6 +8,7 @@ do not read back as what they say: a channel on a message that is no answer, a t
 """
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,8 @@ TOOL = re.compile(r"functions\.[A-Za-z0-9_.-]+|python|browser\.[a-z_]+")
 CONTENT_TYPE = re.compile(r"(<\|constrain\|>)?[A-Za-z0-9_.+/-]+")
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 TOOL_CHANNELS = ("commentary", "analysis")
+CONVERSATION_KEYS = frozenset({"messages", "weight"})
+LARGEST_WEIGHT = sys.float_info.max
 PART_KEYS = {
     "text": frozenset({"type", "text"}),
     "system_content": frozenset(
@@ -42,10 +45,16 @@ PART_KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledConversation:
-    """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to."""
+    """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to.
+
+    weight     of the conversation in the loss
+    untrained  assistant messages that the source marks as not to be trained; their label is that of context
+    """
 
     messages: list[dict[str, Any]]
     labels: Flags
+    weight: float = 1.0
+    untrained: int = 0
 
 
 def row_id(value: str | None, metadata_json: str | None, column: str) -> str:
@@ -75,6 +84,9 @@ def parse_conversation(
 ) -> LabelledConversation:
     """`{"messages": [...]}` → a conversation whose structure the format allows.
 
+    A strict format may mark an assistant message with `"trained": false`, a key that is taken out of the message, and
+    may have a number above 0 under "weight" beside "messages".
+
     `span_of_channel`: the channels that a message of the assistant may have, and its span on each, a number from 1.
     `quotes`: see `strict_json.loads`.
 
@@ -90,15 +102,44 @@ def parse_conversation(
         raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
     if not messages:
         raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
+    weight = 1.0
     if source_format.strict and len(value) > 1:
-        raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, value))}")
-    labels = bytes([_label(index, message, source_format, span_of_channel) for index, message in enumerate(messages)])
+        if not CONVERSATION_KEYS.issuperset(value):
+            raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, value))}")
+        weight = _weight(value["weight"])
+    untrained: list[int] = []
+    labels = bytearray(
+        _label(index, message, source_format, span_of_channel, untrained) for index, message in enumerate(messages)
+    )
     if not any(labels):
         raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
-    return LabelledConversation(messages=messages, labels=np.frombuffer(labels, dtype=np.uint8))
+    for index in untrained:
+        labels[index] = SPAN_CONTEXT
+    return LabelledConversation(
+        messages=messages,
+        labels=np.frombuffer(labels, dtype=np.uint8),
+        weight=weight,
+        untrained=len(untrained),
+    )
 
 
-def _label(index: int, message: object, source_format: SourceFormat, span_of_channel: Mapping[str, int]) -> int:
+def _weight(value: object) -> float:
+    """The weight of a conversation. Raises RowRefusedError where it is not a finite number above 0."""
+    if value is None:
+        return 1.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_WEIGHT:
+        raise RowRefusedError(Reason.HEADER_INVALID, f"weight is {value!r}, not a number above 0")
+    return float(value)
+
+
+def _label(
+    index: int,
+    message: object,
+    source_format: SourceFormat,
+    span_of_channel: Mapping[str, int],
+    untrained: list[int],
+) -> int:
+    """The span of a message. `untrained`: takes its place where it is marked as not to be trained."""
     if not isinstance(message, dict):
         raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is {_kind(message)}, not an object")
     role = message.get("role")
@@ -106,6 +147,8 @@ def _label(index: int, message: object, source_format: SourceFormat, span_of_cha
         roles = ", ".join(source_format.roles)
         raise RowRefusedError(Reason.ROLE_UNKNOWN, f"message {index} has role {role!r}, not one of {roles}")
     if source_format.strict:
+        if "trained" in message and _is_untrained(index, message):
+            untrained.append(index)
         _check_strictly(index, message)
     if role != "assistant":
         return SPAN_CONTEXT
@@ -117,6 +160,16 @@ def _label(index: int, message: object, source_format: SourceFormat, span_of_cha
             Reason.CHANNEL_UNKNOWN, f"message {index} (assistant) has channel {channel!r}, not {channels}"
         )
     return span_of_channel[channel]
+
+
+def _is_untrained(index: int, message: dict[str, Any]) -> bool:
+    """Whether a message has `"trained": false`. Takes the key out of it. Raises RowRefusedError for another value, and
+    for a message that is not from the assistant."""
+    trained, role = message.pop("trained"), message["role"]
+    if trained is not None and (trained is not False or role != "assistant"):
+        detail = f"message {index} ({role}) has trained {trained!r}, not false on an assistant message"
+        raise RowRefusedError(Reason.HEADER_INVALID, detail)
+    return trained is False
 
 
 def _check_strictly(index: int, message: dict[str, Any]) -> None:
@@ -156,6 +209,11 @@ def _check_strictly(index: int, message: dict[str, Any]) -> None:
         raise refuse("channel and recipient", (channel, recipient), "none")
     if content_type is not None and not _matches(CONTENT_TYPE, content_type):
         raise refuse("content_type", content_type, "a word such as json, or <|constrain|> and one")
+
+
+def check_message(index: int, message: dict[str, Any]) -> None:
+    """What a strict format demands of a message beside its role and its channel. Raises RowRefusedError."""
+    _check_strictly(index, message)
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

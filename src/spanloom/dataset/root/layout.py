@@ -5,6 +5,7 @@
     ROOT/SPLIT/shard_NN_rows.parquet         a row for each sequence
     ROOT/rejects/shard_NN.jsonl              rows that were set aside
     ROOT/tokenizer.json                      the tokenizer, where the dataset carries its own
+    ROOT/model/tokenizer.json                the same, where it carries the files of a model
 
 In: root, split, number of the shard, name of the array. Out: paths.
 """
@@ -23,6 +24,7 @@ ROWS_GLOB = "shard_*_rows.parquet"
 CARD_NAME = "README.md"
 REPORT_JSON, REPORT_HTML = "report.json", "report.html"
 TOKENIZER_NAME = "tokenizer.json"
+MODEL_FOLDER = "model"
 VIEW_NAMES = (REPORT_JSON, REPORT_HTML, CARD_NAME)
 """Files at a dataset's root that are neither data nor manifest; published before the manifest, if at all."""
 
@@ -57,8 +59,10 @@ def rejects_file(root: Path, shard: int) -> Path:
 
 def tokenizer_at(root: Path, tokenizer: Path | None) -> Path | None:
     """The tokenizer that was named; else the one that the dataset carries, where it carries one."""
-    own = root / TOKENIZER_NAME
-    return own if tokenizer is None and own.is_file() else tokenizer
+    if tokenizer is not None:
+        return tokenizer
+    places = (root / TOKENIZER_NAME, root / MODEL_FOLDER / TOKENIZER_NAME)
+    return next((place for place in places if place.is_file()), None)
 
 
 def open_arrays(root: Path, split: str, shard: int, arrays: Mapping[str, str]) -> ShardReader:

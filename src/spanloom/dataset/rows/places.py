@@ -32,6 +32,9 @@ REJECT_TYPES: dict[str, tuple[type, ...]] = {
 }
 """What a line of a rejects file holds, beside the id: a string, or null."""
 
+REFUSAL_TYPES: dict[str, tuple[type, ...]] = {"run": (int, type(None)), "remedy": (str, type(None))}
+"""What it may hold beside these: the place of the message that is refused, and what to do."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedRow:
@@ -80,11 +83,14 @@ def rejected_rows(
 
 
 def _parsed(line: bytes, id_column: str) -> dict[str, Any] | None:
-    types = {**REJECT_TYPES, id_column: (str, type(None))}
+    demanded = {**REJECT_TYPES, id_column: (str, type(None))}
     try:
         said = orjson.loads(line)
     except ValueError:
         return None
+    types = {**demanded, **REFUSAL_TYPES}
+    if isinstance(said, dict) and not said.keys() & REFUSAL_TYPES.keys():
+        types = demanded
     if (
         not isinstance(said, dict)
         or said.keys() != types.keys()

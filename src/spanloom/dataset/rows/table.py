@@ -5,9 +5,10 @@ In: what a family says of each sequence, its length, its labels of each span. Ou
     sequence | the family's own columns | tokens | one column NAME_tokens for each span
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,14 @@ def rows_schema(about: pa.Schema, span_names: Sequence[str]) -> pa.Schema:
             *(pa.field(f"{name}_tokens", pa.int64(), nullable=False) for name in span_names),
         ]
     )
+
+
+WEIGHT = pa.field("weight", pa.float64())
+
+
+def weighed(about: pa.Schema, config: Mapping[str, Any]) -> pa.Schema:
+    """The family's columns, and the column `weight` where `config` says what documents are weighed by."""
+    return about.append(WEIGHT) if config.get("weight") and WEIGHT.name not in about.names else about
 
 
 class RowsWriter:

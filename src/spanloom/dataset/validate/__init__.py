@@ -4,5 +4,6 @@ dataset           every file, token and label of a dataset
 content           the `content` of a manifest held against itself
 json_tokenizer    the tokenizer.json that a dataset carries
 disk_documents    runs of documents for the checks of a family
+row_ids           how many rows repeat an id
 placed_documents  documents by the source row that each was made of
 """

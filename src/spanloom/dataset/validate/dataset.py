@@ -8,7 +8,6 @@ Every value under `content` of a manifest is computed again or held against some
 the others, with the reason.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
@@ -30,6 +29,7 @@ from spanloom.dataset.validate.content import check_shape, check_sums
 from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of
 from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
+from spanloom.machine import usable_cpus
 from spanloom.megatron.check import open_parallel
 from spanloom.megatron.official import require_megatron
 from spanloom.split import VALID, among
@@ -53,8 +53,8 @@ NOT_CHECKABLE = {
     " off which of their runs are trained; where another history would give the same documents, it decides nothing",
     "content.config.turns": "of harmony_chat: without --source, which of a conversation's runs became documents does"
     " not tell whether there were more",
-    "content.totals.cutting": "of harmony_chat: how many runs and left out messages conversations have is not counted"
-    " again; the number of documents is a bound of runs",
+    "content.totals.cutting": "of harmony_chat: how many runs, left out and untrained messages conversations have is"
+    " not counted again; the runs that documents train are a bound of runs, and equal where everything is trained",
     "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
     " given up, dropped or left over are held against each other alone, and so is `stops`",
 }
@@ -78,14 +78,14 @@ def validate_dataset(
 
     `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
     compared token by token. `on_progress`: sequences checked so far, and those there are.
-    Hashes files and checks shards in up to `workers` threads (None: one for each core), never in more than `AT_ONCE`.
+    Hashes files and checks shards in `workers` threads (None: one for each usable CPU), at most `AT_ONCE`.
     Raises ManifestError when there is no manifest to hold the files against.
     """
     require_megatron()
     content = manifest.read_any(root).content
     report, beyond_files = Report(), Report()
     report.ran("inventory", sum(1 for _ in content.listed_files()))
-    with ThreadPoolExecutor(min(workers or os.cpu_count() or 1, AT_ONCE)) as threads:
+    with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
         run = _Run(threads, content, on_progress)
         try:
@@ -162,7 +162,7 @@ def _check_shards(
     for split in sorted(content.totals.splits, key=lambda name: name != VALID):
 
         def check(own: Report, shard: ShardEntry, split: str = split, held_out: Digests = held_out) -> Digests | None:
-            with opened_shard(own, root, content, family.ROW_SCHEMA, split, shard) as opened:
+            with opened_shard(own, root, content, family.row_schema(content), split, shard) as opened:
                 return None if opened is None else family.check_shard(own, opened, held_out, run)
 
         found = run.each(report, content.shards, check)

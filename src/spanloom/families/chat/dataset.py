@@ -49,6 +49,11 @@ RATIO = None
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
 
 
+def row_schema(content: Content) -> pa.Schema:
+    """The same in every dataset of the family."""
+    return ROW_SCHEMA
+
+
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 

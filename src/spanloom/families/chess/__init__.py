@@ -4,7 +4,7 @@
     errors      what stops
     encoding/   boards, moves, games and thinking → integers of fixed shape
     sample      games of our own making
-    pgn         PGN files → Parquet
+    pgn/        PGN files → Parquet
 
     reading/    Parquet files or prepared games → tables, and which games an epoch takes
     loader      the datasets for torch

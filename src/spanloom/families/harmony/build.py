@@ -5,7 +5,6 @@ Intermediates lie under `out/.work`, are kept when a build stops, so that the sa
 are cleared when it is done.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -54,13 +53,14 @@ from spanloom.families.harmony.contract.profile import (
 )
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
-from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, WORKER_BYTES, loading_ahead
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
 from spanloom.families.harmony.steps.verify_tokenizer import check_special_tokens
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.findings import Report
+from spanloom.machine import workers_that_fit
 from spanloom.megatron.official import require_megatron
 from spanloom.megatron.validator import Validator, validating_process
 from spanloom.provenance import require_git_sha
@@ -268,8 +268,9 @@ def _run_steps(
 
 
 def _useful_workers(rows: int) -> int:
-    """One for each core, but none that would still be loading its libraries when the others have done the work."""
-    return max(1, min(os.cpu_count() or 1, rows // ROWS_WORTH_LOADING))
+    """As many as CPUs and memory have room for, but none that would still be loading its libraries when the others have
+    done the work."""
+    return max(1, min(workers_that_fit(WORKER_BYTES), rows // ROWS_WORTH_LOADING))
 
 
 @contextmanager

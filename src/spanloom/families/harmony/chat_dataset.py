@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from spanloom.dataset.family import Description, ExportColumn
 from spanloom.dataset.manifest import Content
 from spanloom.families.harmony.contract import config
@@ -27,7 +29,6 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
-ROW_SCHEMA = HARMONY_CHAT.about
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = HARMONY_CHAT.span_names
 SPLITS = BOTH_SPLITS
@@ -40,11 +41,34 @@ HISTORY_SAID = {
     " render_conversation_for_completion of openai-harmony does",
     "keep": "a document for each conversation, all reasoning kept",
 }
+SHARED = "; runs that are shown just the document so far share it"
+ENDS_IN_END = (
+    "every answer but the last of a conversation is trained to end in `<|end|>`, and the model stops at `<|return|>`:"
+    " train for serving with `--history serve`"
+)
+"""What is told of `keep`."""
+MASKED = "; not `<|start|>assistant` at the begin of an answer, which a server gives to the model"
+SINCE_MERGED = ("runs", "weight")
+"""Columns of the row table that datasets of earlier releases lack."""
+
+
+def is_merged(content: Content) -> bool:
+    """Whether assistant runs share documents. Datasets of earlier releases have a document for each run."""
+    return content.config.get("merge") is True
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The columns of the row table; without those that the dataset's release did not have yet."""
+    fields = [field for field in HARMONY_CHAT.about if is_merged(content) or field.name not in SINCE_MERGED]
+    return pa.schema(fields)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
-    """Nothing beside the id, which tells conversation and cut."""
-    return ()
+    """How many assistant runs a document trains, and its weight, where they are not 1."""
+    if row.get("runs", 1) != 1:
+        yield f"{row['runs']} assistant runs"
+    if row.get("weight", 1.0) != 1.0:
+        yield f"weight {row['weight']:g}"
 
 
 def describe(content: Content) -> Description:
@@ -59,18 +83,28 @@ def describe(content: Content) -> Description:
         f"with {cutting['runs']:,} assistant runs became {cutting['documents']:,} documents;"
         f" {cutting['left_out_messages']:,} messages stand in none of them"
     )
+    if untrained := cutting.get("untrained_messages", 0):
+        made += f"; {untrained:,} assistant messages are marked as not trained"
     cut = f"{cutting['conversations']:,} {made}"
+    history_said = HISTORY_SAID[history] + (SHARED if is_merged(content) and history != "keep" else "")
+    masked = MASKED if content.config.get("mask_generation_prompt") else ""
     which = "every assistant run" if turns == "all" else "the assistant runs of the last turn"
     parts = "reasoning (analysis), final or commentary, which holds tool calls and what is said before them"
-    told = described(content, parts=parts, columns="id (`CONVERSATION#RUN`)", unit="documents")
+    columns = (
+        "id (`CONVERSATION#RUN`, the first run that it trains), the number of runs"
+        if is_merged(content)
+        else ("id (`CONVERSATION#RUN`)")
+    )
+    told = described(content, parts=parts, columns=columns, unit="documents")
     return replace(
         told,
         tags=(*told.tags, "conversational"),
         making=(
             *told.making[:-1],
             f"{told.making[-1]}; one `<|endoftext|>` after each document",
-            f"history `{history}`: {HISTORY_SAID[history]}",
-            f"trained: {train}, of {which}",
+            f"history `{history}`: {history_said}",
+            *([ENDS_IN_END] if history == "keep" and is_merged(content) else []),
+            f"trained: {train}, of {which}{masked}",
             f"{cutting['conversations']:,} conversations {made}",
             f"split by conversation: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
         ),
@@ -81,7 +115,11 @@ def describe(content: Content) -> Description:
             "conversations": cut,
             "split": f"by conversation, valid_fraction {split.valid_fraction}, realised {realised}",
         },
-        result={"conversations": cut, "history": f"{history}; trained: {train}, of {which}"},
+        result={
+            "conversations": cut,
+            "history": f"{history}; trained: {train}, of {which}",
+            **({"warning": ENDS_IN_END.replace("`", "")} if history == "keep" else {}),
+        },
         facts={
             **told.facts,
             "history": history,
@@ -90,7 +128,7 @@ def describe(content: Content) -> Description:
             "cutting": cutting,
         },
         provenance={
-            "history": f"{history}: {HISTORY_SAID[history]}; trained: {train}, of {which}",
+            "history": f"{history}: {history_said}; trained: {train}, of {which}",
             "conversations": cut,
             **told.provenance,
         },

@@ -34,6 +34,7 @@ from spanloom.dataset.root.layout import array_prefix, rows_file
 from spanloom.dataset.rows.places import check_row_places
 from spanloom.dataset.validate.content import check_said, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
+from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract import config
@@ -42,7 +43,6 @@ from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_fami
 from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
-from spanloom.families.harmony.verify.ids import firsts_of_rows, repeated_rows
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.megatron.official import open_indexed
@@ -60,6 +60,11 @@ ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = SYNTH_KD.span_names
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The same in every dataset of the family."""
+    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -87,7 +92,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
-    trained = verify.trained_messages(opened.content.config, profile)
+    trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
     row_before = -1
 
     def firsts(rows: pa.Table) -> npt.NDArray[np.bool_]:
@@ -130,6 +135,8 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
                     several=profile.cuts,
                 )
             )
+            tables = [rows_file(whole.root, split, shard.shard) for split in whole.readable_splits(shard)]
+            own.add(verify.check_trained_runs(whole.content, shard, tables))
         except ArtifactError as unreadable:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 

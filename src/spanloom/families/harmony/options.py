@@ -21,7 +21,7 @@ from spanloom.families.harmony.steps.assemble_split import checked_threshold
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
-    the URI that `source` was staged from, for the record; `workers` None is one for each core, fewer for few rows.
+    the URI that `source` was staged from, for the record; `workers` None is one a usable CPU, fewer for few rows.
 
     `shards` None is as many as the source's profile demands, or its manifest lists; `rules` None are those by default
     of a source whose profile cuts rows, and must be None for others. `build` settles all three (see `settled`)."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
@@ -51,6 +52,11 @@ ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokenize_toolcalls.ARRAY_DTYPES, tokenize_toolcalls.SPAN_NAMES
 SPLITS = BOTH_SPLITS
 RATIO = None
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The same in every dataset of the family."""
+    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ errors       what stops
 sample       traces of our own making
 trace        what a trace may be, its canonical JSON, the id that follows from it
 
+forms/       the forms in which people have traces
 store/       traces in SQLite or PostgreSQL, and the datasets of them
 build        a request over a snapshot → a manifest
 places       stores and manifests at URIs

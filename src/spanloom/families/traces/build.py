@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from spanloom.families.traces.defaults import LIMIT, STRATEGY
 from spanloom.families.traces.errors import OptionError, TraceError
 from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.conditions import Conditions
 from spanloom.families.traces.store.database import Store, TraceCounts
 from spanloom.families.traces.store.keys import dataset_key
 from spanloom.families.traces.store.manifest import SCHEMA_VERSION, Strategy, TraceManifest, write_manifest
@@ -41,6 +42,14 @@ class BuildRequest(BaseModel):
     parent_dataset_id: Annotated[str | None, Field(max_length=256)] = None
     training_run_id: Annotated[str | None, Field(max_length=128)] = None
     provenance: dict[str, Any] = Field(default_factory=dict)
+    where: Annotated[list[str], Field(max_length=20)] = Field(default_factory=list)
+
+    @field_validator("where")
+    @classmethod
+    def _conditions(cls, value: list[str]) -> list[str]:
+        check_json(value)
+        Conditions(value)
+        return value
 
     @field_validator("filters", "provenance")
     @classmethod
@@ -67,6 +76,8 @@ def key_of(request: BuildRequest) -> str:
     """The key of what is asked for. Raises MissingSeedError, or OptionError where name and version make none."""
     if request.selection_strategy == "random" and request.seed is None:
         raise MissingSeedError("Random selection strategy requires a seed for reproducibility", remedy="give a seed")
+    if request.where and "where" in request.provenance:
+        raise OptionError("the provenance has a key where, which is to hold the conditions", remedy="rename the key")
     return dataset_key(request.dataset_name, request.dataset_version)
 
 
@@ -80,7 +91,7 @@ def build_dataset(
     """
     key = key_of(request)
     # Closed before the snapshot is: what is not taken of the candidates is an open cursor.
-    with store.snapshot() as snapshot, closing(pool(snapshot, request.filters)) as candidates:
+    with store.snapshot() as snapshot, closing(pool(snapshot, request.filters, request.where)) as candidates:
         if request.selection_strategy == "random":
             assert request.seed is not None, "checked above"
             ids = sampled(candidates, request.limit, request.seed)
@@ -111,6 +122,7 @@ def _manifest(
         "trace_count": len(ids),
         "selection_strategy": request.selection_strategy,
         **({} if request.seed is None else {"seed": request.seed}),
+        **({"where": request.where} if request.where else {}),
         **request.provenance,
     }
     return TraceManifest(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
@@ -24,6 +25,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
+from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
@@ -59,6 +61,11 @@ ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
 SPLITS = BOTH_SPLITS
 RATIO = ("reasoning", "answer")
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The family's columns, and `weight` where the dataset has weights."""
+    return weighed(ROW_SCHEMA, content.config)
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -108,7 +115,8 @@ def check_source(report: Report, check: SourceCheck) -> None:
     size = path.stat().st_size
     if size != exported.bytes:
         report.wrong("source", f"{size} bytes, the manifest says {exported.bytes}", file=str(path))
-    places = placed_documents(check.whole, ROW_SCHEMA)
+    columns = row_schema(content)
+    places = placed_documents(check.whole, columns)
     again = drawn_rows(exported.rows, check.deep)
     try:
         encode = _encoding(content, check) if again else None
@@ -126,7 +134,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         if (place := places.get(row)) is None:
             report.wrong("source", f"no document was made of row {row}", file=str(path))
             continue
-        origin = {name: place.row[name] for name in ("trace_id", "source")}
+        origin = {name: place.row[name] for name in ("trace_id", "source", *columns.names[len(ROW_SCHEMA) :])}
         report.add(place.finding("source", message) for message in verify.wrong_line(line, content.config, origin))
         if row in again and encode is not None:
             report.ran("rows encoded again", 1)

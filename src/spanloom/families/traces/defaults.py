@@ -5,9 +5,10 @@ from typing import Literal
 ROOT = "data/traces"
 SAMPLE_TRACES = 60
 IDS: Literal["content", "random"] = "content"
+MAX_STEP_CHARACTERS = 20_000
 LIMIT = 100
 STRATEGY: Literal["latest", "random"] = "latest"
-FORMAT: Literal["trace", "tunix_sft", "training_example"] = "trace"
+FORMAT: Literal["trace", "tunix_sft", "training_example", "messages"] = "trace"
 CONTROL_TOKENS: Literal["verbatim", "reject", "escape"] = "verbatim"
 PROTECT_METADATA = True
 

@@ -1,16 +1,81 @@
-"""What datasets of traces are made from, at places: a store, the manifest of a dataset.
+"""What datasets of traces are made from, at places: files of records, a store, the manifest of a dataset.
 
 In: places as text, local or at URIs; a store may be a database's URL too. Out: what was opened. A store in an object
 store is staged and read here: writes to the copy go nowhere.
 """
 
-from collections.abc import Iterator
+import glob
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+from spanloom.errors import SpanloomError
 from spanloom.families.traces.store.database import Store, file_url, open_store
 from spanloom.families.traces.store.manifest import TraceManifest, load_manifest
+from spanloom.records.record_files import SUFFIXES, find_record_files
+from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
+from spanloom.storage.staging import find
+from spanloom.storage.uri import is_uri, parse_uri
+
+STDIN = "-"
+_STDIN_NAME = "stdin"
+_MAGIC = {b"\x1f\x8b": ".jsonl.gz", b"\x28\xb5\x2f\xfd": ".jsonl.zst", b"PAR1": ".parquet"}
+"""First bytes of what may come on stdin, and the ending that names it; anything else is JSON Lines."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceFile:
+    """A file of records. `called`: as the user named it, for messages."""
+
+    path: Path
+    called: str
+
+
+@contextmanager
+def trace_files(scratch: Scratch, places: Sequence[str]) -> Iterator[list[TraceFile]]:
+    """The files of all places, in their order: a file of any name, a folder of record files, a pattern, a folder of
+    `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
+    with tempfile.TemporaryDirectory(prefix="spanloom-stdin-") as spool:
+        yield [file for place in places for file in _files_at(scratch, place, Path(spool))]
+
+
+def _files_at(scratch: Scratch, place: str, spool: Path) -> Iterator[TraceFile]:
+    if place == STDIN:
+        yield TraceFile(path=_stdin_file(spool), called=_STDIN_NAME)
+        return
+    if is_uri(place) and not find(parse_uri(place)):
+        path = staged_records(scratch, place, SUFFIXES)
+    else:
+        path = scratch.file(place)
+    if path.is_file():
+        yield TraceFile(path=path, called=place)
+        return
+    if not path.is_dir() and (path.exists() or not glob.has_magic(place)):
+        raise SpanloomError(
+            "the path is not a file" if path.exists() else "JSONL file not found",
+            where=place,
+            remedy="give the path of a file or a folder of files, or a gs:// or s3:// URI of one",
+        )
+    for file in find_record_files([path]):
+        yield TraceFile(path=file.path, called=f"{place}/{file.name}" if path.is_dir() else str(file.path))
+
+
+def _stdin_file(spool: Path) -> Path:
+    """What comes on stdin, in a file named after its kind."""
+    stream = sys.stdin.buffer
+    begin = stream.read(4)
+    suffix = next((suffix for magic, suffix in _MAGIC.items() if begin.startswith(magic)), ".jsonl")
+    path = spool / f"{_STDIN_NAME}{suffix}"
+    with path.open("wb") as file:
+        file.write(begin)
+        shutil.copyfileobj(stream, file, 1 << 20)
+    return path
 
 
 @contextmanager

@@ -107,6 +107,15 @@ def chat_text(texts: TraceTexts, system: str | None = None) -> str:
     return f"{head(texts, system)}{response(texts)}{TURN_END}"
 
 
+def messages(texts: TraceTexts, system: str) -> list[dict[str, str]]:
+    """The trace as a conversation. `system`: the text of a system message, none where it is empty."""
+    return [
+        *([{"role": "system", "content": system}] if system else []),
+        {"role": "user", "content": texts.prompt},
+        {"role": "assistant", "reasoning_content": "\n\n".join(texts.steps), "content": texts.final_answer},
+    ]
+
+
 def instructed(texts: TraceTexts, system: str | None = None) -> str:
     """The prompt that asks for steps, of a pair of prompt and response."""
     return with_system(texts, system).prompt + INSTRUCTION

@@ -9,10 +9,12 @@ its resumable uploads end in a ValueError when the store keeps less of a piece t
 
 import base64
 import json
+import os
 import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,11 +25,13 @@ from spanloom.storage.stores.objects import (
     DamagedTransferError,
     LostUploadError,
     StoredObject,
+    byte_range,
     bytes_to_leave_out,
     replaced_meanwhile,
     without_first,
 )
 from spanloom.storage.stores.retry import counted, keep_sending, keep_trying
+from spanloom.storage.stores.tls import check_address, check_ca_file, refused_certificate, untrusted
 from spanloom.storage.uri import Uri
 
 WHOLE = 8 << 20
@@ -38,6 +42,8 @@ BLOCK = 64 << 10
 TIMEOUT = (10, 60)
 """Seconds to connect, and between bytes."""
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
+CREATE_ONLY = {"ifGenerationMatch": "0"}
+CA_VARIABLE = "REQUESTS_CA_BUNDLE"
 RESUME = 308
 """Of an upload: go on. (A redirect elsewhere, but then with a Location.)"""
 
@@ -69,6 +75,10 @@ class GcsStore:
         self._session: Any = client._http
         for prefix in ("http://", "https://"):
             self._session.mount(prefix, adapter)  # else more threads than 10 would open and drop connections
+        check_address(client.api_endpoint, "STORAGE_EMULATOR_HOST", f"gs://{bucket}")
+        ca_file = os.environ.get(CA_VARIABLE) or os.environ.get("CURL_CA_BUNDLE")
+        if ca_file and client.api_endpoint.startswith("https:"):
+            check_ca_file(ca_file, CA_VARIABLE, f"gs://{bucket}")
         self._api, self._objects = client.api_endpoint, f"/storage/v1/b/{quote(bucket, safe='')}/o"
 
     def find(self, uri: Uri) -> StoredObject | None:
@@ -97,11 +107,11 @@ class GcsStore:
             found.append(_described(entry, Uri(prefix.scheme, prefix.bucket, name)))
         return found, said.get("nextPageToken") or None
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
+    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         from google.api_core.exceptions import NotFound, PreconditionFailed
 
         # As stored, not unpacked on the way; the checksum of the whole is compared by `staging`.
-        headers = {"Range": f"bytes={first}-", "Accept-Encoding": "gzip"}
+        headers = {"Range": byte_range(first, end), "Accept-Encoding": "gzip"}
         asked = {"alt": "media", "generation": found.version}
         try:
             answer = self._ask("GET", self._address(found.uri, "/download"), params=asked, headers=headers, stream=True)
@@ -116,6 +126,7 @@ class GcsStore:
                 told.get("Content-Range"),
                 told.get("Content-Length"),
                 first=first,
+                end=found.bytes if end is None else end,
                 total=found.bytes,
             )
             sink = without_first(leave_out, sink)
@@ -133,19 +144,25 @@ class GcsStore:
         stop: threading.Event | None = None,
     ) -> bool:
         size, crc32c = path.stat().st_size, crc32c_file(path)
-        resource = {
-            "name": uri.key,
-            "contentType": "application/octet-stream",
-            "metadata": dict(metadata),
-            "crc32c": base64.b64encode(bytes.fromhex(crc32c)).decode(),  # the store refuses other bytes
-        }
-        condition = {} if replace else {"ifGenerationMatch": "0"}
+        resource = _resource(uri, crc32c, metadata)
+        condition = {} if replace else CREATE_ONLY
         if size <= WHOLE:
             created = self._send_whole(path.read_bytes(), uri, resource, condition, stop)
             moved(size)
         else:
             created = self._send_in_pieces(path, size, uri, resource, condition, moved, stop)
         return created.bytes == size and created.crc32c == crc32c
+
+    def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:
+        size, resource = path.stat().st_size, _resource(uri, crc32c_file(path), {})
+        taken = []
+        with suppress(AlreadyThereError, LostUploadError):
+            self._send_whole(path.read_bytes(), uri, resource, CREATE_ONLY, None)
+            taken.append("a multipart upload")
+        with suppress(AlreadyThereError, LostUploadError):
+            self._send_in_pieces(path, size, uri, resource, CREATE_ONLY, lambda _count: None, None)
+            taken.append("a resumable upload")
+        return taken
 
     def _send_whole(
         self,
@@ -265,6 +282,8 @@ class GcsStore:
 
         if isinstance(fault, GoogleAPICallError):
             return fault.code in TRANSIENT_CODES
+        if refused_certificate(fault):
+            return False
         dropped = (ConnectionError, TimeoutError, requests.ConnectionError, requests.Timeout, HTTPError, TransportError)
         broken = (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError)
         return isinstance(fault, (*dropped, *broken, DamagedTransferError))
@@ -275,6 +294,8 @@ class GcsStore:
         from google.auth.exceptions import DefaultCredentialsError, RefreshError
 
         where = str(uri)
+        if why := refused_certificate(fault):
+            return untrusted(why, CA_VARIABLE, where)
         if isinstance(fault, DefaultCredentialsError | RefreshError):
             return StorageError(f"the Google credentials cannot be used: {fault}", where=where, remedy=_LOG_IN)
         if isinstance(fault, requests.TooManyRedirects):
@@ -325,6 +346,16 @@ def crc32c_file(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return bytes(digest.digest()).hex()
+
+
+def _resource(uri: Uri, crc32c: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The object to be, as an upload describes it; `crc32c` is hex."""
+    return {
+        "name": uri.key,
+        "contentType": "application/octet-stream",
+        "metadata": dict(metadata),
+        "crc32c": base64.b64encode(bytes.fromhex(crc32c)).decode(),  # the store refuses other bytes
+    }
 
 
 def _json(answer: Any) -> dict[str, Any]:

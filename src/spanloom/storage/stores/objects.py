@@ -17,6 +17,10 @@ from spanloom.storage.uri import Uri
 SHA256_KEY = "spanloom-sha256"
 """In an object's metadata: the sha256 of its bytes, as the one who wrote it found it."""
 
+PIECES, PIECES_FROM = 8, 64 << 20
+"""Ranges of a download, and parts of an upload to `s3://`, that are under way at once; and the bytes of an object above
+which it is moved in several. Below, they would save little more than beginning their requests costs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredObject:
@@ -58,8 +62,9 @@ class Store(Protocol):
         Fails where there is no such bucket.
         """
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
-        """Gives the bytes from `first` on to `sink`; fails when the object is no longer the one that was found.
+    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
+        """Gives the bytes from `first` on, up to `end` where it is given, to `sink`; fails when the object is no longer
+        the one that was found.
 
         The answer's status, range, length and version have been compared with what was asked for before the first byte.
         A store may answer less than was asked for.
@@ -79,6 +84,12 @@ class Store(Protocol):
 
         Raises AlreadyThereError, writing nothing, when the name is taken and `replace` is not set; LostUploadError
         when all must be sent again. `moved` hears of bytes on their way.
+        """
+
+    def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:
+        """Writes the object at `uri`, which has the bytes of `path`, create-only once more in each way in which
+        `create` writes. Returns the names of the requests that a store which ignores the condition took; none where it
+        refused them all. The bytes at `uri` are the same afterwards either way.
         """
 
     def delete(self, found: StoredObject) -> None:
@@ -103,27 +114,25 @@ def replaced_meanwhile(found: StoredObject) -> StorageError:
 
 
 def bytes_to_leave_out(
-    status: int, content_range: str | None, content_length: str | None, *, first: int, total: int
+    status: int, content_range: str | None, content_length: str | None, *, first: int, end: int, total: int
 ) -> int:
-    """Checks an answer to `Range: bytes=first-` for an object of `total` bytes; returns how many of its bytes come
-    before `first`: 0 for a 206 of that range, or of the beginning of it; `first` for a 200 with the whole object.
+    """Checks an answer to a request for the bytes from `first` up to `end` of an object of `total` bytes; returns how
+    many of the answer's bytes come before `first`: 0 for a 206 of that range, or of the beginning of it; `first` for a
+    200 with the whole object, where all from `first` on was asked for.
 
     Raises DamagedTransferError for anything else. RFC 9110, 14.4 and 15.3.7.
 
-    For `first=3, total=10`: 206 and `bytes 3-9/10` with length 7 gives 0, 200 and length 10 gives 3.
+    For `first=3, end=10, total=10`: 206 and `bytes 3-9/10` with length 7 gives 0, 200 and length 10 gives 3.
     """
     if status == 206:
         said = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", (content_range or "").strip())
-        if (
-            said is None
-            or int(said[1]) != first
-            or not first <= int(said[2]) < total
-            or said[3] not in (f"{total}", "*")
-        ):
+        if said is None or int(said[1]) != first or not first <= int(said[2]) < end or said[3] not in (f"{total}", "*"):
             raise DamagedTransferError(
-                f"the range bytes {first}-{total - 1}/{total} was asked for, the answer is of {content_range or 'none'}"
+                f"the range bytes {first}-{end - 1}/{total} was asked for, the answer is of {content_range or 'none'}"
             )
         expected, leave_out = int(said[2]) - first + 1, 0
+    elif status == 200 and end < total:  # read for each range, it would come as often as there are ranges
+        raise DamagedTransferError("a range was asked for, the answer is the whole object")
     elif status == 200:
         expected, leave_out = total, first
     else:
@@ -131,6 +140,11 @@ def bytes_to_leave_out(
     if content_length is not None and content_length.strip() != str(expected):
         raise DamagedTransferError(f"an answer of length {expected} was due, this is of length {content_length}")
     return leave_out
+
+
+def byte_range(first: int, end: int | None) -> str:
+    """The header `Range` for the bytes from `first` up to `end`: `bytes=3-9` for 3 and 10."""
+    return f"bytes={first}-" if end is None else f"bytes={first}-{end - 1}"
 
 
 def without_first(count: int, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:

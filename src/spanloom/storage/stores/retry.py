@@ -1,7 +1,7 @@
 """Going on after dropped connections and 503s: pauses that grow, up to a deadline without progress.
 
-In: one try, who judges its faults, how far it got. Out: its result, or a StorageError with the last fault. A try that
-hangs, or moves next to nothing, is left where it is when the deadline has passed.
+In: one try, who judges its faults, how far it got. Out: its result, or a StoreGivenUpError with the last fault. A try
+that hangs, or moves next to nothing, is left where it is when the deadline has passed.
 """
 
 import io
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar
 
-from spanloom.errors import StorageError
+from spanloom.errors import StorageError, StoreGivenUpError
 from spanloom.storage.stores.objects import Store
 from spanloom.storage.uri import Uri
 
@@ -118,8 +118,8 @@ def _begun(attempt: Callable[[], T]) -> "Future[T]":
     return future
 
 
-def _given_up(why: str, patience: float, uri: Uri) -> StorageError:
-    return StorageError(
+def _given_up(why: str, patience: float, uri: Uri) -> StoreGivenUpError:
+    return StoreGivenUpError(
         f"the store gave no answer to go on with for {patience:g} s; {why}",
         where=str(uri),
         remedy="look at the network and the address (AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST), then run "

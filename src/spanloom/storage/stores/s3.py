@@ -7,6 +7,7 @@ is compared after.
 
 import base64
 import hashlib
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -16,20 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import SpanloomError, StorageError
+from spanloom.storage.stores.in_order import in_order
 from spanloom.storage.stores.objects import (
+    PIECES,
+    PIECES_FROM,
     AlreadyThereError,
     DamagedTransferError,
     LostUploadError,
     StoredObject,
+    byte_range,
     bytes_to_leave_out,
     replaced_meanwhile,
     without_first,
 )
 from spanloom.storage.stores.retry import counted, keep_sending, keep_trying
+from spanloom.storage.stores.tls import check_address, check_ca_file, refused_certificate, untrusted
 from spanloom.storage.uri import Uri
 
 PART = 32 << 20
-"""Bytes of a part, more for files of over 9,000 of them (10,000 are allowed); held in memory by each upload."""
+"""Bytes of a part, more for files of over 9,000 of them (10,000 are allowed); `PIECES` at most are in memory."""
 BLOCK = 64 << 10
 TRANSIENT_CODES = frozenset(
     {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError", "ServiceUnavailable",
@@ -40,6 +46,7 @@ TRANSIENT_STATUS = frozenset({408, 429})
 ACCESS_CODES = frozenset(
     {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 )
+CREATE_ONLY = {"IfNoneMatch": "*"}
 NO_UPLOAD = frozenset({"NoSuchUpload", "InvalidPart"})
 """The store has forgotten an upload, or a part that it had confirmed."""
 
@@ -54,18 +61,26 @@ class S3Store:
         except ImportError as missing:
             raise StorageError(f"s3:// needs boto3 ({missing})", remedy="pip install 'spanloom[s3]'") from None
         self._name = bucket
-        self._client: Any = boto3.session.Session().client(
-            "s3",
-            config=Config(
-                retries={"total_max_attempts": 1},
-                max_pool_connections=connections,
-                connect_timeout=10,
-                read_timeout=60,
-                # md5 is what all stores that speak S3 check; the newer trailing checksums are not.
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-            ),
+        self._pieces = threading.BoundedSemaphore(PIECES)
+        session = boto3.session.Session()
+        config = Config(
+            retries={"total_max_attempts": 1},
+            max_pool_connections=connections,
+            connect_timeout=10,
+            read_timeout=60,
+            # md5 is what all stores that speak S3 check; the newer trailing checksums are not.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
         )
+        try:
+            self._client: Any = session.client("s3", config=config)
+        except ValueError as fault:  # "Invalid endpoint: localhost:9000", which may come from a profile too
+            address = str(fault).partition("Invalid endpoint: ")[2]
+            check_address(address, "AWS_ENDPOINT_URL", f"s3://{bucket}")
+            raise
+        ca_file = session._session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+        if ca_file and self._client.meta.endpoint_url.startswith("https:"):
+            check_ca_file(ca_file, "AWS_CA_BUNDLE", f"s3://{bucket}")
         self._client.meta.events.register("before-send.s3", _count_body)
 
     def find(self, uri: Uri) -> StoredObject | None:
@@ -96,12 +111,12 @@ class S3Store:
             return found, None
         return found, str(_field(said, "NextContinuationToken"))
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None]) -> None:
+    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         from botocore.exceptions import ClientError
 
         try:
             answer = self._client.get_object(
-                Bucket=self._name, Key=found.uri.key, Range=f"bytes={first}-", IfMatch=f'"{found.version}"'
+                Bucket=self._name, Key=found.uri.key, Range=byte_range(first, end), IfMatch=f'"{found.version}"'
             )
         except ClientError as fault:
             if _status(fault) in (404, 412):
@@ -116,6 +131,7 @@ class S3Store:
                 answer.get("ContentRange"),
                 told.get("HTTPHeaders", {}).get("content-length"),
                 first=first,
+                end=found.bytes if end is None else end,
                 total=found.bytes,
             )
             sink = without_first(leave_out, sink)
@@ -132,7 +148,7 @@ class S3Store:
         moved: Callable[[int], None],
         stop: threading.Event | None = None,
     ) -> bool:
-        condition = {} if replace else {"IfNoneMatch": "*"}
+        condition = {} if replace else CREATE_ONLY
         size = path.stat().st_size
         if size <= PART:
             data = path.read_bytes()
@@ -194,15 +210,23 @@ class S3Store:
         part_bytes = max(PART, -(-size // 9000))
         parts: list[dict[str, Any]] = []
         md5s = b""
+
+        def send(number: int, data: bytes, halt: threading.Event) -> tuple[bytes, int, str]:
+            md5 = hashlib.md5(data, usedforsecurity=False).digest()
+            part = {**place, "PartNumber": number, "Body": data, "ContentMD5": _base64(md5)}
+            done = self._send(partial(self._send_part, part, md5.hex()), "ETag", uri, halt)
+            return md5, len(data), done["ETag"]
+
         try:
             with path.open("rb") as stream:
-                while data := stream.read(part_bytes):
-                    md5 = hashlib.md5(data, usedforsecurity=False).digest()
-                    part = {**place, "PartNumber": len(parts) + 1, "Body": data, "ContentMD5": _base64(md5)}
-                    done = self._send(partial(self._send_part, part, md5.hex()), "ETag", uri, stop)
-                    parts.append({"PartNumber": part["PartNumber"], "ETag": done["ETag"]})
-                    md5s += md5
-                    moved(len(data))
+                blocks = iter(lambda: stream.read(part_bytes), b"")
+                jobs = (partial(send, number, data) for number, data in enumerate(blocks, 1))
+                at_once = PIECES if size > PIECES_FROM else 1
+                with closing(in_order(jobs, self._pieces, at_once, stop)) as sent:
+                    for md5, count, tag in sent:
+                        parts.append({"PartNumber": len(parts) + 1, "ETag": tag})
+                        md5s += md5
+                        moved(count)
             finish = partial(
                 self._client.complete_multipart_upload, **place, MultipartUpload={"Parts": parts}, **condition
             )
@@ -211,6 +235,17 @@ class S3Store:
             self._abort(place, uri)
             raise
         return answer, _tag_of_parts(md5s, len(parts))
+
+    def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:
+        size = path.stat().st_size
+        taken = []
+        with suppress(AlreadyThereError, LostUploadError):
+            self.create(path, uri, metadata={}, replace=False, moved=lambda _count: None)  # small: in one request
+            taken.append("PutObject")
+        with suppress(AlreadyThereError, LostUploadError):
+            self._create_in_parts(path, uri, size, {}, CREATE_ONLY, lambda _count: None, None)
+            taken.append("CompleteMultipartUpload")
+        return taken
 
     def _send_part(self, part: Mapping[str, Any], md5: str) -> dict[str, Any]:
         """Sends a part. Raises DamagedTransferError when the store has got another: not every store compares."""
@@ -262,6 +297,8 @@ class S3Store:
         if isinstance(fault, raised.ClientError):
             status = _status(fault)
             return (status >= 500 and status != 501) or status in TRANSIENT_STATUS or _code(fault) in TRANSIENT_CODES
+        if refused_certificate(fault):
+            return False
         dropped = (
             ConnectionError,
             TimeoutError,
@@ -279,6 +316,8 @@ class S3Store:
         where = str(uri)
         if isinstance(fault, raised.NoCredentialsError | raised.PartialCredentialsError):
             return StorageError("no AWS credentials were found", where=where, remedy=_LOG_IN)
+        if why := refused_certificate(fault):
+            return untrusted(why, "AWS_CA_BUNDLE", where)
         if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is sent on, again and again
             return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
         if not isinstance(fault, raised.ClientError):

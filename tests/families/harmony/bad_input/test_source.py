@@ -81,7 +81,12 @@ def five_listed(source: Path) -> None:
 
 
 DISAGREE = r"the manifest and the shards are not of one making: fetch or convert them again"
-NO_FOLDER = ("the source is not a directory", "source", "give a folder of synth_harmony_v1 or harmony_conversations_v1")
+FORMATS = "synth_harmony_v1 or harmony_conversations_v1 or conversations_v1"
+NO_FOLDER = (
+    "the source is not a directory",
+    "source",
+    f"give a folder of {FORMATS}",
+)
 MANIFEST = r"source/manifest\.json"
 NOT_JSON = ("the source manifest is not JSON: .*", MANIFEST, DISAGREE)
 NO_LIST = (r"the source manifest has no list storage\.shards", MANIFEST, DISAGREE)
@@ -104,13 +109,13 @@ SOURCE_FAULTS: dict[str, tuple[Break, str, str, str]] = {
     "manifest in latin 1": (manifest_of('{"schema_version": "é"}'.encode("latin-1")), *NOT_JSON),
     "manifest a list": (
         manifest_of(b"[]"),
-        "the source manifest has schema_version None, not synth_harmony_v1 or harmony_conversations_v1",
+        f"the source manifest has schema_version None, not {FORMATS}",
         MANIFEST,
         "convert .*",
     ),
     "another schema version": (
         edited(lambda manifest: manifest.update(schema_version="synth_harmony_v2")),
-        "the source manifest has schema_version 'synth_harmony_v2', not synth_harmony_v1 or harmony_conversations_v1",
+        f"the source manifest has schema_version 'synth_harmony_v2', not {FORMATS}",
         MANIFEST,
         "convert the raw data with `spanloom convert-synth` or `spanloom convert` of this release",
     ),

@@ -23,7 +23,7 @@ from spanloom.families.harmony.render.fast import FastRenderer
 from spanloom.families.harmony.render.official import render_through_harmony
 from spanloom.families.harmony.tokenizer import START
 from support import chat_sources as chat
-from support.chat_strategies import conversation
+from support.chat_strategies import conversation, flagged
 
 LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "300"))
 """Conversations of the law; `make law` takes 10,000."""
@@ -62,9 +62,11 @@ def told(found: CutConversation) -> list[str]:
 
 
 def of(letters: str) -> Messages:
-    """Messages by the letters of `told`; `C` is a call, `x` a message of the assistant's in commentary."""
+    """Messages by the letters of `told`; `C` is a call, `x` a message of the assistant's in commentary, `D` a developer
+    message that defines a function."""
+    tools = chat.developer(None, chat.TOOLS)
     made = {
-        "u": chat.user("?"), "a": chat.analysis("."), "f": chat.final("!"), "x": chat.preamble("-"),
+        "D": tools, "u": chat.user("?"), "a": chat.analysis("."), "f": chat.final("!"), "x": chat.preamble("-"),
         "C": chat.call("{}"), "t": chat.result("1"), "s": chat.system(), "d": chat.developer(),
     }  # fmt: skip
     return [made[letter] for letter in letters]
@@ -77,15 +79,25 @@ def of(letters: str) -> Messages:
         ("uafuafuaf", "openai-harmony", ["uAF", "ufuAF", "ufuafuAF"]),
         ("uafuafuaf", "keep", ["uAFuAFuAF"]),
         # Between tool calls the reasoning since the last answer stays; that before it does not.
-        ("uafuaCtaCtaf", "serve", ["uAF", "ufuAC", "ufuactAC", "ufuactactAF"]),
+        ("uafuaCtaCtaf", "serve", ["uAF", "ufuACtACtAF"]),
         # openai-harmony drops nothing here, since what the assistant said last is no final.
         ("uafuaCtaf", "openai-harmony", ["uAF", "ufuAC", "uafuactAF"]),
-        ("sduxCtf", "serve", ["sduCC", "sducctF"]),
+        ("uaCtaCtaf", "openai-harmony", ["uACtACtAF"]),
+        ("sduxCtf", "serve", ["sduCCtF"]),
+        # What dropping changes begins a document: of the second turn the reasoning before the call is not shown.
+        ("uaCtafuaf", "serve", ["uACtAF", "uctfuAF"]),
+        ("uaCtafuf", "serve", ["uACtAF", "uctfuF"]),
+        # Functions that are defined later change the text of the system message.
+        ("suxDuf", "serve", ["suC", "sucduF"]),
+        ("uxDuf", "serve", ["uCduF"]),
+        # A call that follows an answer in one run: nothing is dropped, and the run ends alike in both roles.
+        ("ufCtf", "serve", ["uFCtF"]),
+        ("uafCtf", "serve", ["uAFC", "ufctF"]),
         ("uf", "serve", ["uF"]),
         ("fuf", "serve", ["F", "fuF"]),
         ("uau", "serve", ["uA"]),
         ("uffuf", "serve", ["uFF", "uffuF"]),
-        ("uadaf", "serve", ["uA", "uadAF"]),
+        ("uadaf", "serve", ["uAdAF"]),
     ],
 )
 def test_what_each_document_shows_and_trains(letters: str, history: str, documents: list[str]) -> None:
@@ -97,7 +109,13 @@ def test_what_each_document_shows_and_trains(letters: str, history: str, documen
     [
         ("uafuaCtaf", {"train": ("final",)}, ["uaF", "ufuactaF"], 0),
         ("uafuaCtaf", {"train": ("commentary",)}, ["ufuaC"], 4),
-        ("uafuaCtaf", {"turns": "last"}, ["ufuAC", "ufuactAF"], 1),
+        ("uafuaCtaf", {"turns": "last"}, ["ufuACtAF"], 1),
+        ("uafuaCtaf", {"turns": "last", "merge": False}, ["ufuAC", "ufuactAF"], 1),
+        # A final that is not trained may end in another token: the next run joins.
+        ("ufuxCtf", {"train": ("commentary",)}, ["ufuCC"], 2),
+        ("uxfuxf", {"train": ("commentary",)}, ["uCfuCf"], 0),
+        # Reasoning after the last message that is trained may be dropped for the next run.
+        ("uxauafuxf", {"train": ("commentary",)}, ["uCufuCf"], 2),
         ("uafuaCtaf", {"turns": "last", "history": "keep"}, ["uafuACtAF"], 0),
         ("uafu", {"turns": "last"}, ["uAF"], 1),
         ("uafu", {"history": "keep"}, ["uAFu"], 0),
@@ -157,11 +175,21 @@ def served(messages: Sequence[dict[str, Any]]) -> Messages:
 
 
 def drawn(count: int) -> list[Messages]:
-    return [conversation(random.Random(f"{SEED}-{number}")) for number in range(count)]
+    """Conversations, some of whose answers are marked as not trained."""
+    made = []
+    for number in range(count):
+        lots = random.Random(f"{SEED}-{number}")
+        made.append(flagged(lots, conversation(lots)))
+    return made
 
 
-def run_of(messages: Messages, number: int) -> tuple[int, int]:
-    return assistant_runs([message["role"] for message in messages])[number]
+def runs_of(messages: Messages) -> list[tuple[int, int]]:
+    return assistant_runs([message["role"] for message in messages])
+
+
+def plain(messages: Messages) -> Messages:
+    """Without the marks of messages that are not trained."""
+    return [{key: message[key] for key in message if key != "trained"} for message in messages]
 
 
 def documents_of(cuts: Sequence[Cut], fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding) -> list[list[int]]:
@@ -176,50 +204,98 @@ def documents_of(cuts: Sequence[Cut], fast: FastRenderer, encoding: openai_harmo
 
 
 @pytest.mark.parametrize("history", ["serve", "openai-harmony"])
-def test_what_stands_before_a_run_is_what_is_rendered_for_its_completion(
+def test_what_comes_before_each_run_of_a_document_is_what_is_rendered_for_its_completion(
     history: str, fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding
 ) -> None:
-    unfiltered = 0
+    unfiltered = shared = 0
     found = drawn(LAW)
     for first in range(0, len(found), BATCH):
         batch = [
-            (messages, one) for messages in found[first : first + BATCH] for one in cut(messages, history=history).cuts
+            (plain(messages), one)
+            for messages in found[first : first + BATCH]
+            for one in cut(messages, history=history).cuts
         ]
         tokens = documents_of([one for _, one in batch], fast, encoding)
         for (messages, one), document in zip(batch, tokens, strict=True):
-            begins, ends = run_of(messages, one.number)
-            before = messages[:begins]
-            prompt = document[: int(np.flatnonzero(np.array(document) == START)[one.run])]
-            by_default = completion(before, encoding, drops=True)
-            finals = [at for at, said in enumerate(before) if said.get("channel") == "final"]
-            if history == "serve":
-                assert prompt == completion(served(before), encoding, drops=False)
-                said = [at for at, message in enumerate(before) if message["role"] == "assistant"]
-                if not finals or (len(finals) == 1 and finals[0] == said[-1]):
-                    unfiltered += 1
+            starts = np.flatnonzero(np.array(document) == START)
+            shared += one.runs > 1
+            for place, begins in one.begins:
+                before = messages[:begins]
+                prompt = document[: int(starts[place])]
+                by_default = completion(before, encoding, drops=True)
+                finals = [at for at, said in enumerate(before) if said.get("channel") == "final"]
+                if history == "serve":
+                    assert prompt == completion(served(before), encoding, drops=False)
+                    said = [at for at, message in enumerate(before) if message["role"] == "assistant"]
+                    if not finals or (len(finals) == 1 and finals[0] == said[-1]):
+                        unfiltered += 1
+                        assert prompt == by_default
+                else:
                     assert prompt == by_default
-            else:
-                assert prompt == by_default
-            assert one.shown.messages[one.run :] == messages[begins:ends]
-            assert not one.shown.labels[: one.run].any()
-            assert one.shown.labels[one.run :].all()
+                assert one.shown.messages[place] == messages[begins]
+            assert not one.shown.labels[: one.begins[0][0]].any()
     assert history != "serve" or unfiltered > LAW
+    assert shared > LAW / 4
 
 
-def test_each_run_is_trained_exactly_once_whatever_the_history() -> None:
+@pytest.mark.parametrize("history", ["serve", "openai-harmony"])
+def test_runs_share_a_document_wherever_the_tokens_allow_it(
+    history: str, encoding: openai_harmony.HarmonyEncoding
+) -> None:
+    """A document for each run, rendered: the next run joins where its prompt begins with all up to the last trained
+    token. Token for token, the shared document is then the last of theirs, and has the labels of all."""
     for messages in drawn(LAW):
-        runs = assistant_runs([message["role"] for message in messages])
-        answers = [message for first, end in runs for message in messages[first:end]]
-        for history in ("serve", "openai-harmony", "keep"):
-            found = cut(messages, history=history)
+        alone = cut(messages, history=history, merge=False).cuts
+        rendered = render_through_harmony([one.shown for one in alone], encoding).documents
+        ends = np.cumsum(rendered.lengths)[:-1]
+        tokens, spans = (np.split(values, ends) for values in (rendered.tokens, rendered.span_id))
+        wanted: list[tuple[int, Any, Any]] = []
+        for number, (document, span) in enumerate(zip(tokens, spans, strict=True)):
+            if wanted:
+                _, before, labels = wanted[-1]
+                trained = int(np.flatnonzero(labels)[-1]) + 1
+                prompt = int(np.flatnonzero(document == START)[alone[number].begins[0][0]])
+                if trained <= prompt and np.array_equal(before[:trained], document[:trained]):
+                    both = span.copy()
+                    both[:trained] += labels[:trained]
+                    wanted[-1] = wanted[-1][0], document, both
+                    continue
+            wanted.append((alone[number].number, document, span))
+        shared = cut(messages, history=history).cuts
+        made = render_through_harmony([one.shown for one in shared], encoding).documents
+        assert [one.number for one in shared] == [number for number, _, _ in wanted]
+        assert made.tokens.tolist() == np.concatenate([document for _, document, _ in wanted]).tolist()
+        assert made.span_id.tolist() == np.concatenate([labels for _, _, labels in wanted]).tolist()
+
+
+def test_each_message_that_is_to_be_trained_is_trained_exactly_once_whatever_the_history() -> None:
+    for messages in drawn(LAW):
+        runs = runs_of(messages)
+        answers = [
+            {**message, "trained": None}
+            for first, end in runs
+            for message in messages[first:end]
+            if message.get("trained") is not False
+        ]
+        for rules in ({}, {"merge": False}, {"history": "openai-harmony"}, {"history": "keep"}):
+            found = cut(messages, **rules)
             trained = [
-                message
+                {**message, "trained": None}
                 for one in found.cuts
                 for message, label in zip(one.shown.messages, one.shown.labels.tolist(), strict=True)
                 if label
             ]
             assert trained == answers
             assert found.runs == len(runs)
+
+
+def test_what_is_stored_of_a_turn_with_calls_is_what_it_has(encoding: openai_harmony.HarmonyEncoding) -> None:
+    calls = [message for at in range(100) for message in (chat.analysis(f"{at}?"), chat.call("{}"), chat.result("1"))]
+    (one,) = cut([chat.user("Go."), *calls, chat.final("Done.")]).cuts
+    assert one.runs == 101
+    whole = render_through_harmony([one.shown], encoding).documents
+    assert whole.span_id.sum() > 0
+    assert len(one.shown.messages) == 302
 
 
 def test_no_message_is_lost_without_a_count() -> None:
@@ -246,11 +322,12 @@ def test_the_audit_compares_what_stands_before_a_run_with_the_render_for_complet
         documents = [one.shown for one in cuts]
         return auditor.audit(3, [(7, "a")] * len(cuts), documents, fast.render(documents), cuts)
 
-    assert audit(CutRules(), cuts) == len(cuts) == 4
+    assert audit(CutRules(), cuts) == len(cuts) == 3
     # Cut by other rules than those it is said to be: of the second turn's reasoning it shows nothing.
     other = cut(chat.three_turns(), history="openai-harmony").cuts
-    with pytest.raises(AuditError, match=r"before run 3 .* from token \d+(.|\n)*shard 03, row 7, id 'a'"):
-        audit(CutRules(history="openai-harmony"), [replace(other[3], shown=cuts[3].shown, run=cuts[3].run)])
+    wrong = replace(other[-1], shown=cuts[-1].shown, begins=cuts[-1].begins)
+    with pytest.raises(AuditError, match=r"of the document of run 3 .* from token \d+(.|\n)*shard 03, row 7, id 'a'"):
+        audit(CutRules(history="openai-harmony"), [wrong])
 
 
 # --- The example of the documentation ---------------------------------------------------------------------------------

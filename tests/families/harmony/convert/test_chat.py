@@ -1,4 +1,4 @@
-"""Chat data → `harmony_conversations_v1`: what is written and counted, what stands after a run that ended early."""
+"""Chat data → `conversations_v1`: what is written and counted, what stands after a run that ended early."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS
 from spanloom.conversations.source.structure import row_id
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.profile import HARMONY_CHAT
+from spanloom.families.harmony.contract.messages import SystemFields
+from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
-from spanloom.families.harmony.convert.messages import SystemFields
 from support.killed import killed_before
 
 
@@ -71,16 +71,10 @@ def test_a_row_has_exactly_this_shape(tmp_path: Path) -> None:
     assert table.to_pylist() == [
         {
             "messages_json": (
-                '{"messages": [{"role": "system", "content": [{"type": "system_content", "model_identity": '
-                '"You are Loom.", "reasoning_effort": "Low", "conversation_start_date": null, '
-                '"knowledge_cutoff": null, "channel_config": {"valid_channels": '
-                '["analysis", "commentary", "final"], "channel_required": true}}]}, '
-                '{"role": "user", "content": [{"type": "text", "text": "Q1 ü"}]}, '
-                '{"role": "assistant", "content": [{"type": "text", "text": "A1"}], "channel": "final"}]}'
+                '{"messages":[{"role":"user","content":"Q1 ü"},{"role":"assistant","content":"A1"}],'
+                '"settings":{"reasoning_effort":"low","model_identity":"You are Loom."}}'
             ),
-            "metadata_json": (
-                '{"id": "id-1", "source": {"file": "chat.jsonl", "number": 1}, "record": {"source": "web"}}'
-            ),
+            "metadata_json": '{"id":"id-1","source":{"file":"chat.jsonl","number":1},"record":{"source":"web"}}',
             "id": "id-1",
         }
     ]
@@ -89,7 +83,7 @@ def test_a_row_has_exactly_this_shape(tmp_path: Path) -> None:
 def test_what_is_written_is_what_the_contract_reads(tmp_path: Path) -> None:
     chat = write(tmp_path / "chat.jsonl", [record(number) for number in range(9)])
     manifest = run(chat, out=tmp_path / "out", rows_per_shard=4)
-    schema = files("spanloom.conversations.source").joinpath("harmony_conversations_v1.schema.json")
+    schema = files("spanloom.conversations.source").joinpath("conversations_v1.schema.json")
     jsonschema.validate(manifest, json.loads(schema.read_bytes()))
     source = open_source(tmp_path / "out")
     assert [shard.rows for shard in source.shards] == [4, 4, 1]
@@ -97,7 +91,7 @@ def test_what_is_written_is_what_the_contract_reads(tmp_path: Path) -> None:
         verify_hash(shard)
         for row in pq.read_table(shard.path).to_pylist():
             assert row_id(row["id"], row["metadata_json"], "id") == row["id"]
-            assert parse_conversation(row["messages_json"], profile=HARMONY_CHAT).labels.tolist() == [0, 0, 2]
+            assert parse_conversation(row["messages_json"], profile=CHAT_OF_ANY_MODEL).labels.tolist() == [0, 0, 2]
 
 
 def test_the_manifest_says_what_was_done(tmp_path: Path) -> None:
@@ -132,6 +126,7 @@ def test_the_manifest_says_what_was_done(tmp_path: Path) -> None:
             "maps": ["id="],
             "think_tags": None,
             "calls_in_turn": False,
+            "format": "conversations",
             "drop": ["annotations"],
             "rows_per_shard": 65536,
         },
@@ -146,7 +141,8 @@ def test_the_manifest_says_what_was_done(tmp_path: Path) -> None:
         "dropped": {"annotations": 1},
         "dropped_characters": {"annotations": 5},
         "metadata": {"id": 2, "source": 2},
-        "messages": {"analysis": 1, "final": 2, "system": 2, "user": 2},
+        "messages": {"assistant": 2, "reasoning": 1, "user": 2},
+        "harmony": {"refused": {}, "not_rendered": {}},
         "refused_keys": {"refusal": 1},
         "ids_made": 2,
         "sources": [{"path": "chat.jsonl", "rows": 5, "bytes": chat.stat().st_size}],
@@ -164,7 +160,7 @@ def test_rejects_name_file_number_reason_and_hold_the_record(tmp_path: Path) -> 
         "file": "chat.jsonl",
         "number": 2,
         "reason": "key_unknown",
-        "detail": "message 1 has the key 'refusal', for which Harmony has no place",
+        "detail": "message 1 has the key 'refusal', for which a conversation has no place",
         "record": record(1, refusal="no"),
     }
     assert (second["number"], second["reason"]) == (3, "id_repeated")
@@ -239,7 +235,7 @@ def test_a_dry_run_counts_what_a_run_counts_and_writes_nothing(tmp_path: Path) -
     assert (counts.read, counts.written) == (done["rows_read"], done["rows_written"]) == (4, 2)
     assert dict(counts.skipped) == done["skipped"] == {"id_repeated": 1, "key_unknown": 1}
     assert dict(counts.dropped) == done["dropped"] == {"audio": 1}
-    assert {name: one.read.number for name, one in examples.items()} == {"key_unknown": 2, "id_repeated": 4}
+    assert {name: one.read.number for name, one in examples.refused.items()} == {"key_unknown": 2, "id_repeated": 4}
 
 
 @pytest.mark.parametrize("depth", [300, 700, 990, 1020, 5000])

@@ -13,8 +13,10 @@ import pytest
 
 from conftest import REPOSITORY
 from spanloom.conversations.outcomes import LeftAway
+from spanloom.conversations.turns import Refusal
+from spanloom.families.harmony.contract.messages import harmony_messages
 from spanloom.families.harmony.convert.chat import conversations, open_chat
-from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
+from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from support.cases import beside
 from support.plain_reader import bare, spoken
 from support.requirements import CONVERSATIONS, absent
@@ -22,7 +24,7 @@ from support.requirements import CONVERSATIONS, absent
 EXAMPLES = REPOSITORY / "docs/examples/forms"
 NOT_READ_TWICE = ("toolace.jsonl", "openhands.jsonl", "pairs.jsonl", "columns.csv", "columns.tsv")
 """Examples whose texts `test_form_examples` holds alone: the second reading does not know their spelling of calls."""
-NO_REMEDY = {"weight_zero", "tool_call_invalid", "tool_calls_parallel", "media", "assistant_first"}
+NO_REMEDY = {"weight_zero", "nothing_trained", "tool_call_invalid", "tool_calls_parallel", "media"}
 """Refusals that may end in `--max-rejects` alone."""
 PASTED = re.compile(r"--([a-z-]+)(?: ([^\s,]+))?")
 
@@ -43,7 +45,8 @@ def pasted(remedy: str | None, options: dict[str, Any]) -> dict[str, Any] | None
     if name in ("drop", "metadata", "map"):
         key = "maps" if name == "map" else name
         return {**options, key: (*options.get(key, ()), *value.split(","))}
-    named = {"think-tags": True, "text-as-is": True, "calls-in-turn": True}
+    named = {"think-tags": True, "text-as-is": True, "calls-in-turn": True, "join-consecutive": True}
+    named["keep-unprompted"] = True
     return {**options, name.replace("-", "_"): named.get(name, value)}
 
 
@@ -53,9 +56,12 @@ def converted(path: Path, number: int) -> tuple[Any, dict[str, Any]]:
     for _ in range(4):
         conversion = ChatConversion(**options)
         done = list(conversations(open_chat([path], conversion), conversion))[number]
-        if isinstance(done, Converted | LeftAway):
+        if isinstance(done, LeftAway) or (isinstance(done, Converted) and done.fault is None):
             return done, options
-        more = pasted(done.remedy, options)
+        remedy = REMEDIES.get(Refusal(done.fault.reason)) if isinstance(done, Converted) else done.remedy
+        if isinstance(done, Converted) and options.get("calls_in_turn"):
+            return done, options
+        more = pasted(remedy, options)
         if more is None:
             return done, options
         options = more
@@ -68,6 +74,9 @@ def check(path: Path) -> tuple[int, int]:
     count = 0
     for number, record in enumerate(records):
         done, options = converted(path, number)
+        if isinstance(done, Converted) and done.fault is not None:
+            assert done.fault.reason.value in NO_REMEDY, done.fault
+            continue
         if not isinstance(done, Converted):
             assert isinstance(done, LeftAway) or done.reason in NO_REMEDY, done
             continue
@@ -75,7 +84,7 @@ def check(path: Path) -> tuple[int, int]:
         said = spoken(record)
         trained = [
             "".join(part["text"] for part in message["content"])
-            for message in done.messages
+            for message in harmony_messages(done.conversation)
             if message["role"] == "assistant"
         ]
         ours = [bare(text) for is_ours, text in said if is_ours]
@@ -83,7 +92,12 @@ def check(path: Path) -> tuple[int, int]:
             assert "".join(map(bare, trained)) == "".join(ours), path.name
         for text in trained:
             assert any(bare(text) in other for other in ours), text
-        shown = {bare(part.get("text", "")) for m in done.messages if m["role"] == "user" for part in m["content"]}
+        shown = {
+            bare(part.get("text", ""))
+            for m in harmony_messages(done.conversation)
+            if m["role"] == "user"
+            for part in m["content"]
+        }
         theirs = "".join(bare(text) for is_ours, text in said if not is_ours)
         assert all(text in theirs for text in shown), path.name
     return count, len(records)

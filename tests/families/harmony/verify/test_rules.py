@@ -14,7 +14,7 @@ from spanloom.conversations.source.structure import row_id
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation
-from spanloom.families.harmony.contract.profile import HARMONY_CHAT, PROFILES, Profile
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, Profile
 from spanloom.families.harmony.verify.rules import Judgement, judge_row
 from spanloom.families.harmony.verify.source import WORDS_OF_LIBRARIES
 from support import chat_sources as chat
@@ -51,6 +51,7 @@ messages = st.fixed_dictionaries(
         "name": values,
         "recipient": values,
         "content_type": values,
+        "trained": values,
         "other": values,
     },
 )
@@ -58,7 +59,7 @@ conversations = st.one_of(
     values,
     st.fixed_dictionaries(
         {"messages": st.one_of(values, st.lists(st.one_of(messages, messages, messages, values), max_size=5))},
-        optional={"other": values},
+        optional={"weight": st.one_of(values, st.floats(), st.sampled_from([10**400, -1, 0.5])), "other": values},
     ),
 )
 metadata = st.one_of(
@@ -96,7 +97,7 @@ def said(judgement: Judgement) -> tuple[str | None, str | None, str]:
     return judgement.id, judgement.reason, judgement.detail.partition(WORDS_OF_LIBRARIES)[0]
 
 
-@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.family)
+@pytest.mark.parametrize("profile", [SYNTH_KD, HARMONY_CHAT], ids=lambda profile: profile.family)
 @given(
     rules=st.sampled_from(RULES),
     given_id=st.one_of(st.none(), texts),
@@ -131,6 +132,10 @@ def read_back(profile: Profile, text: Any) -> Judgement:
         ({"role": "function", "content": "x"}, "role_unknown"),
         ({"role": "assistant", "content": "x"}, "channel_unknown"),
         ({**chat.user("?"), "name": None}, None),
+        ({**chat.user("?"), "trained": False}, "header_invalid"),
+        ({**chat.final("!"), "trained": True}, "header_invalid"),
+        ({**chat.final("!"), "trained": 0}, "header_invalid"),
+        ({**chat.final("!"), "trained": None}, None),
         (chat.result("x"), None),
         (chat.final(""), None),
     ],

@@ -13,6 +13,7 @@ default in its place.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spanloom.conversations.conversation import SETTINGS
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, objects, parts
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
@@ -21,13 +22,6 @@ from spanloom.conversations.tools import PREFIX
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 CHANNELS = ("analysis", "commentary", "final")
-FIELDS = {
-    "model_identity": "model_identity",
-    "reasoning_effort": "reasoning_effort",
-    "conversation_start_date": "start_date",
-    "knowledge_cutoff": "knowledge_cutoff",
-}
-"""Fields of a system message, and what options call them."""
 CALL_TYPES = (None, "json", "<|constrain|>json", "<|constrain|> json")
 
 
@@ -76,12 +70,12 @@ def _read_typed(
 ) -> None:
     keys = {key: value for key, value in part.items() if key != "type"}
     if part["type"] == "system_content":
-        for name, setting in FIELDS.items():
+        for name in SETTINGS:
             if name in keys:
                 value = keys.pop(name)
                 if value is not None and not isinstance(value, str):
                     raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: {name} is {kind(value)}, not text")
-                settings[setting] = value
+                settings[name] = value
         config = keys.pop("channel_config", None)
         if config is not None and set(config.get("valid_channels") or ()) != set(CHANNELS):
             raise RecordRefusedError(Refusal.KEY_UNKNOWN, f"{where}: its channels are not {', '.join(CHANNELS)}")

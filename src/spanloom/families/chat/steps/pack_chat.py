@@ -9,7 +9,6 @@ by worker processes, whose results are taken in order, so bytes do not depend on
 is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
 """
 
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -53,6 +52,7 @@ from spanloom.families.chat.transcripts.files import (
 )
 from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
 from spanloom.kubeflow import dataset_artifacts
+from spanloom.machine import usable_cpus
 from spanloom.provenance import environment_here, library_versions, require_git_sha, sha256_json
 from spanloom.records.files import name_below
 from spanloom.storage import sha256_file
@@ -171,7 +171,7 @@ def pack_chat(
 
 
 def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
-    """How many processes tokenise these transcripts the soonest, on this machine's cores.
+    """How many processes tokenise these transcripts the soonest, on the CPUs that this process may use.
 
     One, which is this process, for the o200k vocabulary: its encoder is done with a text sooner than the text has gone
     to another process and its tokens have come back. A `tokenizers` file takes ten times as long or more.
@@ -179,7 +179,7 @@ def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
     if tokenizer.name == O200K_NAME:
         return 1
     size = sum(text_bytes(file) for file in transcript_files(transcripts))
-    return max(1, min(os.cpu_count() or 1, size // BYTES_PER_WORKER))
+    return max(1, min(usable_cpus(), size // BYTES_PER_WORKER))
 
 
 def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:

@@ -257,7 +257,7 @@ def read_records(
 
 
 SAY_RECORDS = (
-    "of a .txt file --records line|eos|file says what a record is (a line, what stands between two <|EOS|>, the file)"
+    "of a .txt file --records line|eos|file says what a record is (a line, the text between two <|EOS|>, the file)"
 )
 
 

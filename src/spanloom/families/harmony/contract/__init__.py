@@ -3,6 +3,7 @@
 spans         the spans, by name
 profile       what differs between SYNTH KD and harmony_chat
 source        their source folders, opened and staged
+messages      a conversation of any kind → the messages of a Harmony conversation
 conversation  one row → its checked conversation
 history       a conversation → its documents: what each shows, and which run of it is trained
 caps          limits on rows and tokens

@@ -3,19 +3,21 @@
 In: a checked conversation, `CutRules`. Out: `Cut`s. Pure: nothing is rendered here.
 
 An **assistant run** is a stretch of assistant messages; where it begins, a server would have sampled. With the history
-`serve` and `openai-harmony` each run becomes a document of its own: what stood before it, less the reasoning that is no
-longer shown, and the run, which alone is trained. With `keep` the conversation is one document.
+`serve` and `openai-harmony` the document of a run shows what came before it, less the reasoning that is no longer
+shown, and then the run. Runs share a document where the later one is shown exactly the document so far, as between
+calls of tools. A run that ends in `final` ends its document: it is trained to end in `<|return|>`, and later runs are
+shown `<|end|>`. With `keep` the conversation is one document.
 
-    user  analysis  final │ user  analysis  final │ user  analysis  final
+    user  analysis  final │ user  analysis  call  tool  analysis  final │ user  analysis  final
     serve            0:  user ANALYSIS FINAL
-                     1:  user final user ANALYSIS FINAL
-                     2:  user final user final user ANALYSIS FINAL
-    openai-harmony   2:  user final user analysis final user ANALYSIS FINAL
-    keep             0:  user ANALYSIS FINAL user ANALYSIS FINAL user ANALYSIS FINAL
+                     1:  user final user ANALYSIS CALL tool ANALYSIS FINAL
+                     3:  user final user call tool final user ANALYSIS FINAL
+    keep             0:  user ANALYSIS FINAL user ANALYSIS CALL tool ANALYSIS FINAL user ANALYSIS FINAL
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,20 +31,27 @@ from spanloom.supervision import SPAN_CONTEXT
 
 HISTORIES = ("serve", "openai-harmony", "keep")
 TURNS = ("all", "last")
+FLAGS = ("merge", "mask_generation_prompt")
+"""Rules that a config names where they are set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutRules:
     """What of a conversation its documents show and train.
 
-    history  what a run's document shows of what stood before it (see `shown_before`), or `keep`: one document
+    history  what a run's document shows of what came before it (see `hidden_before`), or `keep`: one document
     train    names of the spans that are trained; messages of the others are context
     turns    `all` runs, or those of the `last` turn: after the last user message that is answered
+    merge    runs share a document where they can; False in datasets of earlier releases: a document for each run
+    mask_generation_prompt   the tokens that each run begins with, `<|start|>assistant`, are not trained: a server gives
+             them to the model
     """
 
     history: str = defaults.HISTORY
     train: tuple[str, ...] = tuple(defaults.TRAIN.split(","))
     turns: str = defaults.TURNS
+    merge: bool = True
+    mask_generation_prompt: bool = False
 
     def __post_init__(self) -> None:
         if self.history not in HISTORIES:
@@ -58,7 +67,8 @@ class CutRules:
     def as_dict(self) -> dict[str, Any]:
         """As the config of a manifest has it; the spans in the order of their ids."""
         train = [name for name in HARMONY_CHAT.span_names if name in self.train]
-        return {"history": self.history, "train": train, "turns": self.turns}
+        config: dict[str, Any] = {"history": self.history, "train": train, "turns": self.turns}
+        return config | {name: True for name in FLAGS if getattr(self, name)}
 
 
 def parsed_train(given: str) -> tuple[str, ...]:
@@ -75,7 +85,8 @@ def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
         return rules or CutRules()
     if rules is not None:
         raise SpanloomError(
-            f"--history, --train and --turns are for conversations ({HARMONY_CHAT.source.schema_version})",
+            "--history, --train, --turns and --mask-generation-prompt are for conversations"
+            f" ({HARMONY_CHAT.source.schema_version})",
             remedy=f"leave them away: a row of {profile.source.schema_version} is one document",
         )
     return None
@@ -88,28 +99,38 @@ def rules_of(config: Mapping[str, Any], profile: Profile) -> CutRules | None:
     """
     if not profile.cuts:
         return None
-    return CutRules(history=config["history"], train=tuple(config["train"]), turns=config["turns"])
+    flags = {name: config.get(name, False) for name in FLAGS}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise SpanloomError(f"config.{name} is {value!r}, not a boolean")
+    return CutRules(history=config["history"], train=tuple(config["train"]), turns=config["turns"], **flags)
 
 
-CUTTING = ("conversations", "runs", "documents", "left_out_messages")
+CUTTING = ("conversations", "runs", "documents", "left_out_messages", "untrained_messages")
 """What a manifest counts of the rows that were taken: conversations; their assistant runs; the documents made of them;
-messages that none of their documents shows, such as a question that nobody answered."""
+messages that none of their documents shows, such as a question without an answer; assistant messages that the source
+marks with `trained: false`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
     """One document of a conversation.
 
-    number  the assistant run of the conversation that it trains, counted from 0; 0 where the conversation is kept whole
-    shown   its messages; those of the run have the label of their span, all others that of context
-    run     place of the run's first message among them
-    before  all messages of the conversation that stand before the run, also those that are not shown
+    number  the first assistant run that it trains, counted from 0; 0 where the conversation is kept whole
+    shown   its messages; those of the runs that it trains have the label of their span, all others that of context
+    begins  of each run that it trains: place of the run's first message among `shown`, and in the conversation
+    source  all messages of the conversation
     """
 
     number: int
     shown: LabelledConversation
-    run: int
-    before: Sequence[dict[str, Any]]
+    begins: Sequence[tuple[int, int]]
+    source: Sequence[dict[str, Any]]
+
+    @property
+    def runs(self) -> int:
+        """How many assistant runs it trains."""
+        return len(self.begins)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,39 +154,125 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         for at, span in enumerate(conversation.labels.tolist())
     ]
     if rules.history == "keep":
-        whole = Cut(number=0, shown=_labelled(messages, labels), run=0, before=())
-        return CutConversation(cuts=(whole,) if any(labels) else (), runs=len(runs), left_out=0)
+        begins = [(first, first) for first, end in runs if any(labels[first:end])]
+        whole = Cut(number=0, shown=_labelled(messages, labels), begins=begins, source=messages)
+        return CutConversation(cuts=(whole,) if begins else (), runs=len(runs), left_out=0)
+    analysis = [message.get("channel") == "analysis" for message in messages]
+    analysis_before = [0, *accumulate(analysis)]
     cuts: list[Cut] = []
-    shown_somewhere: set[int] = set()
-    for number, (first, end) in enumerate(runs):
+    shown_until, analysis_shown = 0, [0] * (len(messages) + 1)
+    for group in _groups(messages, runs, labels, analysis_before, rules):
+        first, hidden, end = runs[group.runs[0]][0], group.hidden, group.end
+        shown, of_shown = messages[:end], [SPAN_CONTEXT] * first + labels[first:end]
+        if analysis_before[hidden]:
+            places = [place for place in range(end) if place >= hidden or not analysis[place]]
+            shown, of_shown = [shown[place] for place in places], [of_shown[place] for place in places]
+        begins = [(at - analysis_before[min(at, hidden)], at) for at in (runs[number][0] for number in group.runs)]
+        cuts.append(Cut(number=group.runs[0], shown=_labelled(shown, of_shown), begins=begins, source=messages))
+        shown_until = end
+        analysis_shown[hidden] += 1
+        analysis_shown[end] -= 1
+    shown_times = accumulate(analysis_shown[:-1])
+    left_out = sum(
+        at >= shown_until or (hides and not times)
+        for at, (hides, times) in enumerate(zip(analysis, shown_times, strict=True))
+    )
+    return CutConversation(cuts=tuple(cuts), runs=len(runs), left_out=left_out)
+
+
+@dataclass(kw_only=True)
+class _Group:
+    """Runs that share a document: it shows the messages before `end`, but for analysis before `hidden`.
+
+    trained  the end of its last message that is trained: what comes later may be shown otherwise to the next run
+    """
+
+    runs: list[int]
+    hidden: int
+    trained: int
+    end: int
+
+
+def _groups(
+    messages: Sequence[dict[str, Any]],
+    runs: Sequence[tuple[int, int]],
+    labels: Sequence[int],
+    analysis_before: Sequence[int],
+    rules: CutRules,
+) -> Iterator[_Group]:
+    """The runs with a message that is trained, in as few documents as they can share. `analysis_before[n]`: messages on
+    analysis among the first n.
+
+    A run joins the document before it where it is shown what that document has, token for token:
+
+    - nothing of that document is dropped, or shown again, for the later run: no analysis is between the two `hidden`;
+    - the document does not end in a `final` that is trained, whose end would change from `<|return|>` to `<|end|>`;
+    - no function is defined only after a system message of the document, whose text would change.
+
+    What of the document comes after its last message that is trained may change.
+    """
+    definition = next((at for at, message in enumerate(messages) if defines_functions(message)), len(messages))
+    system = next((at for at, message in enumerate(messages) if message["role"] == "system"), len(messages))
+    group: _Group | None = None
+    before_runs = hidden_before(messages, runs, rules.history)
+    for number, ((first, end), hidden) in enumerate(zip(runs, before_runs, strict=True)):
         if not any(labels[first:end]):
             continue
-        before = shown_before(messages, first, rules.history)
-        places = [*before, *range(first, end)]
-        shown_somewhere.update(places)
-        shown = _labelled([messages[place] for place in places], [SPAN_CONTEXT] * len(before) + labels[first:end])
-        cuts.append(Cut(number=number, shown=shown, run=len(before), before=messages[:first]))
-    return CutConversation(cuts=tuple(cuts), runs=len(runs), left_out=len(messages) - len(shown_somewhere))
+        trained = end
+        while not labels[trained - 1]:
+            trained -= 1
+        if group is not None and rules.merge:
+            low, high = sorted((group.hidden, hidden))
+            same_history = analysis_before[min(high, group.trained)] == analysis_before[min(low, group.trained)]
+            same_end = group.trained < group.end or messages[group.end - 1]["channel"] != "final"
+            same_system = not (system < group.trained <= definition < end)
+            if same_history and same_end and same_system:
+                group.runs.append(number)
+                group.hidden, group.trained, group.end = hidden, trained, end
+                continue
+        if group is not None:
+            yield group
+        group = _Group(runs=[number], hidden=hidden, trained=trained, end=end)
+    if group is not None:
+        yield group
 
 
 def _labelled(messages: list[dict[str, Any]], labels: list[int]) -> LabelledConversation:
     return LabelledConversation(messages=messages, labels=np.array(labels, dtype=np.uint8))
 
 
-def shown_before(messages: Sequence[dict[str, Any]], first: int, history: str) -> list[int]:
-    """Places of the messages before number `first` that are shown to whoever samples there.
+def defines_functions(message: Mapping[str, Any]) -> bool:
+    """Whether a message defines functions: openai-harmony then says in every system message where calls must go."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        if isinstance(part, dict) and part.get("type") == "developer_content":
+            tools = part.get("tools")
+            functions = tools.get("functions") if isinstance(tools, dict) else None
+            if isinstance(functions, dict) and functions.get("tools"):
+                return True
+    return False
 
-    serve           analysis before the last assistant final is dropped: what vLLM's gpt-oss path and the model's
-                    published chat template show
-    openai-harmony  analysis before the first final is dropped, and only where the last assistant message is a final:
+
+def hidden_before(
+    messages: Sequence[Mapping[str, Any]], runs: Sequence[tuple[int, int]], history: str
+) -> Iterator[int]:
+    """For each run the place before which analysis is not shown to the model that samples the run; 0 for none.
+
+    serve           the last assistant final before the run: what vLLM's gpt-oss path and the model's published chat
+                    template show
+    openai-harmony  the first final, and only where the last assistant message before the run is a final:
                     `render_conversation_for_completion` of openai-harmony 0.0.8
     """
-    before = messages[:first]
-    answers = [at for at, message in enumerate(before) if message["role"] == "assistant"]
-    finals = [at for at in answers if before[at]["channel"] == "final"]
-    hidden_before = 0
-    if history == "serve" and finals:
-        hidden_before = finals[-1]
-    elif history == "openai-harmony" and finals and finals[-1] == answers[-1]:
-        hidden_before = finals[0]
-    return [at for at, message in enumerate(before) if at >= hidden_before or message.get("channel") != "analysis"]
+    first_final = last_final = 0
+    has_final = ends_in_final = False
+    for first, end in runs:
+        if history == "serve":
+            yield last_final
+        else:
+            yield first_final if ends_in_final else 0
+        for at in range(first, end):
+            ends_in_final = messages[at]["channel"] == "final"
+            if ends_in_final:
+                last_final = at
+                if not has_final:
+                    first_final, has_final = at, True

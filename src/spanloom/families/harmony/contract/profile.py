@@ -4,15 +4,16 @@ In: what a source's manifest, or a dataset's, says of itself. Out: a `Profile`, 
 checks, renders, splits, writes and verifies.
 
     synth_kd      synth_harmony_v1           one document a row, all of it trained but context
-    harmony_chat  harmony_conversations_v1   one document for each assistant run of a row, as a server would show it
+    harmony_chat  conversations_v1, harmony_conversations_v1
+                                             documents of the assistant runs of a row, as a server would show them
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract import spans
@@ -46,8 +47,8 @@ class Profile:
     split_column: str
     about: pa.Schema
 
-    def __reduce__(self) -> tuple[Callable[[str], "Profile"], tuple[str]]:
-        return profile_of_family, (self.family,)
+    def __reduce__(self) -> tuple[Callable[[str, str], "Profile"], tuple[str, str]]:
+        return profile_of_family, (self.family, self.source.schema_version)
 
 
 SYNTH = SourceFormat(
@@ -102,11 +103,16 @@ HARMONY_CHAT = Profile(
             pa.field("id", pa.string(), nullable=False),
             pa.field("conversation", pa.string(), nullable=False),
             pa.field("cut", pa.int64(), nullable=False),
+            pa.field("runs", pa.int64(), nullable=False),
+            pa.field("weight", pa.float64(), nullable=False),
         ]
     ),
 )
 
-PROFILES = (SYNTH_KD, HARMONY_CHAT)
+CHAT_OF_ANY_MODEL = replace(HARMONY_CHAT, source=ANY_MODEL)
+"""The same from conversations that belong to the format of no model."""
+
+PROFILES = (SYNTH_KD, HARMONY_CHAT, CHAT_OF_ANY_MODEL)
 
 
 def profile_of_source(source: SourceFormat) -> Profile:
@@ -114,6 +120,10 @@ def profile_of_source(source: SourceFormat) -> Profile:
     return {profile.source: profile for profile in PROFILES}[source]
 
 
-def profile_of_family(family: str) -> Profile:
-    """The profile of a dataset. Raises KeyError for another family."""
-    return {profile.family: profile for profile in PROFILES}[family]
+def profile_of_family(family: str, schema_version: str | None = None) -> Profile:
+    """The profile of a dataset; of the source with this `schema_version`, else the first of the family. Raises KeyError
+    for another family."""
+    profiles = [profile for profile in PROFILES if profile.family == family]
+    if not profiles:
+        raise KeyError(family)
+    return next((profile for profile in profiles if profile.source.schema_version == schema_version), profiles[0])

@@ -1,4 +1,4 @@
-"""Chat data of any form → a `harmony_conversations_v1` folder: one whole conversation a row, rejects, a manifest.
+"""Chat data of any form → a folder of conversations: one whole conversation a row, rejects, a manifest.
 
 In: files of records (see `records/record_files.py`) in one of the forms of `conversations.forms`. Out:
 
@@ -15,7 +15,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain, islice
@@ -24,25 +24,28 @@ from typing import Any, BinaryIO
 
 from spanloom.conversations.forms import Form, columns, recognise
 from spanloom.conversations.forms.registry import PLAIN_TEXT
+from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
-from spanloom.conversations.source.format import CONVERSATIONS
+from spanloom.conversations.source.format import ANY_MODEL, SourceFormat
 from spanloom.conversations.source.manifest import (
     CONVERSATIONS_COLUMNS,
     CONVERSATIONS_GLOB,
-    CONVERSATIONS_V1,
+    AnyModelManifest,
     ConversationsManifest,
 )
 from spanloom.conversations.source.rejects import reject_limit
-from spanloom.conversations.source.writer import ShardWriter
+from spanloom.conversations.source.writer import OutputRow, ShardWriter
 from spanloom.conversations.turns import RecordRefusedError
 from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.lock import check_apart
 from spanloom.errors import ArtifactError, RecordError, SourceError
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
+from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import code_sha256, readable_json
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import find_files
+from spanloom.records.json_lines import filled_lines
 from spanloom.records.parquet import open_parquet, parquet_batches
 from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
@@ -53,7 +56,7 @@ from spanloom.storage.filling_in_steps import Steps, filling_in_steps
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri
-from spanloom.workers import OnProgress
+from spanloom.workers import OnProgress, Pool, process_pool
 
 RECORD_NAME = ".spanloom-convert-unfinished"
 """In a folder whose conversion has not come to its end."""
@@ -143,8 +146,11 @@ def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Conve
     return (converter.convert(read) for read in _reads(chat.files))
 
 
-def _reads(files: Sequence[RecordFile], on_progress: OnProgress | None = None) -> Iterator[Read]:
-    """The records of all files in order, those that cannot be read among them."""
+def _reads(
+    files: Sequence[RecordFile], on_progress: OnProgress | None = None, *, as_lines: bool = False
+) -> Iterator[Read]:
+    """The records of all files in order, those that cannot be read among them. `as_lines`: records of JSON Lines are
+    left as lines, for workers to parse."""
     total = sum(file.state.bytes for file in files)
     before, number = 0, 0
     for file in files:
@@ -155,9 +161,15 @@ def _reads(files: Sequence[RecordFile], on_progress: OnProgress | None = None) -
             nonlocal reached
             reached = count
 
-        for where, value in read_records(file, faults.append, read_to):
+        lines_alone = as_lines and file.kind == "JSON Lines"
+        for where, value in (
+            filled_lines(file.path, read_to) if lines_alone else read_records(file, faults.append, read_to)
+        ):
             yield from _faults(file, faults)
-            yield Read(file=file.name, number=where.number, where=where, value=value)
+            if lines_alone:
+                yield Read(file=file.name, number=where.number, where=where, line=value)
+            else:
+                yield Read(file=file.name, number=where.number, where=where, value=value)
             number += 1
             if on_progress is not None and number % PROGRESS_EVERY == 0:
                 on_progress(min(before + reached, total), total)
@@ -174,24 +186,33 @@ def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
     faults.clear()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The first record of each reason of refusal, and the first conversation of each that Harmony cannot hold."""
+
+    refused: dict[str, Rejected]
+    unheld: dict[str, Converted]
+
+
 def count_chat(
     chat: ChatInput, conversion: ChatConversion, on_progress: OnProgress | None = None
-) -> tuple[Counts, dict[str, Rejected]]:
-    """Converts all records and writes nothing. Returns the counts, and the first record of each reason of refusal."""
+) -> tuple[Counts, Examples]:
+    """Converts all records and writes nothing. Returns the counts and examples."""
     converter = Converter(chat.form, conversion)
     examples: dict[str, Rejected] = {}
     for read in _reads(chat.files, on_progress):
         done = converter.convert(read)
         if isinstance(done, Rejected):
             examples.setdefault(done.reason, done)
-    return converter.counts, examples
+    return converter.counts, Examples(refused=examples, unheld=converter.unheld)
 
 
 def convert_chat(
-    *, chat: ChatInput, out: Path, conversion: ChatConversion, on_progress: OnProgress | None = None
+    *, chat: ChatInput, out: Path, conversion: ChatConversion, on_progress: OnProgress | None = None, workers: int = 1
 ) -> dict[str, Any]:
     """Converts all records into the new folder `out`, or goes on with one that an earlier run has begun.
 
+    `workers`: processes that convert; they decide nothing that is written.
     Returns the manifest that was written there. Raises RejectedRowError where more records are refused than allowed,
     SourceError for a file that cannot be read or has changed, ConflictError when `out` holds something else.
     """
@@ -205,7 +226,8 @@ def convert_chat(
     }
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
         if not steps.finished:
-            counts = _write_shards(chat, out, conversion, steps, on_progress)
+            with process_pool(workers) if workers > 1 else nullcontext() as pool:
+                counts = _write_shards(chat, out, conversion, steps, on_progress, pool)
             for file in chat.files:
                 check_unchanged(file.path, file.state)
             manifest = _manifest(chat, conversion, counts, steps.ended)
@@ -215,36 +237,42 @@ def convert_chat(
 
 
 def _write_shards(
-    chat: ChatInput, out: Path, conversion: ChatConversion, steps: Steps, on_progress: OnProgress | None
+    chat: ChatInput,
+    out: Path,
+    conversion: ChatConversion,
+    steps: Steps,
+    on_progress: OnProgress | None,
+    pool: Pool | None,
 ) -> Counts:
     before = steps.ended[-1] if steps.ended else None
-    converter = Converter(chat.form, conversion, Counts.of(before["counts"]) if before else None)
+    counts, ids = Counts.of(before["counts"]) if before else Counts(), SeenIds()
     for said in steps.ended:
         if "shard" in said:
             _check_standing(out, said["shard"])
             for identity in _ids(out / said["shard"]["path"]):
-                converter.ids.add(identity)
-    reads = islice(_reads(chat.files, on_progress), converter.counts.read, None)
+                ids.add(identity)
+    reads = islice(_reads(chat.files, on_progress, as_lines=pool is not None), counts.read, None)
+    in_order = InOrder(chat.form, conversion, reads, counts, ids)
+    outcomes = in_order.outcomes(pool)
     first: Rejected | None = None
     limit = conversion.max_rejects
-    for read in reads:
+    for outcome in outcomes:
         with ExitStack() as undo:
-            shard = _Shard(out, len(steps.ended), steps, undo)
-            for one in chain([read], reads):
-                done = converter.convert(one)
+            shard = _Shard(out, conversion.source_format, len(steps.ended), steps, undo)
+            for done in chain([outcome], outcomes):
                 if isinstance(done, Rejected):
                     first = first or done
                     shard.reject(done)
-                    if not limit.endswith("%") and converter.counts.refused.total() > reject_limit(limit, 0):
+                    if not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
                         raise done.as_error(allowed=limit)
-                elif isinstance(done, Converted):
+                elif done is not None:
                     shard.append(done)
                 if shard.rows == conversion.rows_per_shard:
                     break
             said = shard.finish()
             undo.pop_all()  # it stands: keep it
-        steps.end({**said, "counts": converter.counts.as_dict()})
-    counts = converter.counts
+        steps.end({**said, "counts": in_order.counts.as_dict()})
+    counts = in_order.counts
     # How many records a share allows is known at the end alone.
     if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
         raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.refused)}")
@@ -281,8 +309,8 @@ def _ids(path: Path) -> Iterator[str]:
 class _Shard:
     """One shard and the rejects of the records beside its own. Registers with `undo` the removal of what it makes."""
 
-    def __init__(self, out: Path, index: int, steps: Steps, undo: ExitStack) -> None:
-        self._path, self._rejects_path = out / CONVERSATIONS.shard_name(index), rejects_file(out, index)
+    def __init__(self, out: Path, format_: SourceFormat, index: int, steps: Steps, undo: ExitStack) -> None:
+        self._path, self._rejects_path = out / format_.shard_name(index), rejects_file(out, index)
         self._rejects_name = self._rejects_path.relative_to(out).as_posix()
         steps.begin([self._path.name, self._rejects_name])
         self._undo = undo
@@ -296,10 +324,10 @@ class _Shard:
     def rows(self) -> int:
         return self._writer.rows if self._writer is not None else 0
 
-    def append(self, converted: Converted) -> None:
+    def append(self, row: OutputRow) -> None:
         if self._writer is None:
             self._writer = ShardWriter(self._path, CONVERSATIONS_COLUMNS, self._undo)
-        self._writer.append(converted.row)
+        self._writer.append(row)
 
     def reject(self, rejected: Rejected) -> None:
         if self._rejects is None:
@@ -323,7 +351,7 @@ def _manifest(
     fields = conversion.system_fields
     counted = {name: dict(sorted(count.items())) for name, count in vars(counts).items() if isinstance(count, Counter)}
     whole = {
-        "schema_version": CONVERSATIONS_V1,
+        "schema_version": conversion.source_format.schema_version,
         "conversion": {
             "form": chat.form.name,
             "options": conversion.deciding(),
@@ -342,6 +370,7 @@ def _manifest(
             **{name: counted[name] for name in ("skipped", "dropped", "dropped_characters", "metadata", "messages")},
             "ids_made": counts.ids_made,
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
+            "harmony": {"refused": counted["refused_by_harmony"], "not_rendered": counted["not_rendered"]},
             "rejects": [said["rejects"] for said in ended if "rejects" in said],
             "spanloom": version("spanloom"),
         },
@@ -352,7 +381,8 @@ def _manifest(
             "shards": [said["shard"] for said in ended if "shard" in said],
         },
     }
-    return ConversationsManifest.model_validate(whole).as_dict()
+    of_format = AnyModelManifest if conversion.source_format is ANY_MODEL else ConversationsManifest
+    return of_format.model_validate(whole).as_dict()
 
 
 def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:
@@ -361,12 +391,18 @@ def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:
 
 
 def run(
-    *, here: Scratch, chat: ChatInput, out: str, conversion: ChatConversion, on_progress: OnProgress | None = None
+    *,
+    here: Scratch,
+    chat: ChatInput,
+    out: str,
+    conversion: ChatConversion,
+    on_progress: OnProgress | None = None,
+    workers: int = 1,
 ) -> dict[str, Any]:
     """The conversion into a place, a folder or a URI. Returns the manifest."""
     local_out = here.path(out)
     if is_uri(out) and (local_out / MANIFEST_NAME).is_file() and not (local_out / RECORD_NAME).exists():
         shutil.rmtree(local_out)  # of a run that was killed while it published
-    manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress)
+    manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress, workers=workers)
     here.publish_folder(out, last=MANIFEST_NAME)
     return manifest

@@ -1,4 +1,4 @@
-"""Records of chat data → rows of a `harmony_conversations_v1` shard; what became of each is counted.
+"""Records of chat data → rows of a shard of conversations; what became of each is counted.
 
 In: records in order, each with its file and number. Out: a row, or a `Rejected`; `Counts`. No file is opened here, and
 nothing depends on when or where it runs.
@@ -6,21 +6,42 @@ nothing depends on when or where it runs.
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast, get_args
 
+import orjson
+
+from spanloom.conversations.arranged import Arrangement, arranged
+from spanloom.conversations.conversation import SETTINGS, Conversation, messages_json
 from spanloom.conversations.flags import NOT_DROPPED
 from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.markup import CALL_STYLES
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
-from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal
+from spanloom.conversations.tools import not_rendered_keys
+from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal, Role
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.convert.messages import Message, SystemFields, harmony_messages
+from spanloom.families.harmony.contract.messages import SystemFields, harmony_fault, harmony_messages
 from spanloom.families.harmony.convert.rendered import rendered_messages
 from spanloom.text import is_utf8
+
+FORMATS = {"conversations": ANY_MODEL, "harmony": CONVERSATIONS}
+"""Formats that a conversion writes, by the name that `--format` takes."""
+
+REMEDIES = {
+    Refusal.TOOL_CALLS_PARALLEL: "--calls-in-turn puts calls made at once one after the other, each with its result",
+    Refusal.SYSTEM_TWICE: "--drop system, --drop role:system or --drop role:developer leaves a text out",
+    Refusal.SYSTEM_NOT_FIRST: "--drop role:system leaves system messages out",
+    Refusal.TOOL_RESULT_UNMATCHED: "--drop role:tool leaves out what tools answered",
+    Refusal.EFFORT_UNKNOWN: "--drop reasoning_effort,chat_template_kwargs leaves the effort to --effort",
+    Refusal.ANSWER_MISSING: "--max-rejects 100% sets such records aside",
+    Refusal.ASSISTANT_AFTER_ANSWER: "--join-consecutive makes one message of both",
+}
+"""The option of a conversion that helps where Harmony cannot hold a conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +50,10 @@ class ChatConversion:
 
     `maps`: `MEANING=KEY`, see `conversations.forms`. `metadata`: keys that are metadata, whatever they look like.
     `think_tags`: True makes analysis of them, False keeps them as text, None refuses them. `call_tags`: the style of
-    calls in texts (`conversations.markup.CALL_STYLES`). `text_as_is`: markup stays text. `drop`: keys, `role:NAME`,
-    `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be refused, a number or a
-    share such as 0.1%.
+    calls in texts (`conversations.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
+    `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop`: keys,
+    `role:NAME`, `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be refused, a
+    number or a share such as 0.1%. `format`: a name of `FORMATS`.
     """
 
     system_fields: SystemFields = field(default_factory=SystemFields)
@@ -40,7 +62,11 @@ class ChatConversion:
     think_tags: bool | None = None
     call_tags: str | None = None
     text_as_is: bool = False
+    roles: tuple[str, ...] = ()
     calls_in_turn: bool = False
+    join_consecutive: bool = False
+    keep_unprompted: bool = False
+    format: str = "conversations"
     drop: tuple[str, ...] = ()
     max_rejects: str = defaults.MAX_REJECTS
     rows_per_shard: int = defaults.ROWS_PER_SHARD
@@ -60,7 +86,9 @@ class ChatConversion:
                 f"--drop {flags[0]} would train what is marked as not to be trained",
                 remedy="leave it away: what its mark says is honoured",
             )
-        _ = self.keys
+        if self.format not in FORMATS:
+            raise SpanloomError(f"--format takes {' or '.join(FORMATS)}, not {self.format!r}")
+        _ = self.keys, self.reading
         reject_limit(self.max_rejects, 0)
         for name, value in {**vars(self.system_fields), "dataset": self.dataset, "license": self.license}.items():
             if value is not None and not is_utf8(value):
@@ -79,8 +107,27 @@ class ChatConversion:
             call_tags=self.call_tags,
             text_as_is=self.text_as_is,
             metadata=frozenset(self.metadata),
+            roles=dict(map(_role, self.roles)),
+            trained_if=self.keys.names.get("trained", ()),
+            masked_if=self.keys.names.get("masked", ()),
             rendered=rendered_messages,
         )
+
+    @property
+    def arrangement(self) -> Arrangement:
+        """What is stored of a record."""
+        return Arrangement(
+            settings=self.system_fields.settings,
+            developer=self.system_fields.developer,
+            join_consecutive=self.join_consecutive,
+            calls_in_turn=self.calls_in_turn,
+            keep_unprompted=self.keep_unprompted,
+        )
+
+    @property
+    def source_format(self) -> SourceFormat:
+        """The format of the folder that is written."""
+        return FORMATS[self.format]
 
     def deciding(self) -> dict[str, Any]:
         """What decides the bytes of the shards. Options that came later are named where they are used."""
@@ -89,6 +136,9 @@ class ChatConversion:
             value = options.pop(name)
             if value:
                 options[name] = sorted(set(value)) if name == "metadata" else value
+        for name in ("roles", "join_consecutive", "keep_unprompted"):
+            if not options[name]:
+                del options[name]
         del options["max_rejects"], options["dataset"], options["license"]
         # Manifests have `around`: the name that system fields had first.
         return {
@@ -99,23 +149,43 @@ class ChatConversion:
         }
 
 
+def _role(pair: str) -> tuple[str, Role]:
+    """`human=user` → the two. Raises SpanloomError for what is no such pair."""
+    name, _, role = pair.partition("=")
+    if not name.strip() or role not in get_args(Role):
+        raise SpanloomError(
+            f"--role takes NAME=ROLE, not {pair!r}",
+            remedy=f"name the role of your records first, then one of {', '.join(get_args(Role))}: --role human=user",
+        )
+    return name.strip().lower(), cast(Role, role)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """A record as a conversation: its row, the messages in it, and where the record stands."""
+    """A record as a conversation: its row, the conversation in it, where the record comes from.
+
+    `fault`: why Harmony cannot hold it, None where it can.
+    """
 
     where: str
     row: OutputRow
-    messages: list[Message]
+    conversation: Conversation
+    fault: RowRefusedError | None = None
 
 
 class Converter:
-    """Converts records one after the other. `counts` and `ids`: of the records before, where a run goes on."""
+    """Converts records one after the other. `counts` and `ids`: of the records before, where a run goes on.
+
+    `unheld`: the first conversation of each reason for which Harmony cannot hold it.
+    """
 
     def __init__(self, form: Form, conversion: ChatConversion, counts: Counts | None = None) -> None:
         self._form, self._conversion = form, conversion
         self._dropped, self._reading = frozenset(conversion.drop), conversion.reading
+        self._arrangement, self._harmony = conversion.arrangement, conversion.source_format is CONVERSATIONS
         self.counts = counts or Counts()
         self.ids = SeenIds()
+        self.unheld: dict[str, Converted] = {}
 
     def convert(self, read: Read) -> Converted | Rejected | LeftAway:
         """What a record becomes. It is counted, whatever it is."""
@@ -139,41 +209,83 @@ class Converter:
                 counts.refused_keys[refused.key] += 1
             return Rejected(read=read, reason=refused.reason.value, detail=refused.detail, remedy=refused.remedy)
         counts.written += 1
-        counts.dropped.update(dropping.counts)
-        counts.dropped_characters.update(dropping.characters)
-        counts.messages.update(_kind_of(message) for message in converted.messages)
+        if dropping.counts:
+            counts.dropped.update(dropping.counts)
+            counts.dropped_characters.update(dropping.characters)
+        _count_messages(converted.conversation, counts)
+        if converted.fault is not None:
+            reason = converted.fault.reason.value
+            counts.refused_by_harmony[reason] += 1
+            self.unheld.setdefault(reason, converted)
         return converted
 
     def _converted(self, read: Read, dropping: Dropping) -> Converted:
         if read.fault is not None:
             raise RecordRefusedError(Refusal.UNREADABLE, read.fault)
-        said = self._conversion
         record = read_record(read.value, self._form, self._reading, dropping)
-        messages = harmony_messages(record, said.system_fields, dropping, calls_in_turn=said.calls_in_turn)
+        conversation = arranged(record, self._arrangement, dropping)
+        fault = harmony_fault(conversation)
+        if fault is not None and self._harmony:
+            reason = Refusal(fault.reason.value)
+            raise RecordRefusedError(reason, fault.detail, REMEDIES.get(reason))
         identity = record.id if record.id is not None else f"{read.file}:{read.number}"
         if not self.ids.add(identity):
             raise RecordRefusedError(
-                Refusal.ID_REPEATED, f"the id {identity!r} stands in a record before", "--map id= (make ids)"
+                Refusal.ID_REPEATED, f"the id {identity!r} is that of a record before", "--map id= (make ids)"
             )
         self.counts.ids_made += record.id is None
-        self.counts.metadata.update(record.rest.keys())
-        for said_of_it in record.message_metadata:
-            self.counts.metadata.update(f"message.{key}" for key in said_of_it if key != "message")
         metadata: dict[str, Any] = {"id": identity, "source": {"file": read.file, "number": read.number}}
-        if record.rest:
-            metadata["record"] = record.rest
+        rest = record.rest
+        if self._harmony and record.chat_template_kwargs:
+            rest = {**rest, "chat_template_kwargs": record.chat_template_kwargs}
+        if rest:
+            metadata["record"] = rest
+            self.counts.metadata.update(rest.keys())
         if record.message_metadata:
             metadata["message_metadata"] = list(record.message_metadata)
+            for values in record.message_metadata:
+                self.counts.metadata.update([f"message.{key}" for key in values if key != "message"])
         row: OutputRow = {
-            "messages_json": json.dumps({"messages": messages}, ensure_ascii=False).encode(),
-            "metadata_json": json.dumps(metadata, ensure_ascii=False),
+            "messages_json": _harmony_json(conversation) if self._harmony else messages_json(conversation),
+            "metadata_json": _json(metadata),
             "id": identity,
         }
-        return Converted(where=read.where, row=row, messages=messages)
+        return Converted(where=read.where, row=row, conversation=conversation, fault=fault)
 
 
-def _kind_of(message: Message) -> str:
-    """What a message counts as: its role, of the assistant its channel, and calls by themselves."""
-    if message["role"] != "assistant":
-        return str(message["role"])
-    return "call" if "recipient" in message else str(message["channel"])
+def _harmony_json(conversation: Conversation) -> bytes:
+    whole: dict[str, Any] = {"messages": harmony_messages(conversation)}
+    if conversation.weight is not None:
+        whole["weight"] = conversation.weight
+    return json.dumps(whole, ensure_ascii=False).encode()
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer of more than 64 bits
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _count_messages(conversation: Conversation, counts: Counts) -> None:
+    """By role; and those with reasoning, with calls, not trained. What Harmony does not render is counted too."""
+    messages = counts.messages
+    for message in conversation.messages:
+        messages[message.role] += 1
+        if message.reasoning:
+            messages["reasoning"] += 1
+        if message.calls:
+            messages["calls"] += len(message.calls)
+        if not message.trained:
+            messages["untrained"] += 1
+    if conversation.tools:
+        counts.not_rendered.update(_not_rendered(_json(list(conversation.tools))))
+    for key in conversation.chat_template_kwargs:
+        if key not in SETTINGS:
+            counts.not_rendered[f"chat_template_kwargs.{key}"] += 1
+
+
+@lru_cache(maxsize=256)
+def _not_rendered(tools: bytes) -> tuple[str, ...]:
+    """Names of the keys of schemas that openai-harmony passes over. Many records have the same tools."""
+    return tuple(name for tool in json.loads(tools) for name in not_rendered_keys(tool.get("parameters")))

@@ -6,6 +6,7 @@ each assistant run, with the default history, through the same functions as a bu
 
 from pathlib import Path
 
+from spanloom.conversations.conversation import messages_json
 from spanloom.conversations.runs import document_id
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.dataset.document import ShownDocument
@@ -15,7 +16,7 @@ from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation
-from spanloom.families.harmony.contract.profile import HARMONY_CHAT
+from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.convert.conversion import Converted
 from spanloom.families.harmony.dataset import messages_of
 from spanloom.families.harmony.render.official import render_through_harmony
@@ -25,10 +26,9 @@ from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
 
 def preview_documents(converted: Converted, asset: Path) -> list[ShownDocument]:
     """The documents of one conversation. Raises SpanloomError where a build would refuse it."""
-    messages_json = converted.row["messages_json"]
     encoding = tokenizer.load_encoding(asset)
     try:
-        conversation = parse_conversation(messages_json, profile=HARMONY_CHAT)
+        conversation = parse_conversation(messages_json(converted.conversation), profile=CHAT_OF_ANY_MODEL)
     except RowRefusedError as refused:
         raise SpanloomError(f"a build refuses this conversation: {refused.detail}", where=converted.where) from None
     cuts = cut_conversation(conversation, CutRules()).cuts
@@ -60,7 +60,7 @@ def _shown(document: TokenDocuments, run: int, conversation: str, vocabulary: Vo
         row=None,
         id=document_id(conversation, run),
         groups={},
-        span_names=HARMONY_CHAT.span_names,
+        span_names=CHAT_OF_ANY_MODEL.span_names,
         tokens=tuple(tokens),
         messages=tuple(messages_of(tokens)),
     )

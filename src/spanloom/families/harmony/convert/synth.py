@@ -29,9 +29,9 @@ from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
 from spanloom.errors import ConflictError, SourceError, SpanloomError
 from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.messages import SystemFields, effort_of
+from spanloom.families.harmony.contract.messages import system_message as system_message_of
 from spanloom.families.harmony.contract.profile import SYNTH_KD
-from spanloom.families.harmony.convert.messages import SystemFields, effort_of
-from spanloom.families.harmony.convert.messages import system_message as system_message_of
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records

@@ -4,10 +4,12 @@ In: batches with their renders. Out: how many documents were compared, or `Audit
 The sample follows from row numbers, shapes and lengths alone, part by part, so that every run audits the same rows.
 openai-harmony takes some hundred times as long as the fast renderer, so what is audited is bounded in tokens.
 
-Of a document that is cut out of a conversation, what stands before the trained run is compared with what
-openai-harmony renders for completion: that is what a server would have shown to whoever samples the run.
+Of a row with several documents one is audited. What comes before its last trained run is compared with what
+openai-harmony renders for completion: that is what a server would have shown to the model that samples the run. What
+comes before its other runs is the begin of that.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,11 +104,14 @@ class Auditor:
         Returns how many were compared; raises AuditError at a difference.
         """
         lengths = dict(zip(rendered.kept, rendered.documents.lengths.tolist(), strict=True))
-        chosen = [
-            index
-            for index, (row, _) in enumerate(places)
-            if self._chooses(row, conversations[index], lengths.get(index))
-        ]
+        documents_of = Counter(row for row, _ in places)
+        number_of: Counter[int] = Counter()
+        chosen: list[int] = []
+        for index, (row, _) in enumerate(places):
+            its_turn = number_of[row] == row // max(self._stride, 1) % documents_of[row]
+            number_of[row] += 1
+            if self._chooses(row, conversations[index], lengths.get(index), its_turn=its_turn, twice=bool(cuts)):
+                chosen.append(index)
         document_of = {index: document for document, index in enumerate(rendered.kept)}
         for index in chosen:
             row, name = places[index]
@@ -127,8 +132,11 @@ class Auditor:
                     self._check_prompt(cuts[index], found.tokens, where)
         return len(chosen)
 
-    def _chooses(self, row: int, conversation: LabelledConversation, tokens: int | None) -> bool:
-        """Whether a document is audited. `tokens`: None where it was refused."""
+    def _chooses(
+        self, row: int, conversation: LabelledConversation, tokens: int | None, *, its_turn: bool, twice: bool
+    ) -> bool:
+        """Whether a document is audited. `tokens`: None where it was refused; `its_turn`: it is the one of its row;
+        `twice`: what comes before its last run is rendered too."""
         if tokens is None:
             tokens = len(repr(conversation.messages)) // _CHARACTERS_PER_TOKEN
         self._tokens += tokens
@@ -138,10 +146,11 @@ class Auditor:
         new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
         if new:
             self._seen.add(shape)
-        within = self._audited_tokens + tokens <= max(self._floor, self._share * self._tokens)
-        chosen = new or (row % self._stride == 0 and within)
+        rendered = 2 * tokens if twice else tokens
+        within = self._audited_tokens + rendered <= max(self._floor, self._share * self._tokens)
+        chosen = new or (row % self._stride == 0 and its_turn and within)
         if chosen:
-            self._audited_tokens += tokens
+            self._audited_tokens += rendered
         return chosen
 
     def _compare(self, found: TokenDocuments, wanted: TokenDocuments, where: str) -> None:
@@ -160,14 +169,15 @@ class Auditor:
     def _check_prompt(self, cut: Cut, tokens: Tokens, where: str) -> None:
         if self._rules is None or self._rules.history == "keep":
             return
-        wanted = prompt_before(cut, self._rules.history, self._encoding)
+        starts = np.flatnonzero(tokens == START)
+        wanted = prompt_before_last(cut, self._rules.history, self._encoding)
         at = _first_difference(tokens[: wanted.size], wanted)
-        begins = np.flatnonzero(tokens == START)
-        if at == wanted.size and int(begins[cut.run]) == at:
+        last, _ = cut.begins[-1]
+        if at == wanted.size and int(starts[last]) == at:
             return
         raise AuditError(
-            f"what stands before run {cut.number} is not what openai-harmony renders for completion, from token {at} "
-            f"on: {self._around(at, tokens, wanted)}",
+            f"what comes before the last run of the document of run {cut.number} is not what openai-harmony renders "
+            f"for completion, from token {at} on: {self._around(at, tokens, wanted)}",
             where=where,
             remedy="report this row: with this --history the two must never differ",
         )
@@ -178,19 +188,19 @@ class Auditor:
         return " instead of ".join(repr(self._encoding.decode(side[shown].tolist())) for side in sides)
 
 
-def prompt_before(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
-    """What openai-harmony renders for the completion that a cut trains, without its last two tokens, which begin the
-    run: `<|start|>assistant`. Returns int32 [T].
+def prompt_before_last(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
+    """What openai-harmony renders for the completion of the last run that a document trains, without its last two
+    tokens, which begin the run: `<|start|>assistant`. Returns int32 [T].
 
     With `serve` it gets the messages that are shown, and drops none; with `openai-harmony` all, and drops what it does.
     """
-    shown = cut.shown.messages[: cut.run]
+    place, at = cut.begins[-1]
     if history != "serve":
         try:
-            return render_prompt(cut.before, encoding, drop_analysis=True)
+            return render_prompt(cut.source[:at], encoding, drop_analysis=True)
         except RefusedByRendererError:  # reasoning that is not shown, of a run that is not trained, may be anything
             pass
-    return render_prompt(shown, encoding, drop_analysis=False)
+    return render_prompt(cut.shown.messages[:place], encoding, drop_analysis=False)
 
 
 _REMEDY = "build with --renderer harmony, and report this row: the two must never differ"

@@ -11,12 +11,13 @@ A conversation outside the table's shape goes through openai-harmony whole, and 
 openai-harmony may refuse; and names, recipients, content types, tools and several parts of content where the profile's
 table does not cover them.
 
-Documents that are cuts of one conversation share its messages; a text that stands in several is encoded once a batch.
+Documents that are cuts of one conversation share its messages: each is laid out and encoded once a batch, and documents
+are gathered from them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import orjson
 from openai_harmony import HarmonyEncoding
 
 from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.families.harmony.contract.history import defines_functions
 from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
 from spanloom.families.harmony.render.official import (
     RefusedByRendererError,
@@ -34,7 +36,7 @@ from spanloom.families.harmony.render.official import (
 )
 from spanloom.families.harmony.render.text_encoder import TextEncoder
 from spanloom.families.harmony.tokenizer import EOD, START
-from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, Tokens, joined, ranges
+from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, joined, ranges
 
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
@@ -71,29 +73,19 @@ def may_be_refused(text: str) -> bool:
     return False
 
 
-def has_function_tools(message: dict[str, Any]) -> bool:
-    """Whether a message defines functions: openai-harmony then says in every system message where calls must go."""
-    content = message.get("content")
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and part.get("type") == "developer_content":
-            tools = part.get("tools")
-            functions = tools.get("functions") if isinstance(tools, dict) else None
-            if isinstance(functions, dict) and functions.get("tools"):
-                return True
-    return False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wrapper:
-    """What stands around a text: `prefix`, then the text, then `closer` (`last` where the conversation ends)."""
+    """What stands around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
+    ends)."""
 
     prefix: Tokens
     closer: Tokens
     last: Tokens
 
-
-_Piece = tuple[Wrapper, list[str]] | Tokens
-"""A message: its wrapper and the texts of its parts, which are encoded each by itself; or its finished tokens."""
+    @cached_property
+    def last_token(self) -> int:
+        """`last`, or -1 where it is `closer`."""
+        return -1 if np.array_equal(self.last, self.closer) else int(self.last[0])
 
 
 def _is_text(part: Any) -> bool:
@@ -128,22 +120,30 @@ def derive_wrapper(header: dict[str, Any], encoding: HarmonyEncoding) -> Wrapper
 
 @dataclass
 class _Layout:
-    """The segments that a batch is made of, in order: constants, or texts still to be encoded (of length 0 till then).
+    """What a batch is made of: messages, each of segments, and documents, which are numbers of messages.
 
-    `text_segments`: which segments are texts; `message_firsts` and `document_firsts`: the segments that begin them.
-    `shared`: a text may stand in several documents, and `text_numbers` says which of `texts` each segment is.
+    A segment is a constant, or a text still to be encoded (of length 0 till then); `text_segments` says which are.
+
+    message_firsts  the segment that begins each message
+    last_tokens     of each message: its last token where it ends a document, -1 where that is the same
+    order           the messages of all documents, end to end, each document's EOD after it
+    sizes           messages of each document, with its EOD
+    labels          uint8, one array a document: the spans of its messages
+    numbers         with function tools and without: a message by its identity → its number, -1 outside of the table
+    definers        identities of messages → whether they define functions
     """
 
     lengths: list[int] = field(default_factory=list)
     constants: list[Tokens] = field(default_factory=list)
     text_segments: list[int] = field(default_factory=list)
-    text_numbers: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
-    shared: bool = False
-    numbers: dict[int, int] = field(default_factory=dict)
     message_firsts: list[int] = field(default_factory=list)
-    document_firsts: list[int] = field(default_factory=list)
-    labels: list[int] = field(default_factory=list)
+    last_tokens: list[int] = field(default_factory=list)
+    order: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    labels: list[Flags] = field(default_factory=list)
+    numbers: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
+    definers: dict[int, bool] = field(default_factory=dict)
 
     def constant(self, tokens: Tokens) -> None:
         self.constants.append(tokens)
@@ -152,17 +152,19 @@ class _Layout:
     def text(self, text: str) -> None:
         self.text_segments.append(len(self.lengths))
         self.lengths.append(0)
-        if self.shared:
-            # By identity: the texts that are held here live as long as the batch, and hashing them takes longer.
-            number = self.numbers.setdefault(id(text), len(self.texts))
-            self.text_numbers.append(number)
-            if number < len(self.texts):
-                return
         self.texts.append(text)
 
-    def message(self, label: int) -> None:
+    def message(self, last_token: int = -1) -> int:
+        """Begins a message. Returns its number."""
         self.message_firsts.append(len(self.lengths))
-        self.labels.append(label)
+        self.last_tokens.append(last_token)
+        return len(self.last_tokens) - 1
+
+    def end_of_document(self) -> int:
+        """The message that is the EOD alone."""
+        number = self.message()
+        self.constant(_EOD)
+        return number
 
 
 class FastRenderer:
@@ -177,16 +179,21 @@ class FastRenderer:
 
     def render(self, conversations: Sequence[LabelledConversation]) -> RenderedBatch:
         """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
-        layout = _Layout(shared=self._profile.cuts)
+        layout = _Layout()
+        end = layout.end_of_document() if self._profile.cuts else None
         fitting: list[int] = []
         others: list[int] = []
         for index, conversation in enumerate(conversations):
-            pieces = self._pieces(conversation)
-            if pieces is None:
+            numbers = self._numbers(layout, conversation.messages)
+            if -1 in numbers:
                 others.append(index)
                 continue
             fitting.append(index)
-            self._lay_out(layout, pieces, conversation)
+            layout.order += numbers
+            # Where messages are of one document each, its EOD follows them, and nothing needs to be gathered.
+            layout.order.append(layout.end_of_document() if end is None else end)
+            layout.sizes.append(len(numbers) + 1)
+            layout.labels += (conversation.labels, _CONTEXT)
         documents = self._assemble(layout)
         if not others:
             return RenderedBatch(documents=documents, kept=fitting, refused=[])
@@ -199,36 +206,61 @@ class FastRenderer:
             fallbacks=len(others),
         )
 
-    def _pieces(self, conversation: LabelledConversation) -> list[_Piece] | None:
-        """Each message as wrapper and texts, or as finished tokens; None when one of them is outside the table."""
-        pieces: list[_Piece] = []
-        table_keys, function_tools = self._profile.table_keys, False
+    def _numbers(self, layout: _Layout, messages: Sequence[dict[str, Any]]) -> list[int]:
+        """The number of each message of a document, -1 where it is outside of the table. A message that is new is laid
+        out; by identity: the messages live as long as the batch."""
+        ids = [*map(id, messages)]
+        function_tools = False
         if self._profile.table_tools:
-            function_tools = any(map(has_function_tools, conversation.messages))
-        for message in conversation.messages:
-            channel = message.get("channel")
-            if not table_keys.issuperset(message) or not (channel is None or isinstance(channel, str)):
-                return None
-            wrapper = self._wrapper(message, channel)
-            content = message.get("content")
-            if isinstance(content, list) and len(content) == 1:
+            definers = layout.definers
+            for at, identity in enumerate(ids):
+                if identity not in definers:
+                    definers[identity] = defines_functions(messages[at])
+            function_tools = any(map(definers.__getitem__, ids))
+        known = layout.numbers[function_tools]
+        numbers: list[int] = []
+        for message, identity in zip(messages, ids, strict=True):
+            number = known.get(identity)
+            if number is None:
+                number = known[identity] = self._lay_out(layout, message, function_tools)
+            numbers.append(number)
+        return numbers
+
+    def _lay_out(self, layout: _Layout, message: dict[str, Any], function_tools: bool) -> int:
+        """Adds a message to the layout, as wrapper and texts or as finished tokens. Returns its number, -1 where it is
+        outside of the table."""
+        channel = message.get("channel")
+        if not self._profile.table_keys.issuperset(message) or not (channel is None or isinstance(channel, str)):
+            return -1
+        wrapper = self._wrapper(message, channel)
+        content = message.get("content")
+        texts: list[Any] = [content]
+        if isinstance(content, list):
+            if len(content) == 1:
                 (part,) = content
                 structured = STRUCTURED.get(message["role"])
                 if structured is not None and isinstance(part, dict) and part.get("type") == structured:
                     tokens = self._structured_message(message, part, function_tools)
                     if tokens is None:
-                        return None
-                    pieces.append(tokens)
-                    continue
+                        return -1
+                    number = layout.message()
+                    layout.constant(tokens)
+                    return number
                 if _is_text(part):
-                    content = part["text"]
-            texts: list[Any] = [content]
-            if isinstance(content, list) and self._profile.table_tools and all(map(_is_text, content)):
+                    texts = [part["text"]]
+            elif self._profile.table_tools and all(map(_is_text, content)):
                 texts = [part["text"] for part in content]
-            if wrapper is None or not all(isinstance(text, str) and not may_be_refused(text) for text in texts):
-                return None
-            pieces.append((wrapper, texts))
-        return pieces
+        if wrapper is None:
+            return -1
+        for text in texts:
+            if not isinstance(text, str) or may_be_refused(text):
+                return -1
+        number = layout.message(wrapper.last_token)
+        layout.constant(wrapper.prefix)
+        for text in texts:
+            layout.text(text)
+        layout.constant(wrapper.closer)
+        return number
 
     def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
         """What stands around a message's text, or None where the table does not cover its header."""
@@ -267,54 +299,47 @@ class FastRenderer:
         starts = np.flatnonzero(rendered == START)
         return rendered[: starts[1]] if starts.size == 2 else None
 
-    def _lay_out(self, layout: _Layout, pieces: list[_Piece], conversation: LabelledConversation) -> None:
-        layout.document_firsts.append(len(layout.lengths))
-        last = len(pieces) - 1
-        for index, (piece, label) in enumerate(zip(pieces, conversation.labels.tolist(), strict=True)):
-            layout.message(label)
-            if isinstance(piece, tuple):
-                wrapper, texts = piece
-                layout.constant(wrapper.prefix)
-                for text in texts:
-                    layout.text(text)
-                layout.constant(wrapper.last if index == last else wrapper.closer)
-            else:
-                layout.constant(piece)
-        layout.message(SPAN_CONTEXT)
-        layout.constant(_EOD)
-
     def _assemble(self, layout: _Layout) -> TokenDocuments:
-        """Puts constants and encoded texts, each end to end already, into the places of their segments.
+        """Puts constants and encoded texts, each end to end already, into the places of their segments, and gathers the
+        documents from the messages.
 
         segments   c t c   lengths [2 3 1]   in text  [0 0 1 1 1 0]
         constants  a b c   texts  x y z      →         a b x y z c
         """
-        if not layout.document_firsts:
+        if not layout.sizes:
             return _NO_DOCUMENTS
         encoded = self._encoder.encode(layout.texts)
         lengths = np.array(layout.lengths, dtype=np.int64)
-        text_lengths, text_tokens = encoded.lengths, encoded.tokens
-        if layout.shared:
-            numbers = np.array(layout.text_numbers, dtype=np.int64)
-            firsts = np.cumsum(text_lengths, dtype=np.int64) - text_lengths
-            text_lengths = text_lengths[numbers]
-            text_tokens = text_tokens[ranges(firsts[numbers], text_lengths)]
-        lengths[layout.text_segments] = text_lengths
+        lengths[layout.text_segments] = encoded.lengths
         is_text = np.zeros(lengths.size, dtype=np.bool_)
         is_text[layout.text_segments] = True
         in_text = np.repeat(is_text, lengths)
         tokens = np.empty(in_text.size, dtype=np.int32)
-        tokens[in_text] = text_tokens
+        tokens[in_text] = encoded.tokens
         tokens[~in_text] = np.concatenate([_NO_DOCUMENTS.tokens, *layout.constants])
+
+        order = np.array(layout.order, dtype=np.int64)
         message_lengths = np.add.reduceat(lengths, layout.message_firsts)
-        span_id = np.repeat(np.array(layout.labels, dtype=np.uint8), message_lengths)
+        if order.size != message_lengths.size or not np.array_equal(order, np.arange(order.size)):
+            firsts = np.cumsum(message_lengths) - message_lengths
+            message_lengths = message_lengths[order]
+            tokens = tokens[ranges(firsts[order], message_lengths)]
+        sizes = np.array(layout.sizes, dtype=np.int64)
+        ends = np.cumsum(sizes)
+        document_lengths = np.add.reduceat(message_lengths, ends - sizes)
+        # The message before a document's EOD ends otherwise where it is an answer: <|return|>, not <|end|>.
+        last_tokens = np.array(layout.last_tokens, dtype=np.int32)[order[ends - 2]]
+        places = np.cumsum(document_lengths) - 2
+        tokens[places[last_tokens >= 0]] = last_tokens[last_tokens >= 0]
+        span_id = np.repeat(np.concatenate(layout.labels), message_lengths)
         return TokenDocuments(
             tokens=tokens,
             loss_mask=(span_id != SPAN_CONTEXT).view(np.uint8),
             span_id=span_id,
-            lengths=np.add.reduceat(lengths, layout.document_firsts).astype(np.int32),
+            lengths=document_lengths.astype(np.int32),
         )
 
 
 _EOD = np.array([EOD], dtype=np.int32)
+_CONTEXT = np.array([SPAN_CONTEXT], dtype=np.uint8)
 _NO_DOCUMENTS = joined([])

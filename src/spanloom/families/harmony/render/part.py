@@ -30,17 +30,21 @@ from spanloom.conversations.source.folder import (
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.history import CUTTING, CutConversation, CutRules, cut_conversation
+from spanloom.families.harmony.contract.history import CUTTING, Cut, CutConversation, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
 from spanloom.families.harmony.render.official import RenderedBatch
 from spanloom.families.harmony.render.routes import Renderer, load_renderer, renderer_version
 from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
+from spanloom.families.harmony.tokenizer import START
 from spanloom.provenance import code_sha256, sha256_json
 from spanloom.records.strict_json import count_quotes
-from spanloom.supervision import TokenDocuments, joined, tokens_per_span
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined, tokens_per_span
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+
+GENERATION_PROMPT_TOKENS = 2
+"""`<|start|>assistant`, after which a server samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,12 +181,15 @@ def render_part(job: PartJob) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _CheckedRow:
-    """A row that the rules take: its number in the batch, its id, its documents; `cut`: how it was cut, if it was."""
+    """A row that the rules take: its number in the batch, its id, its documents; `cut`: how it was cut, if it was;
+    `weight` of the conversation, and how many of its messages are marked as `untrained`."""
 
     index: int
     id: str
     documents: Sequence[LabelledConversation]
     cut: CutConversation | None
+    weight: float
+    untrained: int
 
 
 def render_rows(
@@ -238,6 +245,8 @@ def render_rows(
         rows_read = checked[crossing].index
         tokens, kept = tokens.between(0, fitting), kept[:fitting]
         rejects = [refusal for refusal in rejects if refusal.row < batch.first_row + rows_read]
+    if rules is not None and rules.mask_generation_prompt:
+        _mask_generation_prompts(tokens, [cuts[position] for position in kept])
     of_kept = [checked[owner[position]] for position in kept]
     return BatchResult(
         rows_read=rows_read,
@@ -249,6 +258,20 @@ def render_rows(
         audited=audited,
         cutting=_cutting(of_kept) if rules else {},
     )
+
+
+def _mask_generation_prompts(documents: TokenDocuments, cuts: Sequence[Cut]) -> None:
+    """Takes the label from the first two tokens of each run that is trained, `<|start|>assistant`, in place.
+
+    `cuts`: of each document.
+    """
+    starts = np.flatnonzero(documents.tokens == START)
+    firsts = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
+    messages = np.searchsorted(starts, firsts)
+    runs = [message + place for message, cut in zip(messages.tolist(), cuts, strict=True) for place, _ in cut.begins]
+    for values in (documents.loss_mask, documents.span_id):
+        for token in range(GENERATION_PROMPT_TOKENS):
+            values[starts[runs] + token] = SPAN_CONTEXT
 
 
 def _joined(pieces: Sequence[tuple[int, RenderedBatch]]) -> RenderedBatch:
@@ -288,7 +311,14 @@ def _checked_rows(
             reject(index, found, refusal.reason, refusal.detail)
             continue
         documents = [conversation] if cut is None else [one.shown for one in cut.cuts]
-        yield _CheckedRow(index=index, id=found, documents=documents, cut=cut)
+        yield _CheckedRow(
+            index=index,
+            id=found,
+            documents=documents,
+            cut=cut,
+            weight=conversation.weight,
+            untrained=conversation.untrained,
+        )
 
 
 def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedRow]) -> dict[str, list[Any]]:
@@ -302,19 +332,27 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
                 for name in profile.source.metadata_columns
             },
         }
-    numbers = [cut.number for row, _ in groupby(of_documents) if row.cut for cut in row.cut.cuts]
-    pairs = list(zip(of_documents, numbers, strict=True))
+    cuts = [cut for row, _ in groupby(of_documents) if row.cut for cut in row.cut.cuts]
     return {
-        "id": [document_id(row.id, number) for row, number in pairs],
+        "id": [document_id(row.id, cut.number) for row, cut in zip(of_documents, cuts, strict=True)],
         "conversation": [row.id for row in of_documents],
-        "cut": numbers,
+        "cut": [cut.number for cut in cuts],
+        "runs": [cut.runs for cut in cuts],
+        "weight": [row.weight for row in of_documents],
     }
 
 
 def _cutting(of_documents: Sequence[_CheckedRow]) -> dict[str, int]:
     """The counts of `CUTTING` over the rows of which these are the documents."""
-    cuts = [row.cut for row, _ in groupby(of_documents) if row.cut]
-    counts = (len(cuts), sum(cut.runs for cut in cuts), len(of_documents), sum(cut.left_out for cut in cuts))
+    rows = [row for row, _ in groupby(of_documents)]
+    cuts = [row.cut for row in rows if row.cut]
+    counts = (
+        len(cuts),
+        sum(cut.runs for cut in cuts),
+        len(of_documents),
+        sum(cut.left_out for cut in cuts),
+        sum(row.untrained for row in rows),
+    )
     return dict(zip(CUTTING, counts, strict=True))
 
 

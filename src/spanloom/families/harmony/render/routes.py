@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # what renders is imported where it is loaded: most that know
 RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)}
 """Name → the packages that make the tokens."""
 
+WORKER_BYTES = 305 << 20
+"""Memory that each further worker of a render takes: libraries, tables and a part under way."""
 ROWS_WORTH_LOADING = 5000
 """About so many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
 

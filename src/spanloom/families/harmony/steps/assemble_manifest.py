@@ -41,7 +41,7 @@ def assemble_manifest(
     found = [read_sidecar(path) for path in inventories]
     _check_one_build(found, inventories)
     first = found[0]
-    profile = profile_of_family(first["family"])
+    profile = profile_of_family(first["family"], first["source"]["schema_version"])
     config = dataset_config(
         profile,
         shards=first["shards"],

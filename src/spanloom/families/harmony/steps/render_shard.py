@@ -4,7 +4,6 @@ In: one Parquet shard of the source, the tokenizer asset. Out: the rendered shar
 The shard is cut into parts that follow from the file alone; parts go to worker processes and come back in order.
 """
 
-import os
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -28,7 +27,8 @@ from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
 from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
 from spanloom.families.harmony.render.part import PartJob, render_part
-from spanloom.families.harmony.render.routes import loading_ahead, renderer_version
+from spanloom.families.harmony.render.routes import WORKER_BYTES, loading_ahead, renderer_version
+from spanloom.machine import workers_that_fit
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
 from spanloom.storage import write_atomically
@@ -208,7 +208,7 @@ def run(
         counters = Counters(len(listed))
         ahead = loading_ahead(options.get("renderer", defaults.RENDERER), locate_asset(asset), rows[shard])
         with (
-            process_pool(workers or os.cpu_count() or 1, counters, ahead=ahead) as pool,
+            process_pool(workers or workers_that_fit(WORKER_BYTES), counters, ahead=ahead) as pool,
             progress.rendering(counters, rows),
         ):
             result = render_shard(

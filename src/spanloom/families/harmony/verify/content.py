@@ -24,7 +24,7 @@ CAPS = ("max_rows", "max_rows_per_shard", "max_tokens")
 
 def check_content(content: Content) -> Iterator[Finding]:
     """All sections but the counts."""
-    split, profile = content.split, profile_of_family(content.family)
+    split, profile = content.split, profile_of_family(content.family, content.input.schema_version)
     assert split is not None, "the schema demands it of this family"
     split_rule = rule_of_split(profile)
     caps = content.config.get("caps")
@@ -35,6 +35,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     )
     if not caps_are_sound:
         yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")
+    cut_options = ("history", "train", "turns", "merge", "mask_generation_prompt") if profile.cuts else ()
     wanted = {
         "input_schema": profile.source.schema_version,
         "shards": len(content.shards),
@@ -46,7 +47,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "alignment": ALIGNMENT,
         "arrays": ARRAY_DTYPES,
         # What documents show and train is checked in the documents; the schema says which values there are.
-        **({name: content.config[name] for name in ("history", "train", "turns")} if profile.cuts else {}),
+        **{name: content.config[name] for name in cut_options if name in content.config},
     }
     yield from check_said(content.config, wanted, "config")
     entry = {"name": tokenizer.NAME, "sha256": ASSET_SHA256, "vocab_size": tokenizer.VOCAB_SIZE, "eod": tokenizer.EOD}

@@ -4,18 +4,21 @@ In: a run of documents as they stand on disk, and the rows that describe them. O
 The label shift is checked, not undone: spans are read off the tokens, shifted here again, and must equal the file's.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.harmony.contract.profile import Profile
 from spanloom.families.harmony.tokenizer import EOD, VOCAB_SIZE
-from spanloom.families.harmony.verify.spans import TrainedMessages, spans_from_wrappers
+from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_runs, spans_from_wrappers
 from spanloom.findings import Finding
 
 
@@ -26,12 +29,21 @@ class HarmonyDocuments(SpanDocuments):
     profile: Profile
 
 
-def trained_messages(config: Mapping[str, Any], profile: Profile) -> TrainedMessages | None:
-    """What the config of a dataset says is trained, where its profile leaves a choice."""
+def trained_messages(
+    config: Mapping[str, Any], cutting: Mapping[str, int] | None, profile: Profile
+) -> TrainedMessages | None:
+    """What the config of a dataset says is trained, where its profile leaves a choice. `cutting`: its counts."""
     if not profile.cuts:
         return None
     spans = tuple(profile.span_names.index(name) for name in config["train"])
-    return TrainedMessages(history=config["history"], turns=config["turns"], spans=spans)
+    return TrainedMessages(
+        history=config["history"],
+        turns=config["turns"],
+        spans=spans,
+        merged=config.get("merge") is True,
+        untrained=bool((cutting or {}).get("untrained_messages")),
+        prompted=config.get("mask_generation_prompt") is True,
+    )
 
 
 def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None = None) -> Iterator[Finding]:
@@ -52,7 +64,7 @@ def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None
     trained_end = (lossmask[last] != 0) | (span[last] != 0)
     yield from documents.at("shift", "the last position of a document has no label to train", last[trained_end])
 
-    derived, faults = spans_from_wrappers(tokens, lengths, trained)
+    derived, faults = spans_from_wrappers(tokens, lengths, trained, span)
     for fault in faults:
         yield documents.finding("structure", fault.message, fault.document, fault.offset)
     labels = np.append(derived[1:], np.uint8(0))
@@ -80,6 +92,8 @@ def check_rows(
     if documents.profile.cuts:
         ordered |= (steps == 0) & (np.diff(rows.column("cut").to_numpy()) > 0)
         yield from _check_cuts(documents, rows)
+        if "runs" in rows.column_names:
+            yield from _check_runs(documents, rows)
     for at in np.flatnonzero(~ordered).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
     id_column = documents.profile.split_column
@@ -99,6 +113,34 @@ def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding
         if before is not None and before[0] == row and before[1] != conversation:
             yield documents.finding("rows", f"cuts of row {row} are of several conversations", at)
         before = row, conversation
+
+
+def check_trained_runs(content: Content, shard: ShardEntry, tables: Sequence[Path]) -> Iterator[Finding]:
+    """The runs that the documents of a shard train against those that the manifest counts of its conversations.
+
+    `tables`: its row tables. Raises ArtifactError where one cannot be read.
+    """
+    cutting, config = shard.cutting, content.config
+    if cutting is None or config.get("merge") is not True:
+        return
+    column = pa.schema([pa.field("runs", pa.int64(), nullable=False)])
+    runs = sum(sum(batch.column("runs").to_pylist()) for table in tables for batch in row_batches(table, column))
+    all_spans = len(config["train"]) == len(content.span_names) - 1
+    everything = all_spans and config["turns"] == "all" and not cutting.get("untrained_messages")
+    if runs > cutting["runs"] or (everything and runs != cutting["runs"]):
+        message = f"cutting.runs is {cutting['runs']}, the documents train {runs}"
+        yield Finding(check="manifest", message=message, shard=shard.shard)
+
+
+def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
+    """The runs that a document trains are as many as have labels; its weight is a number above 0."""
+    labelled = labelled_runs(documents.tokens, documents.lengths, documents.span)
+    runs = rows.column("runs").to_numpy()
+    for at in np.flatnonzero(labelled != runs).tolist():
+        yield documents.finding("rows", f"runs is {runs[at]}, {labelled[at]} assistant runs have labels", at)
+    weights = rows.column("weight").to_numpy()
+    for at in np.flatnonzero(~(np.isfinite(weights) & (weights > 0))).tolist():
+        yield documents.finding("rows", f"the weight {weights[at]} is not a number above 0", at)
 
 
 def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]:

@@ -5,7 +5,7 @@ cutting, rendering or writing.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +19,22 @@ DROP_NOTHING = RenderConversationConfig(auto_drop_analysis=False)
 REFUSALS = (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError)
 """What openai-harmony raises for content that it cannot read."""
 DROP_AS_DEFAULT = RenderConversationConfig(auto_drop_analysis=True)
+PROMPTS = 12
+"""Runs of a document whose prompt is rendered: the first, the last and others evenly between them. The prompts of all
+runs of a long turn have a hundred times its tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskSequences:
     """A document as the `.bin` files must hold it: EOD at the end, mask and span shifted to labels.
 
-    cut       which of its conversation's assistant runs it is about; 0 where the conversation is whole
+    cut       the first of its conversation's assistant runs that it trains; 0 where the conversation is whole
+    runs      how many it trains
     messages  what it shows
     """
 
     cut: int
+    runs: int
     messages: list[dict[str, Any]]
     tokens: list[int]
     lossmask: list[int]
@@ -44,70 +49,148 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
     """Renders one conversation whole, labels its messages token by token, appends EOD and shifts."""
     messages = json.loads(messages_json)["messages"]
     spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
-    return _sequences(0, messages, spans, encoding)
+    return _sequences(0, 1, messages, spans, encoding)
 
 
 def disk_documents(messages_json: str, encoding: HarmonyEncoding, config: Mapping[str, Any]) -> Iterator[DiskSequences]:
-    """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns.
+    """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns, and
+    `merge` where runs share documents.
 
-    What stands before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ.
+    What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ.
     """
-    messages = json.loads(messages_json)["messages"]
-    for number, before, shown, run, spans in shown_documents(messages, config):
-        document = _sequences(number, [*shown, *run], spans, encoding)
+    for document in shown_documents(read_conversation(messages_json), config):
+        runs = document.runs
+        cut = 0 if config["history"] == "keep" else runs[0].number
+        prompted = {len(run.shown) for run in runs} if config.get("mask_generation_prompt") else set()
+        sequences = _sequences(cut, len(runs), document.messages, document.spans, encoding, prompted)
         if config["history"] != "keep":
-            _check_prompt(document, before, shown, config["history"], encoding)
+            spread = {round(place * (len(runs) - 1) / max(PROMPTS - 1, 1)) for place in range(PROMPTS)}
+            for number in sorted(spread):
+                _check_prompt(sequences, runs[number], config["history"], encoding)
+        yield sequences
+
+
+def read_conversation(messages_json: str | bytes) -> "Flagged":
+    """The messages of a conversation, with the flag of those that are marked as not trained taken out of them."""
+    messages: list[dict[str, Any]] = json.loads(messages_json)["messages"]
+    untrained = {at for at, message in enumerate(messages) if message.get("trained") is False}
+    return [{key: message[key] for key in message if key != "trained"} for message in messages], untrained
+
+
+def _check_prompt(document: DiskSequences, run: "ShownRun", history: str, encoding: HarmonyEncoding) -> None:
+    """The document begins with what openai-harmony renders for the completion of a run, and there the run begins."""
+    if history == "serve":
+        prompt = _prompt(run.shown, encoding, DROP_NOTHING)
+    else:
+        try:
+            prompt = _prompt(run.before, encoding, DROP_AS_DEFAULT)
+        except REFUSALS:
+            prompt = _prompt(run.shown, encoding, DROP_NOTHING)  # what is not shown may be anything
+    after = document.tokens[len(prompt) : len(prompt) + 1]
+    if document.tokens[: len(prompt)] != prompt or after != [START]:
+        pairs = enumerate(zip(prompt, document.tokens, strict=False))
+        at = next((at for at, (wanted, token) in pairs if wanted != token), len(prompt))
+        raise PromptError(f"run {run.number}: differs from openai-harmony's render for completion at token {at}")
+
+
+Flagged = tuple[list[dict[str, Any]], set[int]]
+"""The messages of a conversation, and the places of those that are marked as not trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownRun:
+    """A run that is trained: its number, all messages before it, those of them that are shown, its own messages, and
+    their spans, 0 where a message is not trained."""
+
+    number: int
+    before: list[dict[str, Any]]
+    shown: list[dict[str, Any]]
+    run: list[dict[str, Any]]
+    spans: list[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownDocument:
+    """The runs that a document trains, its messages, and the span of each of them."""
+
+    runs: list[ShownRun]
+    messages: list[dict[str, Any]]
+    spans: list[int]
+
+
+def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
+    """What each document of a conversation that is cut holds. `config` as in `disk_documents`."""
+    messages, _ = flagged
+    document: ShownDocument | None = None
+    keeps = config["history"] == "keep"
+    for run in _shown_runs(flagged, config):
+        if document is not None and (keeps or (config.get("merge") and _goes_on(document, run))):
+            trained = _trained_until(document)
+            between = [0] * (len(run.shown) - trained)
+            document = ShownDocument(
+                runs=[*document.runs, run],
+                messages=[*run.shown, *run.run],
+                spans=[*document.spans[:trained], *between, *run.spans],
+            )
+            continue
+        if document is not None:
+            yield document
+        document = ShownDocument(
+            runs=[run], messages=[*run.shown, *run.run], spans=[*([0] * len(run.shown)), *run.spans]
+        )
+    if document is not None and keeps:  # what comes after the last run is shown too
+        behind = messages[len(document.messages) :]
+        spans = [*document.spans, *([0] * len(behind))]
+        document = ShownDocument(runs=document.runs, messages=messages, spans=spans)
+    if document is not None:
         yield document
 
 
-def _check_prompt(
-    document: DiskSequences,
-    before: list[dict[str, Any]],
-    shown: list[dict[str, Any]],
-    history: str,
-    encoding: HarmonyEncoding,
-) -> None:
-    if history == "serve":
-        prompt = _prompt(shown, encoding, DROP_NOTHING)
-    else:
-        try:
-            prompt = _prompt(before, encoding, DROP_AS_DEFAULT)
-        except REFUSALS:
-            prompt = _prompt(shown, encoding, DROP_NOTHING)  # what is not shown may be anything
-    if document.tokens[: len(prompt)] != prompt:
-        at = next(at for at, pair in enumerate(zip(prompt, document.tokens, strict=False)) if pair[0] != pair[1])
-        raise PromptError(f"run {document.cut}: differs from openai-harmony's render for completion at token {at}")
+def _trained_until(document: ShownDocument) -> int:
+    """How many messages of a document come up to its last trained one."""
+    return max(at for at, span in enumerate(document.spans, start=1) if span)
 
 
-Shown = tuple[int, list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], list[int]]
-"""Of one document: the number of its run, all messages before the run, those of them that it shows, the run, and the
-span of each message that it holds."""
+def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
+    """Whether the messages that are shown to a run begin with a document up to its last trained message, rendered as
+    they are there."""
+    there = document.messages[: _trained_until(document)]
+    if len(run.shown) < len(there) or any(one is not other for one, other in zip(there, run.shown, strict=False)):
+        return False
+    if there[-1]["channel"] == "final" and len(there) == len(document.messages):  # <|return|> would become <|end|>
+        return False
+    has_system = any(message["role"] == "system" for message in there)
+    return not has_system or _has_functions(there) == _has_functions([*run.shown, *run.run])
 
 
-def shown_documents(messages: list[dict[str, Any]], config: Mapping[str, Any]) -> Iterator[Shown]:
-    """What each document of a conversation that is cut holds. `config` as in `disk_documents`."""
+def _has_functions(messages: list[dict[str, Any]]) -> bool:
+    """Whether functions are defined, which openai-harmony mentions in system messages."""
+    parts = [part for message in messages if type(message.get("content")) is list for part in message["content"]]
+    tools = [part.get("tools") for part in parts if type(part) is dict and part.get("type") == "developer_content"]
+    functions = [each.get("functions") for each in tools if type(each) is dict]
+    return any(type(each) is dict and each.get("tools") for each in functions)
+
+
+def _shown_runs(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownRun]:
+    """The runs with a message that is trained, and what each is shown."""
+    messages, untrained = flagged
     wanted = {SPAN_NAMED[name] for name in config["train"]}
     runs = _runs(messages)
-    if config["turns"] == "last":
-        users = [at for at, message in enumerate(messages) if message["role"] == "user" and runs and at < runs[-1][0]]
-        runs_trained = [(first, end) for first, end in runs if not users or first > users[-1]]
-    else:
-        runs_trained = runs
-    spans = [0] * len(messages)
-    for first, end in runs_trained:
-        for at in range(first, end):
-            span = SPAN_OF.get((messages[at]["role"], messages[at].get("channel")), 0)
-            spans[at] = span if span in wanted else 0
-    if config["history"] == "keep":
-        if any(spans):
-            yield 0, [], [], messages, spans
-        return
+    last_turn = 0
+    if config["turns"] == "last" and runs:
+        last_turn = max((at for at in range(runs[-1][0]) if messages[at]["role"] == "user"), default=0)
     for number, (first, end) in enumerate(runs):
-        if not any(spans[first:end]):
+        if first < last_turn:
+            continue
+        spans = [SPAN_OF.get((messages[at]["role"], messages[at].get("channel")), 0) for at in range(first, end)]
+        spans = [span if span in wanted and at not in untrained else 0 for at, span in enumerate(spans, start=first)]
+        if not any(spans):
             continue
         before = messages[:first]
-        shown = _as_served(before) if config["history"] == "serve" else _as_openai_harmony(before)
-        yield number, before, shown, messages[first:end], [0] * len(shown) + spans[first:end]
+        shown = before
+        if config["history"] != "keep":
+            shown = _as_served(before) if config["history"] == "serve" else _as_openai_harmony(before)
+        yield ShownRun(number=number, before=before, shown=shown, run=messages[first:end], spans=spans)
 
 
 def _runs(messages: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -154,18 +237,28 @@ def _prompt(messages: list[dict[str, Any]], encoding: HarmonyEncoding, config: R
     return rendered[:-2]
 
 
-def _sequences(cut: int, messages: list[dict[str, Any]], spans: list[int], encoding: HarmonyEncoding) -> DiskSequences:
+def _sequences(
+    cut: int,
+    runs: int,
+    messages: list[dict[str, Any]],
+    spans: list[int],
+    encoding: HarmonyEncoding,
+    prompted: Set[int] = frozenset(),
+) -> DiskSequences:
+    """A document. `prompted`: numbers of the messages whose `<|start|>assistant` is not trained."""
     conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
     rendered = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
     span: list[int] = []
-    message = -1
+    message, place = -1, 0
     for token in rendered:
         if token == START:
-            message += 1
-        span.append(spans[message])
+            message, place = message + 1, 0
+        span.append(0 if message in prompted and place < 2 else spans[message])
+        place += 1
     span = [*span[1:], 0, 0]
     return DiskSequences(
         cut=cut,
+        runs=runs,
         messages=messages,
         tokens=[*rendered, EOD],
         lossmask=[int(value > 0) for value in span],

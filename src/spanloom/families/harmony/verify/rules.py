@@ -6,7 +6,9 @@ compared with those of the rejects.
 """
 
 import json
+import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 from openai_harmony import Conversation, HarmonyEncoding, Message
 
 from spanloom.families.harmony.tokenizer import START
-from spanloom.families.harmony.verify.reference import DROP_NOTHING, REFUSALS, shown_documents
+from spanloom.families.harmony.verify.reference import DROP_NOTHING, REFUSALS, Flagged, shown_documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +86,10 @@ def judge_row(
         if undecodable:
             raise _Refused("not_utf8", "a column of this row is not UTF-8")
         row_id = judged_id(family, given_id, metadata_json)
-        messages = _messages(messages_json, form)
+        messages, untrained = _messages(messages_json, form)
         documents = [messages]
         if form.cut:
-            documents = [[*shown, *run] for _, _, shown, run, _ in shown_documents(messages, config)]
+            documents = [document.messages for document in shown_documents((messages, untrained), config)]
             if not documents:
                 raise _Refused("nothing_trained", "no message of it is of a span that is trained")
         if encoding is not None and not all(_is_rendered(document, encoding) for document in documents):
@@ -129,7 +131,8 @@ def judged_id(family: str, given: str | None, metadata_json: str | None) -> str:
     return either
 
 
-def _messages(messages_json: bytes | None, form: _Format) -> list[dict[str, Any]]:
+def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
+    """The messages of a row, and which of them are marked as not trained. Raises _Refused."""
     if messages_json is None:
         raise _Refused("messages_json_missing", "messages_json is null")
     value = _json(messages_json, "messages_json")
@@ -138,21 +141,38 @@ def _messages(messages_json: bytes | None, form: _Format) -> list[dict[str, Any]
     messages: list[dict[str, Any]] = value["messages"]
     if messages == []:
         raise _Refused("no_messages", "the list of messages is empty")
-    if form.headers and list(value) != ["messages"]:
+    if form.headers and [key for key in value if key not in ("messages", "weight")]:
         raise _Refused("key_unknown", f"messages_json has the keys {', '.join(repr(key) for key in value)}")
+    if form.headers and value.get("weight") is not None and not _is_weight(value["weight"]):
+        raise _Refused("header_invalid", f"weight is {value['weight']!r}, not a number above 0")
+    untrained = set()
     for at, message in enumerate(messages):
-        _check_message(at, message, form)
+        if _check_message(at, message, form):
+            untrained.add(at)
     if all(message["role"] != "assistant" for message in messages):
         raise _Refused("no_assistant", "no message is from the assistant: nothing would be trained")
-    return messages
+    return messages, untrained
 
 
-def _check_message(at: int, message: Any, form: _Format) -> None:
+def _is_weight(value: object) -> bool:
+    """A finite number above 0."""
+    return type(value) in (int, float) and 0 < value < math.inf and value <= sys.float_info.max  # type: ignore[operator]
+
+
+def _check_message(at: int, message: Any, form: _Format) -> bool:
+    """Raises _Refused. Returns whether the message is marked as not trained; the key is taken out of it."""
     if type(message) is not dict:
         raise _Refused("message_not_object", f"message {at} is {_a(message)}, not an object")
     role, channel = message.get("role"), message.get("channel")
     if role not in form.roles:
         raise _Refused("role_unknown", f"message {at} has role {role!r}, not one of {', '.join(form.roles)}")
+    untrained = False
+    if form.headers and "trained" in message:
+        mark = message.pop("trained")
+        untrained = mark is False
+        if mark is not None and not (untrained and role == "assistant"):
+            detail = f"message {at} ({role}) has trained {mark!r}, not false on an assistant message"
+            raise _Refused("header_invalid", detail)
     if form.headers:
         for what in _unknown_keys(at, message):
             raise _Refused("key_unknown", f"{what}, which no render would show")
@@ -161,6 +181,7 @@ def _check_message(at: int, message: Any, form: _Format) -> None:
     if role == "assistant" and channel not in form.channels:
         channels = f"{', '.join(form.channels[:-1])} or {form.channels[-1]}"
         raise _Refused("channel_unknown", f"message {at} (assistant) has channel {channel!r}, not {channels}")
+    return untrained
 
 
 _MESSAGE = ("role", "name", "recipient", "channel", "content_type", "content")

@@ -9,9 +9,10 @@ In: the source, the dataset's files, a way to read one document. Out: findings.
 The rules are those of `rules`, written a second time, not those of the build. The sample is the same on every machine.
 """
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
 from spanloom.conversations.source.folder import SourceShard, open_source_shard, source_batches
+from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
+from spanloom.families.harmony.verify.any_model import harmony_or_refusal
 from spanloom.families.harmony.verify.reference import DiskSequences, PromptError, disk_documents, disk_sequences
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
@@ -42,8 +45,12 @@ WORDS_OF_LIBRARIES = " is not JSON: "
 ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]] | None]
 """`(split, sequence)` → `tokens`, `lossmask`, `span` of that document, through Megatron's reader, or None."""
 
-Places = dict[int, list[tuple[str, int]]]
-"""Row → split and sequence of each of its documents, in their order."""
+Place = tuple[str, int, Mapping[str, Any]]
+"""Split and sequence of a document, and what the row table says of its cut: see `ABOUT_CUTS`."""
+Places = dict[int, list[Place]]
+"""Row → the place of each of its documents, in their order."""
+ABOUT_CUTS = ("cut", "runs", "weight")
+"""Columns of the row table about how a conversation was cut; datasets of earlier releases have the first alone."""
 
 
 def _small(profile: Profile) -> tuple[str, ...]:
@@ -53,13 +60,17 @@ def _small(profile: Profile) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRow:
-    """One row of the source. `undecodable`: a column of it other than `messages_json` is not UTF-8."""
+    """One row of the source. `undecodable`: a column of it other than `messages_json` is not UTF-8.
+
+    `messages_json`: as messages of Harmony. `unheld`: why a conversation of any model cannot be these, if it cannot.
+    """
 
     row: int
     messages_json: bytes | None
     metadata_json: str | None
     id: str | None
     undecodable: bool
+    unheld: Judgement | None = None
 
 
 def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
@@ -113,13 +124,16 @@ def _batches(
 
 def _source_row(row: int, batch: pa.RecordBatch, profile: Profile) -> SourceRow:
     cells, torn = _cells(batch, profile)
-    messages_json = batch.column("messages_json").cast(pa.large_binary())[0].as_py()
+    messages_json, unheld = batch.column("messages_json").cast(pa.large_binary())[0].as_py(), None
+    if profile.source.schema_version == ANY_MODEL_V1:
+        messages_json, unheld = harmony_or_refusal(messages_json)
     return SourceRow(
         row=row,
         messages_json=messages_json,
         metadata_json=cells["metadata_json"][0],
         id=cells[profile.source.id_column][0],
         undecodable=bool(torn),
+        unheld=unheld,
     )
 
 
@@ -135,6 +149,9 @@ def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str 
 
 def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
     """Why the rules refuse a row, or openai-harmony (`encoding`); see `judge_row`."""
+    if row.unheld is not None and not row.undecodable:
+        judged = refused_id(family, row.id, row.metadata_json)
+        return judged if judged.reason is not None else replace(row.unheld, id=judged.id)
     return judge_row(
         family,
         config,
@@ -164,6 +181,12 @@ class ShardSource:
     def profile(self) -> Profile:
         return profile_of_source(self.source.format)
 
+    @property
+    def _about_cuts(self) -> tuple[str, ...]:
+        if not self.profile.cuts:
+            return ()
+        return ABOUT_CUTS if self.config.get("merge") is True else ABOUT_CUTS[:1]
+
     def finding(self, row: int, check: str, message: str, **place: Any) -> Finding:
         return Finding(check=check, message=f"source row {row}: {message}", shard=self.shard.shard, **place)
 
@@ -173,7 +196,7 @@ class ShardSource:
         `places`: keys are rows; filled with the places of those of them that stand in the dataset.
         """
         profile = self.profile
-        columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns)
+        columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
         rows = RowPlaces(self.root, self.shard, self.splits, columns, profile.source.id_column, lambda _: None)
         with open_source_shard(self.source) as file:
             for first, batch in _batches(file, self.source, _small(profile), BATCH_ROWS * 16):
@@ -197,11 +220,15 @@ class ShardSource:
         profile = self.profile
         id_column, metadata = profile.source.id_column, profile.source.metadata_columns
         numbers = row_numbers(table).tolist()
-        stored = {name: table.column(name).to_pylist() for name in ("sequence", profile.split_column, *metadata)}
+        stored = {
+            name: table.column(name).to_pylist()
+            for name in ("sequence", profile.split_column, *metadata, *self._about_cuts)
+        }
         for index, row in enumerate(numbers):
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
             if row in places and place["sequence"] is not None:  # else the row table is damaged, which is told
-                places[row].append((split, stored["sequence"][index]))
+                about = {name: stored[name][index] for name in self._about_cuts}
+                places[row].append((split, stored["sequence"][index], about))
             if at in torn:
                 yield self.finding(row, "source", "is not UTF-8, yet was not rejected", **place)
                 continue
@@ -250,14 +277,14 @@ class ShardSource:
 
     def check_sample(
         self,
-        places: Mapping[int, Sequence[tuple[str, int]]],
+        places: Mapping[int, Sequence[Place]],
         encoding: HarmonyEncoding,
         texts: TextCheck,
         read_document: ReadDocument,
     ) -> Iterator[Finding]:
         """The rows of a sample rendered again. `places`: row → the places of its documents, by row."""
         for row in whole_rows(self.source, places):
-            split, sequence = places[row.row][0]
+            split, sequence, _ = places[row.row][0]
             place = {"split": split, "sequence": sequence}
             judged = refusal(row, self.profile.family, self.config, encoding)
             if judged.reason is not None:
@@ -272,7 +299,13 @@ class ShardSource:
             if len(wanted) != len(places[row.row]):
                 message = f"makes {len(wanted)} documents, the dataset has {len(places[row.row])}"
                 yield self.finding(row.row, "rerender", message, **place)
-            for document, (split, sequence) in zip(wanted, places[row.row], strict=False):
+            weight = _weight(row)
+            for document, (split, sequence, about) in zip(wanted, places[row.row], strict=False):
+                expected = {"cut": document.cut, "runs": document.runs, "weight": weight}
+                for name in about:
+                    if about[name] != expected[name]:
+                        message = f"{name} is {expected[name]}, the dataset says {about[name]}"
+                        yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
                 if (stored := read_document(split, sequence)) is not None:
                     place = {"split": split, "sequence": sequence}
                     for check, offset, message in (
@@ -286,6 +319,12 @@ class ShardSource:
         if not self.profile.cuts:
             return [disk_sequences(text, encoding)]
         return list(disk_documents(text, encoding, self.config))
+
+
+def _weight(row: SourceRow) -> float:
+    """The weight of a conversation, 1 where it has none."""
+    weight = json.loads(row.messages_json or b"{}").get("weight")
+    return 1.0 if weight is None else float(weight)
 
 
 def _differences(

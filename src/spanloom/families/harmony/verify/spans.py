@@ -7,6 +7,8 @@ make no sense. Shares no code with rendering: there, labels come from the messag
 
 Which messages are trained is worked out from the order of the roles in the document: with the histories `serve` and
 `openai-harmony` the assistant messages that it ends in, with `keep` all, or those after its last answered question.
+Where assistant runs share documents, the first message with a label on disk tells where training begins; the row table
+must count the same runs (`labelled_runs`).
 """
 
 from dataclasses import dataclass
@@ -39,21 +41,30 @@ class StructureFault:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedMessages:
-    """What of documents of conversations is trained: `history`, `turns` and `spans`, the ids of the spans."""
+    """What of documents of conversations is trained: `history`, `turns` and `spans`, the ids of the spans.
+
+    merged     runs share documents where they can
+    untrained  some messages of the source are marked as not trained
+    prompted   `<|start|>assistant` at the begin of a run is not trained
+    """
 
     history: str
     turns: str
     spans: tuple[int, ...]
+    merged: bool = False
+    untrained: bool = False
+    prompted: bool = False
 
 
 def spans_from_wrappers(
-    tokens: Tokens, lengths: Lengths, trained: TrainedMessages | None = None
+    tokens: Tokens, lengths: Lengths, trained: TrainedMessages | None = None, on_disk: Flags | None = None
 ) -> tuple[Flags, list[StructureFault]]:
     """Token-aligned spans of N documents that each end in EOD. `trained`: None where every assistant message is, and
     none is in commentary; else tools may speak too.
 
-    Args: tokens int32 [T]; lengths int32 [N], sum = T. Returns uint8 [T] and the faults; where there is a fault the
-    spans of that message are 0.
+    Args: tokens int32 [T]; lengths int32 [N], sum = T; `on_disk` uint8 [T], the spans of the file, label-aligned, which
+    documents with several runs or untrained messages need. Returns uint8 [T], token-aligned, and the faults; where
+    there is a fault the spans of that message are 0.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     firsts = ends - lengths
@@ -102,16 +113,27 @@ def spans_from_wrappers(
         documents = np.searchsorted(ends, opens, side="right")
         if trained.history == "serve":
             fault(opens[_hidden(documents, assistant, labels, said == ANALYSIS)], _NOT_SHOWN)
-        keeps = _trained(documents, assistant, roles == CONTEXT_ROLES["user"], trained)
+        labelled = _labelled(opens, closes, on_disk)
+        keeps = _trained(documents, assistant, roles == CONTEXT_ROLES["user"], labelled, trained)
         labels[~keeps | ~np.isin(labels, trained.spans)] = SPAN_CONTEXT
+        if trained.untrained:
+            labels[~labelled] = SPAN_CONTEXT
+        if trained.merged and trained.history != "keep":
+            goes_on = np.append(~assistant[1:] & (documents[1:] == documents[:-1]), False)
+            fault(opens[(labels == SPAN_FINAL) & goes_on], _ENDS_IN_END)
 
     # Nothing up to the first message, then in turns what a message is, and what comes between it and the next.
-    edges = np.concatenate([[0], np.column_stack([opens, closes]).reshape(-1), [tokens.size]])
+    begins = opens
+    if trained is not None and trained.prompted:
+        other_before = np.append(True, ~assistant[:-1] | (documents[1:] != documents[:-1]))
+        begins = np.minimum(opens + 2 * (assistant & other_before[: opens.size]), closes)
+    edges = np.concatenate([[0], np.column_stack([begins, closes]).reshape(-1), [tokens.size]])
     painted = np.concatenate([[0], np.column_stack([labels, np.zeros_like(labels)]).reshape(-1)]).astype(np.uint8)
     return np.repeat(painted, np.diff(edges)), faults
 
 
 _NOT_SHOWN = "analysis stands before a later final, which no server would show"
+_ENDS_IN_END = "a final that is trained ends a run and not its document, so that it does not end in <|return|>"
 
 Places = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bool_]
@@ -126,11 +148,48 @@ def _last_of_each(documents: Places, chosen: Marks) -> Places:
     return found
 
 
-def _trained(documents: Places, assistant: Marks, user: Marks, trained: TrainedMessages) -> Marks:
-    """Which messages are trained, whatever their span. Args: int64 [M], bool [M], bool [M]. Returns bool [M]."""
+def labelled_runs(tokens: Tokens, lengths: Lengths, on_disk: Flags) -> npt.NDArray[np.int64]:
+    """Assistant runs of each document that have a label. Args: int32 [T], int32 [N], uint8 [T]. Returns int64 [N]."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    opens = np.flatnonzero(tokens == START)
+    documents = np.searchsorted(ends, opens, side="right")
+    assistant = tokens[np.minimum(opens + 1, max(tokens.size - 1, 0))] == ASSISTANT
+    closes = np.append(opens[1:], tokens.size)[: opens.size]
+    labelled = assistant & _labelled(opens, closes, on_disk)
+    # A run is a stretch of assistant messages of one document; messages of others, and ends, divide them.
+    divided = ~assistant
+    divided[1:] |= documents[1:] != documents[:-1]
+    runs = np.unique(np.cumsum(divided)[labelled], return_index=True)[1]
+    return np.bincount(documents[labelled][runs], minlength=lengths.size)
+
+
+def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:
+    """Which messages have a label on disk. Args: int64 [M], int64 [M], uint8 [T], label-aligned. Returns bool [M]."""
+    if on_disk is None:
+        return np.zeros(opens.size, dtype=np.bool_)
+    before = np.concatenate([[0], np.cumsum(on_disk != SPAN_CONTEXT)])
+    # The label of a token lies one position before it.
+    marks: Marks = before[np.maximum(closes - 1, 0)] > before[np.maximum(opens - 1, 0)]
+    return marks
+
+
+def _trained(documents: Places, assistant: Marks, user: Marks, labelled: Marks, trained: TrainedMessages) -> Marks:
+    """Which messages are trained, whatever their span. Args: int64 [M], then bool [M] each. Returns bool [M]."""
     numbers = np.arange(documents.size)
     if trained.history != "keep":
-        return assistant & (numbers > _last_of_each(documents, ~assistant))
+        last_context = _last_of_each(documents, ~assistant)
+        ends = assistant & (numbers > last_context)
+        if not trained.merged:
+            return ends
+        # From the run of the first message with a label on: all of its runs, and in any case the last one.
+        backwards = slice(None, None, -1)
+        size = documents.size
+        first = size - 1 - _last_of_each(documents[backwards], (assistant & labelled)[backwards])[backwards]
+        context = np.where(~assistant, numbers, -1)
+        run_begins = np.maximum.accumulate(context) if size else context  # the last message of others, of any document
+        none = first == size
+        begin = np.where(none, last_context, run_begins[np.minimum(first, max(size - 1, 0))])
+        return assistant & (numbers > begin)
     if trained.turns == "last":
         answered = user & (numbers < _last_of_each(documents, assistant))
         return assistant & (numbers > _last_of_each(documents, answered))

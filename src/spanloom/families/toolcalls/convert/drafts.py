@@ -50,6 +50,9 @@ class Options:
     security_means what `security: true` says in AgentDojo's traces; "by-shape": see `agentdojo`
     goals          what AgentDojo's injection tasks ask for, by suite and task; None: those of an installed `agentdojo`
     completions    those of a file; None where the source has its own
+    min_reward     simulations with a smaller reward, or none, are left out; None takes all
+    split          the split of messages of your own that name none; None leaves them out
+    labels         what a file says of messages of your own: id → split and labels
     """
 
     system: str | None = None
@@ -58,6 +61,9 @@ class Options:
     security_means: Literal["by-shape", "resisted", "attack-succeeded"] = "by-shape"
     goals: Goals | None = None
     completions: Completions | None = None
+    min_reward: float | None = None
+    split: Literal["harmful", "retain"] | None = None
+    labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def goals_of(self, suite: str, task: str) -> Sequence[str]:
         """The goals of an injection task, of all suites where the suite is not told."""
@@ -84,7 +90,7 @@ class Draft:
     split: str
     messages: Sequence[Turn]
     assistant_raw: str
-    tools: str | None = None
+    tools: str | Sequence[Any] | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)

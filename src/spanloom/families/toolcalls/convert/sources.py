@@ -10,6 +10,7 @@ aside under the rule's code. So everything that is written passes `validate --st
     b4         orchestrated attacks of Fujitsu's B4, with a file of completions
     agentdojo  traces of AgentDojo          ultrachat  dialogues of UltraChat
     tau2       simulations of TAU2          xstest     prompts of XSTest, with completions
+    messages   OpenAI messages of your own, with split and labels in columns or a file
 """
 
 import csv
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from spanloom.errors import RecordError, SourceError
-from spanloom.families.toolcalls.convert import b4, tau2, ultrachat, xstest
+from spanloom.families.toolcalls.convert import b4, messages, tau2, ultrachat, xstest
 from spanloom.families.toolcalls.convert.agentdojo import samples as agentdojo
 from spanloom.families.toolcalls.convert.drafts import Completion, Completions, Draft, Options
 from spanloom.families.toolcalls.format.findings import ToolCallError
@@ -37,7 +38,7 @@ from spanloom.records.parquet import parquet_rows, parquet_schema
 from spanloom.records.unpacked import COMPRESSED
 from spanloom.storage import written_atomically
 
-Source = Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest"]
+Source = Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest", "messages"]
 _Converter = Callable[[Any, Options], Iterator[Draft] | Iterator[Draft | str]]
 
 CONVERTERS: dict[str, _Converter] = {
@@ -46,6 +47,7 @@ CONVERTERS: dict[str, _Converter] = {
     "tau2": tau2.drafts,
     "ultrachat": ultrachat.drafts,
     "xstest": xstest.drafts,
+    "messages": messages.drafts,
 }
 FILES = {
     ("b4", HARMFUL): "fujitsu_b4_harmful",
@@ -55,6 +57,8 @@ FILES = {
     ("tau2", RETAIN): "tau2",
     ("ultrachat", RETAIN): "ultrachat_subset",
     ("xstest", RETAIN): "xstest",
+    ("messages", HARMFUL): "messages",
+    ("messages", RETAIN): "messages",
 }
 """Source and split → the name of the file without its ending."""
 

@@ -12,13 +12,13 @@ from typing import Any
 from spanloom.families.toolcalls.convert.drafts import Draft, Options
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import RETAIN
-from spanloom.families.toolcalls.format.turns import answers_of, turns
+from spanloom.families.toolcalls.format.turns import UnusableError, answers_of, turns
 
 TOOLS = "tau2_native"
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The samples of one simulation. Raises UnusableError where it has no assistant turn."""
+    """The samples of one simulation. Raises UnusableError where it has no assistant turn or too small a reward."""
     stored = record.get("messages", record.get("traj"))
     if isinstance(stored, list):
         stored = [message for message in stored if not (isinstance(message, dict) and _of_the_user(message))]
@@ -30,6 +30,8 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     domain, task = _domain(record), record.get("task_id")
     reward = record.get("reward_info")
     reward = reward.get("reward") if isinstance(reward, dict) else record.get("reward")
+    if options.min_reward is not None and not _reaches(reward, options.min_reward):
+        raise UnusableError("reward below --min-reward")
     about = {"domain": domain, "task_id": task, "trial": record.get("trial"), "reward": reward}
     for answer in answers:
         raw = messages[answer]["content"]
@@ -46,6 +48,10 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
             },
             hashed={"domain": domain, "task_id": task},
         )
+
+
+def _reaches(reward: Any, least: float) -> bool:
+    return isinstance(reward, int | float) and not isinstance(reward, bool) and reward >= least
 
 
 def _of_the_user(message: dict[str, Any]) -> bool:

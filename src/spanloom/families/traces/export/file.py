@@ -26,6 +26,7 @@ _TEXTS = {
     "trace": ("id", "prompts", "final_answer", "metadata"),
     "tunix_sft": ("id", "prompts", "final_answer", "metadata"),
     "training_example": ("id", "prompt", "response", "metadata"),
+    "messages": ("id", "metadata"),
 }
 
 
@@ -79,8 +80,8 @@ def records(
             counts.skipped_deleted -= 1
             yield record(trace, form, options)
         return
-    if form == "trace":
-        raise OptionError("the format trace has no mask", remedy="--format tunix_sft or training_example")
+    if form == "trace" or form == "messages":
+        raise OptionError(f"the format {form} has no mask", remedy="--format tunix_sft or training_example")
     while batch := list(islice(traces, BATCH)):
         texts = [texts_of(trace, options) for trace in batch]
         counts.skipped_deleted -= len(batch)
@@ -143,6 +144,9 @@ def parquet_schema(form: ExportFormat, tokens: TokenColumns | None) -> "pa.Schem
     fields = [pa.field(name, pa.string(), nullable=False) for name in _TEXTS[form]]
     if form == "trace":
         fields.insert(2, pa.field("trace_steps", pa.list_(pa.string()), nullable=False))
+    if form == "messages":
+        message = pa.struct([pa.field(name, pa.string()) for name in ("role", "content", "reasoning_content")])
+        fields.insert(1, pa.field("messages", pa.list_(message), nullable=False))
     if tokens is not None:
         fields.append(pa.field("input_ids", pa.list_(pa.int32()), nullable=False))
         fields.append(pa.field("loss_mask", pa.list_(pa.uint8()), nullable=False))

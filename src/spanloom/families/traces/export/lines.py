@@ -1,10 +1,11 @@
-"""Traces → JSON Lines for trainers, in one of three formats, row by row.
+"""Traces → JSON Lines for trainers, in one of four formats, row by row.
 
 In: ids in their order, a snapshot of the store. Out: one line of JSON each, in ASCII; deleted traces have none.
 
     trace             id, prompts, trace_steps, final_answer, metadata     the trace as it is
     tunix_sft         id, prompts, final_answer, metadata                  `prompts`: the whole turn in Gemma's template
     training_example  id, prompt, response, metadata                       for any model; an id of its own
+    messages          id, messages, metadata                               a conversation, steps as `reasoning_content`
 
 `metadata` begins with what the exporter knows of a trace; the trace's `meta` follows.
 """
@@ -24,7 +25,7 @@ from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import Snapshot, StoredTrace
 from spanloom.provenance import canonical_json
 
-ExportFormat = Literal["trace", "tunix_sft", "training_example"]
+ExportFormat = Literal["trace", "tunix_sft", "training_example", "messages"]
 FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 CONTENT_TYPE = "application/x-ndjson"
 
@@ -74,6 +75,9 @@ def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> di
             "final_answer": texts.final_answer,
         }
         own = {**own, "format": "tunix_sft"}
+    elif form == "messages":
+        row = {"id": trace.id, "messages": render.messages(texts, _system_text(trace, options))}
+        own = {**own, "format": "messages"}
     else:
         row = {
             "id": str(uuid5(UUID(trace.id), "training_example")),
@@ -82,6 +86,12 @@ def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> di
         }
         own = {"source_trace_id": trace.id, **own}
     return {**row, "metadata": metadata(own, trace.payload["meta"], protect=options.protect_metadata)}
+
+
+def _system_text(trace: StoredTrace, options: ExportOptions) -> str:
+    """The system text of the export, then that of the trace: `meta.system`, where it is text."""
+    own = (trace.payload["meta"] or {}).get("system")
+    return "\n\n".join(text for text in (options.system, own) if isinstance(text, str) and text)
 
 
 def texts_of(trace: StoredTrace, options: ExportOptions) -> TraceTexts:

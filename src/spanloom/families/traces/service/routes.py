@@ -51,7 +51,7 @@ from spanloom.families.traces.store.catalogue import dataset_list
 from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, TraceHead, detail, list_item
 from spanloom.families.traces.store.ingest import Ids, add_traces, ingest_file
 from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
-from spanloom.families.traces.trace import Trace, check_json
+from spanloom.families.traces.trace import Trace, check_json, fault_message, trace_model
 from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
 from spanloom.service.application import PAGE_METHODS, Statuses, html
 from spanloom.service.bodies import WeighedRoute, check_memory, inlined, is_json, json_value, shape
@@ -173,6 +173,7 @@ def traces_router(service: TraceService) -> APIRouter:
 
 def _add_traces(router: APIRouter, service: TraceService) -> None:
     tags: list[Any] = ["traces"]
+    model = trace_model(service.store.max_step_characters)
 
     @router.get("/api/health", tags=["service"])
     def health() -> dict[str, str]:
@@ -184,7 +185,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
         status_code=201,
         tags=tags,
         responses={413: {"description": "Too large."}, 422: {"description": "No trace."}},
-        openapi_extra=_body_of(TypeAdapter(Trace)),
+        openapi_extra=_body_of(TypeAdapter(model)),
     )
     async def create_trace(request: Request) -> Response:
         """Store a trace under a new id."""
@@ -200,7 +201,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
             413: {"description": "Too large."},
             422: {"description": "One that is no trace."},
         },
-        openapi_extra=_body_of(TypeAdapter(list[Trace])),
+        openapi_extra=_body_of(TypeAdapter(list[model])),  # type: ignore[valid-type]
     )
     async def create_traces(request: Request) -> Response:
         """Store up to 1000 traces, all or none."""
@@ -245,7 +246,7 @@ def _body_of(kind: TypeAdapter[Any]) -> dict[str, Any]:
 def _stored(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
     """The trace of a body. The list with the body in it is emptied, so that it is held no longer than needed."""
     check_memory(body[0])
-    return add_traces(store, _checked([_value(body, headers)], [("body",)]))
+    return add_traces(store, _checked([_value(body, headers)], [("body",)], store.max_step_characters))
 
 
 def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
@@ -259,10 +260,8 @@ def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[Tra
         raise RequestValidationError([{"type": "list_type", "loc": ("body",), "msg": "Input should be a valid list"}])
     if not values:
         raise HTTPException(400, "Batch must contain at least one trace")
-    return add_traces(store, _checked(values, [("body", number) for number in range(len(values))]))
-
-
-_TRACE = TypeAdapter(Trace)
+    places = [("body", number) for number in range(len(values))]
+    return add_traces(store, _checked(values, places, store.max_step_characters))
 
 
 def _value(body: list[bytes], headers: Headers) -> Any:
@@ -273,22 +272,26 @@ def _value(body: list[bytes], headers: Headers) -> Any:
     return json_value(data) if is_json(headers.get("content-type")) else data
 
 
-def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]]) -> Iterator[Trace]:
+def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]], max_step_characters: int) -> Iterator[Trace]:
     """The traces of values, each of which is let go before the next.
 
     Raises RequestValidationError once all were seen: the first errors are kept, all are counted.
     """
+    model = trace_model(max_step_characters)
     errors: list[dict[str, Any]] = []
     count = 0
     for number, place in enumerate(places):
         value, values[number] = values[number], None
         try:
-            trace = _TRACE.validate_python(value, from_attributes=True)
+            trace = model.model_validate(value, from_attributes=True)
         except ValidationError as fault:
             count += fault.error_count()
             if len(errors) < ERRORS_TOLD:
                 told = fault.errors(include_url=False, include_context=False, include_input=False)
-                errors += [{**one, "loc": (*place, *one["loc"])} for one in told[: ERRORS_TOLD - len(errors)]]
+                errors += [
+                    {**error, "loc": (*place, *error["loc"]), "msg": fault_message(error)}
+                    for error in told[: ERRORS_TOLD - len(errors)]
+                ]
             continue
         del value
         if not errors:

@@ -21,14 +21,15 @@ from spanloom.storage.scratch import scratch_for
 
 
 def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -> list[tuple[str, Ingested]]:
-    """Makes the store of all files; returns name and result of each. Nothing stands at `store` before it is whole.
+    """Makes the store of all files; returns name and result of each. Nothing is at `store` before it is whole.
 
-    `created_at`: ISO 8601, of the first row; a file goes on where the one before it ended. `options`: those of
-    `ingest_file`. Raises ConflictError where a file stands at `store`.
+    `created_at`: ISO 8601, of the first row; a file continues where the one before it ended. With it the same input
+    gives the same bytes, so a store that a killed run has finished counts as written. `options`: those of
+    `ingest_file`. Raises ConflictError where `store` is another file.
     """
-    if store.exists():
+    if created_at is None and store.exists():
         raise ConflictError(
-            "a file stands where the store is to be made", where=str(store), remedy="give another place"
+            "there is a file in the store's place already", where=str(store), remedy="give another place"
         )
     temporary = temporary_beside(store)
     try:

@@ -22,6 +22,7 @@ from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, S
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.made import write_pending
 from spanloom.dataset.root.places import made_at
+from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.families.traces import defaults
 from spanloom.families.traces.errors import OptionError, TraceError
@@ -68,7 +69,10 @@ _BATCH = 256
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeRules:
-    """What decides the bytes, beside the traces and the tokenizer. `eod`: the name of a token, None for the usual."""
+    """What decides the bytes, beside the traces and the tokenizer. `eod`: the name of a token, None for the usual.
+
+    `weight`: the key of `meta` whose number is the weight of a document, in the column `weight` of the row table.
+    """
 
     form: TokenFormat = defaults.TOKENIZE_FORMAT
     eod: str | None = None
@@ -76,6 +80,7 @@ class TokenizeRules:
         default_factory=lambda: ExportOptions(control_tokens=defaults.TOKENIZE_CONTROL_TOKENS)
     )
     valid_fraction: float = defaults.VALID_FRACTION
+    weight: str | None = None
 
 
 def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
@@ -85,6 +90,7 @@ def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
         **asdict(rules.options),
         "eod": find_eod(tokenizer, rules.eod),
         "valid_fraction": rules.valid_fraction,
+        **({} if rules.weight is None else {"weight": rules.weight}),
     }
 
 
@@ -111,7 +117,9 @@ def tokenize_traces(
     config = config_of(rules, tokenizer)
     with (
         store.snapshot() as snapshot,
-        split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers,
+        split_writers(
+            root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=weighed(ABOUT_SCHEMA, config)
+        ) as writers,
     ):
         _check_eod(rules, tokenizer, config["eod"])
         _warn_of_template(rules, tokenizer)
@@ -226,10 +234,12 @@ def _write(
     texts = [texts_of(trace, rules.options) for trace in traces]
     documents = list(tokenized(texts, rules.form, tokenizer, rules.options.system))
     for split, chosen in by_split(digests, rules.valid_fraction):
-        _append(writers[split], [(first + at, traces[at], documents[at]) for at in chosen], eod)
+        _append(writers[split], [(first + at, traces[at], documents[at]) for at in chosen], eod, rules)
 
 
-def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int) -> None:
+def _append(
+    writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int, rules: TokenizeRules
+) -> None:
     """Documents with their EOD, supervision shifted to labels."""
     encoded = [document for _, _, document in documents]
     closing, masked = np.array([eod], dtype=np.int32), np.zeros(1, dtype=np.uint8)
@@ -247,11 +257,27 @@ def _append(writer: SplitWriter, documents: list[tuple[int, StoredTrace, Tokeniz
             pa.array([document.response_start for document in encoded], pa.int64()),
             pa.array([document.boundary_tokens for document in encoded], pa.int64()),
             pa.array([document.control_strings for document in encoded], pa.int64()),
+            *([] if rules.weight is None else [_weights([trace for _, trace, _ in documents], rules.weight)]),
         ],
-        schema=ABOUT_SCHEMA,
+        schema=weighed(ABOUT_SCHEMA, {"weight": rules.weight}),
     )
     writer.append_arrays(lengths, arrays)
     writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(SPAN_NAMES)))
+
+
+def _weights(traces: list[StoredTrace], key: str) -> pa.Array:
+    """The number under a key of each trace's meta. Raises TraceError where it is missing, negative or no number."""
+    weights = []
+    for trace in traces:
+        weight = (trace.payload["meta"] or {}).get(key)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+            raise TraceError(
+                f"meta.{key} is {weight!r}, and a weight is a number of 0 or more",
+                where=f"trace {trace.id}",
+                remedy=f"build the dataset with --where '{key} >= 0'",
+            )
+        weights.append(float(weight))
+    return pa.array(weights, pa.float64())
 
 
 def _source(trace: StoredTrace) -> str | None:

@@ -11,6 +11,7 @@ from spanloom.families.traces.errors import InvalidManifestError, UnknownDataset
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import StoredTrace
 from spanloom.families.traces.store.manifest import dataset_keys, read_manifest
+from spanloom.families.traces.trace import Payload
 from spanloom.provenance import canonical_json
 from spanloom.text import visible
 
@@ -38,11 +39,22 @@ def dataset_list(root: Path) -> list[dict[str, Any]]:
 
 def trace_lines(trace: StoredTrace) -> Iterator[str]:
     """A trace for a terminal; what would steer it is made visible."""
-    payload = trace.payload
-    yield f"{trace.id}  {timestamps.shown(trace.created_at)}  version {visible(payload['trace_version'])}"
-    yield f"prompt  {visible(payload['prompt'])}"
+    version = visible(trace.payload["trace_version"])
+    yield f"{trace.id}  {timestamps.shown(trace.created_at)}  version {version}"
+    yield from payload_lines(trace.payload)
+
+
+def payload_lines(payload: Payload, longest: int | None = None) -> Iterator[str]:
+    """Prompt, steps, answer and metadata of a trace, a line each. `longest`: characters shown of each, None for all."""
+
+    def shown(text: str) -> str:
+        if longest is None or len(text) <= longest:
+            return visible(text)
+        return f"{visible(text[:longest])}… ({len(text) - longest:,} more characters)"
+
+    yield f"prompt  {shown(payload['prompt'])}"
     for number, step in enumerate(payload["steps"], start=1):
-        yield f"{number:6}  {visible(step['content'])}  [{visible(step['type'])} {step['i']}]"
-    yield f"answer  {visible(payload['final_answer'])}"
+        yield f"{number:6}  {shown(step['content'])}  [{visible(step['type'])} {step['i']}]"
+    yield f"answer  {shown(payload['final_answer'])}"
     if payload["meta"] is not None:
-        yield f"meta    {visible(canonical_json(payload['meta']).decode())}"
+        yield f"meta    {shown(canonical_json(payload['meta']).decode())}"

@@ -42,6 +42,7 @@ from sqlalchemy import (
     func,
     insert,
     inspect,
+    null,
     select,
     text,
 )
@@ -49,9 +50,17 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.families.traces.errors import OptionError, StoreBusyError, StoreError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.trace import Payload, Trace, json_text, parse_text
+from spanloom.families.traces.trace import (
+    CheckedTrace,
+    Payload,
+    Trace,
+    check_step_limit,
+    json_text,
+    parse_text,
+)
 from spanloom.presentable import presentable, secrets_of
 from spanloom.provenance import canonical_json
 
@@ -62,6 +71,9 @@ PAGE_ROWS = 1000
 
 PAGE_CHARS = 4_000_000
 """Code points of payloads that are read at once, about; one trace alone may have more."""
+
+_PAYLOAD_ROWS = 50
+"""Rows that are read at once with their payloads, whatever these have."""
 
 CONNECTIONS = 32
 """What a store has open at once, beside the one that `Store.check` opens for itself."""
@@ -90,19 +102,30 @@ _traces = Table(
 )
 Index("ix_traces_created_at_id", _traces.c.created_at.desc(), _traces.c.id)
 _schema = Table("spanloom_traces_schema", _metadata, Column("version", Integer, primary_key=True))
+_settings = Table(
+    "spanloom_traces_settings",
+    MetaData(),  # not made with the others: a store without settings has the defaults
+    Column("name", _PLAIN, primary_key=True),
+    Column("value", Integer, nullable=False),
+)
+_STEP_LIMIT = "max_step_characters"
+_COLUMN_NAMES = tuple(column.name for column in _traces.columns)
+_SQLITE_INSERT = f"INSERT INTO traces ({', '.join(_COLUMN_NAMES)}) VALUES ({', '.join('?' for _ in _COLUMN_NAMES)})"
 _NEWEST_FIRST = (_traces.c.created_at.desc(), _traces.c.id)
 
 
-def new_row(trace_id: str, created_at: str, trace: Trace) -> dict[str, Any]:
+def new_row(trace_id: str, created_at: str, trace: Trace | CheckedTrace) -> dict[str, Any]:
     """The columns of a trace that is to be stored. `created_at`: the store's text."""
+    payload = trace.payload
+    meta = payload["meta"]
     return {
         "id": trace_id,
         "created_at": created_at,
-        "version": json.dumps(trace.trace_version, ensure_ascii=False)[1:-1],
-        "steps": len(trace.steps),
+        "version": json_text(payload["trace_version"])[1:-1],
+        "steps": len(payload["steps"]),
         "chars": trace.char_count,
-        "meta": None if trace.meta is None else json_text(trace.meta),
-        "payload": json_text(trace.payload),
+        "meta": None if meta is None else json_text(meta),
+        "payload": trace.text if isinstance(trace, CheckedTrace) else json_text(payload),
     }
 
 
@@ -146,15 +169,34 @@ class TraceCounts:
 
 
 class Store:
-    """Opened by `open_store`; to be closed by `close`."""
+    """Opened by `open_store`; to be closed by `close`. `max_step_characters`: the limit that the store remembers."""
 
     def __init__(self, engine: Engine, probe: Engine, called: str, secrets: frozenset[str] = frozenset()) -> None:
         self.called = called
+        self.max_step_characters = MAX_STEP_CHARACTERS
         self._engine, self._probe, self._secrets = engine, probe, secrets
 
     def close(self) -> None:
         """Gives all connections back."""
         self._engine.dispose()
+
+    def remember_step_limit(self, characters: int) -> None:
+        """Sets how many characters a step may have, for this and all later writers. Raises OptionError."""
+        check_step_limit(characters)
+        if characters == self.max_step_characters:
+            return
+        with named_faults(self.called, self._secrets), _written(self._engine) as connection:
+            _settings.create(connection, checkfirst=True)
+            connection.execute(delete(_settings).where(_settings.c.name == _STEP_LIMIT))
+            connection.execute(insert(_settings).values(name=_STEP_LIMIT, value=characters))
+        self.max_step_characters = characters
+
+    def load_settings(self) -> None:
+        """Reads what the store remembers."""
+        with named_faults(self.called, self._secrets), self._engine.connect() as connection:
+            if inspect(connection).has_table(_settings.name):
+                value = select(_settings.c.value).where(_settings.c.name == _STEP_LIMIT)
+                self.max_step_characters = connection.execute(value).scalar() or MAX_STEP_CHARACTERS
 
     def check(self) -> None:
         """Raises StoreError where the store does not answer. Waits for no connection that others use."""
@@ -224,7 +266,12 @@ class Writer:
     def add(self, rows: Sequence[dict[str, Any]]) -> None:
         """Stores rows of `new_row` whose ids are not there. Raises StoreError for one that is."""
         for page in _pages(rows):
-            self._connection.execute(insert(_traces), page)
+            if self._connection.dialect.name == "sqlite":
+                # The driver's own way: SQLAlchemy's takes as long again to lay out the values of each row.
+                values = [tuple(row[name] for name in _COLUMN_NAMES) for row in page]
+                self._connection.exec_driver_sql(_SQLITE_INSERT, values)
+            else:
+                self._connection.execute(insert(_traces), page)
 
     def existing(self, ids: Sequence[str]) -> set[str]:
         """Which of at most PAGE_ROWS ids are there."""
@@ -285,8 +332,17 @@ class Snapshot:
         for row in self._stream(select(_traces.c.id).order_by(*_NEWEST_FIRST)):
             yield row[0]
 
-    def _stream(self, statement: Select[*tuple[Any, ...]]) -> Generator[Row[*tuple[Any, ...]]]:
-        with self._connection.execute(statement.execution_options(yield_per=PAGE_ROWS)) as result:
+    def candidates(self, *, payloads: bool) -> Generator[tuple[str, str | None, int, int, str | None]]:
+        """Id, `meta` as JSON, steps and code points of all traces, newest first; the payload as JSON, or None."""
+        columns = (_traces.c.id, _traces.c.meta, _traces.c.steps, _traces.c.chars)
+        statement = select(*columns, _traces.c.payload if payloads else null())
+        for row in self._stream(statement.order_by(*_NEWEST_FIRST), _PAYLOAD_ROWS if payloads else PAGE_ROWS):
+            yield row[0], row[1], row[2], row[3], row[4]
+
+    def _stream(
+        self, statement: Select[*tuple[Any, ...]], page_rows: int = PAGE_ROWS
+    ) -> Generator[Row[*tuple[Any, ...]]]:
+        with self._connection.execute(statement.execution_options(yield_per=page_rows)) as result:
             for page in result.partitions():
                 yield from page
 
@@ -406,6 +462,7 @@ def open_store(url: str, *, create: bool = False) -> Store:
     try:
         with named_faults(called, secrets):
             _check_schema(engine, called, create)
+        store.load_settings()
     except BaseException:
         store.close()
         raise
@@ -475,8 +532,12 @@ def _sqlite(place: URL, **pool: Any) -> Engine:
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         # The mode of the journal is the file's: that of another program's stays as it is.
         ours = not fixed and not _is_foreign(names)
-        for pragma in ("foreign_keys=ON", *(("journal_mode=WAL", "synchronous=FULL") if ours else ())):
-            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        if ours:
+            ((mode,),) = connection.execute("PRAGMA journal_mode=WAL")
+            if mode != "wal":  # SQLite does not raise where it could not write the change
+                raise sqlite3.OperationalError(f"the journal mode is {mode}, and cannot be changed to WAL")
+            connection.execute("PRAGMA synchronous=FULL")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

@@ -1,24 +1,24 @@
-"""JSON Lines → the store: each line a trace, one transaction a file, all of it or nothing.
+"""A file of records → the store: one transaction a file, all of it or nothing.
 
-In: a local file, a source name. Out: rows, ids in the order of the lines, and which lines were not taken, with reasons.
+In: a local file, a source name. Out: rows, ids in the order of the records, and which were not taken, with reasons.
 
 An id follows from the content by default: of equal traces in one file the second gets another id than the first, and a
 trace that stands in the store already is counted and not stored again. So a file ingested twice changes nothing.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from spanloom.errors import SourceError
 from spanloom.families.traces.errors import TraceError
+from spanloom.families.traces.forms.form import NoTraceError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import PAGE_ROWS, Store, TraceHead, Writer, new_row
-from spanloom.families.traces.trace import Trace, canonical_payload, check_trace, content_id
-from spanloom.records.json_lines import json_value, lines
+from spanloom.families.traces.store.source import OWN_FORM, FormChoice, read_values
+from spanloom.families.traces.trace import Payload, Trace, canonical_payload, checked_trace, hashed_content, id_text
 from spanloom.workers import OnProgress
 
 Ids = Literal["content", "random"]
@@ -26,30 +26,39 @@ Ids = Literal["content", "random"]
 SKIPPED_KEPT = 100
 """Lines that were not taken and are told one by one; all are counted."""
 
+NOT_VALID = "not a valid trace"
+"""The reason of records that break a rule of `Trace`, or are no JSON."""
+
 
 @dataclass(kw_only=True)
 class Ingested:
-    """What became of a file. `trace_ids`: those stored now, in the order of the lines; `skipped`: line and reason."""
+    """What became of a file. `trace_ids`: those stored now, in the order of the lines; `skipped`: line and reason.
+
+    `left_out`: how many records, or parts of them, were not taken, by reason.
+    """
 
     trace_ids: list[str] = field(default_factory=list)
     skipped: list[dict[str, Any]] = field(default_factory=list)
     skipped_count: int = 0
     skipped_existing: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
 
     @property
     def ingested_count(self) -> int:
         """How many traces were stored."""
         return len(self.trace_ids)
 
-    def skip(self, line: int, reason: str) -> None:
-        """Counts a line that was not taken."""
+    def skip(self, line: int, fault: ValueError) -> None:
+        """Counts a line that was not taken, or a part of it."""
         self.skipped_count += 1
+        self.left_out[fault.reason if isinstance(fault, NoTraceError) else NOT_VALID] += 1
         if len(self.skipped) < SKIPPED_KEPT:
-            self.skipped.append({"line": line, "reason": reason})
+            self.skipped.append({"line": line, "reason": str(fault)})
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return {"ingested_count": self.ingested_count, **vars(self)}
+        """As JSON has it, without the counts by reason."""
+        counts = {name: value for name, value in vars(self).items() if name != "left_out"}
+        return {"ingested_count": self.ingested_count, **counts}
 
 
 def ingest_file(
@@ -60,51 +69,57 @@ def ingest_file(
     ids: Ids = "content",
     strict: bool = False,
     created_at: str | None = None,
+    choice: FormChoice = OWN_FORM,
     called: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Ingested:
-    """Stores the traces of a JSON Lines file. `created_at`: the store's text of the first row's time, None for now.
+    """Stores the traces of a file. `created_at`: the store's text of the first row's time, None for now.
 
-    `called`: the file as the user named it, for messages and for `meta.ingest_source_file`. `on_progress` is told
-    bytes. Raises TraceError where no line is valid, or where one is not and `strict` is asked for, SourceError where
-    the file cannot be read or unpacked to its end; nothing is stored then.
+    `choice`: which forms records may have. `called`: the file as the user named it, for messages and for
+    `meta.ingest_source_file`. `on_progress` is told bytes. Raises TraceError where no record gives a valid trace, or
+    where one does not and `strict` is asked for, SourceError where the file cannot be read or unpacked to its end;
+    nothing is stored then.
     """
     done = Ingested()
     called = called or str(path)
+    file_name = Path(called).name
+    limit = store.max_step_characters
     times = timestamps.series(created_at or timestamps.now())
     size = path.stat().st_size if path.exists() else 0
     repeats: Counter[bytes] = Counter()
     held: list[dict[str, Any]] = []
-    valid = read = 0
+    valid = 0
     with store.writing() as writer:
-        for number, line in enumerate(_lines(path, called), start=1):
-            read += len(line) + 1
-            if not line.strip():
-                continue
-            try:
-                trace = _trace_of(line, source_name, Path(called).name)
-            except ValueError as fault:
-                if strict:
-                    raise TraceError(
-                        f"line {number} is no trace: {fault}",
-                        where=called,
-                        remedy="fix it, or ingest without --strict, which skips such lines and counts them",
-                    ) from None
-                done.skip(number, str(fault))
-                continue
-            trace_id = _content_id(trace, repeats) if ids == "content" else str(uuid4())
-            held.append(new_row(trace_id, next(times), trace))
-            valid += 1
-            if len(held) == PAGE_ROWS:
+        for reading in read_values(path, called, choice):
+            for value in reading.values:
+                try:
+                    if isinstance(value, ValueError):
+                        raise value
+                    _set_source(value, source_name, file_name)
+                    trace = checked_trace(value, limit)
+                except ValueError as fault:
+                    if strict:
+                        raise TraceError(
+                            f"line {reading.number} is no trace: {fault}",
+                            where=called,
+                            remedy="fix it, or ingest without --strict, which skips such lines and counts them",
+                        ) from None
+                    done.skip(reading.number, fault)
+                    continue
+                trace_id = _content_id(trace.payload, repeats) if ids == "content" else str(uuid4())
+                held.append(new_row(trace_id, next(times), trace))
+                valid += 1
+            if len(held) >= PAGE_ROWS:
                 _store(writer, held, done)
                 held = []
                 if on_progress:
-                    on_progress(min(read, size), size)
+                    on_progress(min(reading.read, size), size)
         if not valid:
             raise TraceError(
                 f"No valid traces found in {called}",
                 where="line {line}: {reason}".format(**done.skipped[0]) if done.skipped else None,
-                remedy="give JSON Lines with a trace in each line: `spanloom traces sample --out FILE` writes some",
+                remedy="give JSON Lines of traces (`spanloom traces sample --out FILE` writes some), records of a form "
+                "that `spanloom traces ingest` knows, or --map prompt=KEY,answer=KEY,steps=KEY",
             )
         _store(writer, held, done)
     if on_progress:
@@ -112,23 +127,8 @@ def ingest_file(
     return done
 
 
-def _lines(path: Path, called: str) -> Iterator[bytes]:
-    try:
-        for _, line in lines(path):
-            yield line
-    except OSError as fault:
-        raise SourceError(
-            f"the file cannot be read: {fault.strerror or fault}", where=called, remedy="see to the file and its disk"
-        ) from None
-
-
-def _trace_of(line: bytes, source_name: str, file_name: str) -> Trace:
-    try:
-        value = json_value(line)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    except ValueError as fault:  # orjson's and the standard library's error, and that of bytes which are no UTF-8
-        raise ValueError(f"not JSON: {fault}") from None
+def _set_source(value: Any, source_name: str, file_name: str) -> None:
+    """Writes into `meta` where a trace comes from. Raises ValueError for what can hold no metadata."""
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     meta = value.setdefault("meta", {})
@@ -136,15 +136,14 @@ def _trace_of(line: bytes, source_name: str, file_name: str) -> Trace:
         raise ValueError("meta: not an object")
     meta["source"] = source_name
     meta["ingest_source_file"] = file_name
-    return check_trace(value)
 
 
-def _content_id(trace: Trace, repeats: Counter[bytes]) -> str:
-    canonical = canonical_payload(trace.payload)
-    first = content_id(canonical, 0)
-    repeat = repeats[first.bytes]
-    repeats[first.bytes] += 1
-    return str(first if not repeat else content_id(canonical, repeat))
+def _content_id(payload: Payload, repeats: Counter[bytes]) -> str:
+    hashed = hashed_content(canonical_payload(payload))
+    digest = hashed.digest()
+    repeat = repeats[digest]
+    repeats[digest] = repeat + 1
+    return id_text(hashed, repeat)
 
 
 def _store(writer: Writer, rows: list[dict[str, Any]], done: Ingested) -> None:

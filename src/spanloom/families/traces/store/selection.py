@@ -1,4 +1,4 @@
-"""Which traces a dataset has: a filter over the whole store, then the newest ones or a random sample.
+"""Which traces a dataset has: filters and conditions over the whole store, then the newest ones or a random sample.
 
 In: ids and `meta` of all traces, newest first. Out: ids, in the order of the dataset.
 
@@ -6,11 +6,13 @@ The sample is that of CPython's `random.Random(seed).sample` over the pool, and 
 """
 
 import random
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 from uuid import UUID
 
+from spanloom.families.traces.store.conditions import Candidate, Conditions
 from spanloom.families.traces.store.database import Snapshot
 from spanloom.families.traces.trace import parse_text
 
@@ -35,12 +37,28 @@ def matches(meta: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
     return all(same_json(meta.get(key), wanted) for key, wanted in filters.items())
 
 
-def pool(snapshot: Snapshot, filters: Mapping[str, Any]) -> Generator[str]:
-    """The ids that a dataset may be chosen from, newest first. To be closed within the snapshot."""
+def pool(snapshot: Snapshot, filters: Mapping[str, Any], where: Sequence[str] = ()) -> Generator[str]:
+    """The ids that a dataset may be chosen from, newest first. To be closed within the snapshot.
+
+    `where`: texts of conditions (`spanloom.families.traces.store.conditions`). Raises ValueError for what is none.
+    """
+    if where:
+        return _passing(snapshot, filters, Conditions(where))
     if not filters:
         return snapshot.ids()
     metas = ((trace_id, {} if meta is None else parse_text(meta)) for trace_id, meta in snapshot.metas())
     return (trace_id for trace_id, meta in metas if matches(meta, filters))
+
+
+def _passing(snapshot: Snapshot, filters: Mapping[str, Any], conditions: Conditions) -> Generator[str]:
+    with closing(snapshot.candidates(payloads=conditions.need_payload)) as rows:
+        for trace_id, meta_text, steps, characters, payload in rows:
+            meta = {} if meta_text is None else parse_text(meta_text)
+            if not matches(meta, filters):
+                continue
+            texts = None if payload is None else parse_text(payload)
+            if conditions.pass_all(Candidate(meta=meta, steps=steps, characters=characters, payload=texts)):
+                yield trace_id
 
 
 def newest(ids: Iterable[str], limit: int) -> list[str]:

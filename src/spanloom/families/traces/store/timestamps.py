@@ -9,11 +9,12 @@ In: datetimes, ISO 8601. Out: text. The store's text has one width, so that its 
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count
 
 from spanloom.families.traces.errors import OptionError
 
 _SECONDS = len("2025-12-01T10:00:00")
+_MICROSECONDS = 1_000_000
+"""In a second."""
 
 
 def stored(time: datetime) -> str:
@@ -31,12 +32,11 @@ def later(text: str, microseconds: int) -> str:
 
 def series(text: str) -> Iterator[str]:
     """The store's text of a time, of the microsecond after it, and so on. Raises OptionError after the year 9999."""
-    began = as_datetime(text).replace(tzinfo=None)
-    for microseconds in count():
-        try:
-            yield (began + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds") + "Z"
-        except OverflowError:
-            raise _too_late(text) from None
+    while True:
+        second, microsecond = text[:_SECONDS], int(text[_SECONDS + 1 : -1])
+        for number in range(microsecond, _MICROSECONDS):
+            yield f"{second}.{number:06}Z"
+        text = later(f"{second}.000000Z", _MICROSECONDS)
 
 
 def _too_late(text: str) -> OptionError:

@@ -41,6 +41,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         **{name: config[name] for name in OPTIONS},
         "eod": {"text": eod["text"], "id": content.tokenizer.eod},
         "valid_fraction": split.valid_fraction,
+        **({"weight": str(config["weight"])} if "weight" in config else {}),
     }
     yield from check_said(config, wanted, "config")
     if content.tokenizer.eod >= content.tokenizer.vocab_size:

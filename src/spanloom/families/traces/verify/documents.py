@@ -72,6 +72,10 @@ def check_rows(
     yield from documents.check_rows(rows, expected)
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
+    if content.config.get("weight"):
+        weights = rows.column("weight").to_numpy()
+        for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
+            yield documents.finding("weight", f"the weight {weights[at]} is no number of 0 or more", at)
     assert content.split is not None, "the schema demands it of this family"
     yield from documents.check_split(rows.column("trace_id"), digests, content.split.valid_fraction)
 
@@ -104,9 +108,17 @@ def wrong_line(line: Mapping[str, Any], config: Mapping[str, Any], row: Mapping[
     stated = line["metadata"].get("source")
     if source != (stated if isinstance(stated, str) else None):
         yield f"source is {source!r}, the line says {stated!r}"
+    if (key := config.get("weight")) and (weight := _metadata(line["metadata"], key)) != row["weight"]:
+        yield f"the weight is {row['weight']!r}, {key} of the line is {weight!r}"
     text = line["prompts"].removeprefix(_USER) if config["format"] == "tunix_sft" else line["prompt"]
     if not text.startswith(config["system"] or ""):
         yield "the line does not begin with the system text of the manifest"
+
+
+def _metadata(metadata: Mapping[str, Any], key: str) -> Any:
+    """What a trace's meta has under a key: in the line's metadata, or below `meta` where the exporter moved it."""
+    moved = metadata.get("meta")
+    return moved[key] if isinstance(moved, Mapping) and key in moved else metadata.get(key)
 
 
 def _example_id(trace_id: str) -> str:

@@ -119,6 +119,9 @@ def _check_record(value: dict[str, Any], form: ExportFormat) -> Iterator[tuple[s
         yield "V3", "id", "the id is missing or is no text", "error"
     if not isinstance(value.get("metadata"), dict):
         yield "V4", "metadata", "metadata is missing or is no object", "error"
+    if form == "messages":
+        yield from _check_messages(value.get("messages"))
+        return
     prompt, answer = _PROMPT[form], _ANSWER[form]
     if not _is_text(value.get(prompt)):
         yield "V5", prompt, f"{prompt} is missing or empty", "error"
@@ -130,6 +133,26 @@ def _check_record(value: dict[str, Any], form: ExportFormat) -> Iterator[tuple[s
         yield "V6", answer, f"{answer} is missing or empty", "error"
     if form == "tunix_sft" and _is_text(value.get(prompt)):
         yield from _check_template(value[prompt], value.get(answer))
+
+
+def _check_messages(messages: object) -> Iterator[tuple[str, str, str, Severity]]:
+    """A system message or none, one of the user, one of the assistant with its reasoning."""
+    held = messages if isinstance(messages, list) else []
+    by_role = {message.get("role"): message for message in held if isinstance(message, dict)}
+    roles = [message.get("role") for message in held if isinstance(message, dict)]
+    if roles not in (["user", "assistant"], ["system", "user", "assistant"]) or len(roles) != len(held):
+        yield (
+            "V5",
+            "messages",
+            "messages are not those of a user and an assistant, behind a system message or none",
+            "error",
+        )
+        return
+    if not _is_text(by_role["user"].get("content")):
+        yield "V5", "messages", "the user's content is missing or empty", "error"
+    for key in ("reasoning_content", "content"):
+        if not _is_text(by_role["assistant"].get(key)):
+            yield "V6", "messages", f"the assistant's {key} is missing or empty", "error"
 
 
 def _check_template(text: str, final_answer: object) -> Iterator[tuple[str, str, str, Severity]]:

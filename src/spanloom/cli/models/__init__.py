@@ -1,0 +1,5 @@
+"""`spanloom model …`, and `spanloom build --model`.
+
+commands  probe
+build     the options of a build for a model
+"""

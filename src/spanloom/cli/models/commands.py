@@ -1,0 +1,111 @@
+"""Any Hugging Face model: `spanloom model probe`."""
+
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from spanloom.cli.app import model_app, print_json, say
+from spanloom.cli.options import option
+from spanloom.cli.outputs import output_file, write_page
+from spanloom.families.models import defaults
+
+Thinking = Annotated[
+    Literal["auto", "on", "off"],
+    option("Whether the model thinks, for templates with a variable for it. auto: as each run is proven."),
+]
+Boundary = Annotated[
+    Literal["served", "refuse"],
+    option(
+        "Where a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
+    ),
+]
+Stops = Annotated[
+    list[str] | None,
+    option(
+        "A token that ends the assistant's turn, by its text or id; several times. Default: eos_token_id of "
+        "generation_config.json.",
+        "--stop",
+        metavar="TOKEN",
+    ),
+]
+Date = Annotated[str | None, option("What the template takes for today: 2025-01-31.", metavar="YYYY-MM-DD")]
+Variables = Annotated[
+    list[str] | None,
+    option("A variable of the template; the value is JSON, else a text. Several times.", "--set", metavar="KEY=VALUE"),
+]
+
+
+@model_app.command("probe")
+def probe(
+    model: Annotated[Path, typer.Argument(help="The model's folder, with tokenizer.json.", metavar="DIR")],
+    conversations: Annotated[
+        Path | None,
+        option("JSON Lines of conversations in place of the forty that are tried.", metavar="FILE"),
+    ] = None,
+    template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None,
+    stop: Stops = None,
+    thinking: Thinking = "auto",
+    boundary: Boundary = "served",
+    date: Date = None,
+    variables: Variables = None,
+    json: Annotated[bool, option("Print JSON.", "--json")] = False,
+    html: Annotated[Path | None, option("Write a page with the tokens of each run.", metavar="FILE")] = None,
+) -> None:
+    """Say which conversations are proven for a model: which of their tokens the model samples.
+
+    Renders forty conversations that find faults of templates. Each is proven by three methods, or refused under a
+    class. Nothing is fetched.
+    """
+    from spanloom.families.models.model import load_model
+    from spanloom.families.models.probe.conversations import probed_conversations
+    from spanloom.families.models.probe.page import probe_page
+    from spanloom.families.models.probe.result import as_json, as_lines
+    from spanloom.families.models.probe.result import probe as probe_model
+
+    page = output_file(html)
+    day = date_of(date or defaults.PROBE_DATE)
+    loaded = load_model(model, stops=stop or (), date=day, template=template)
+    result = probe_model(
+        loaded,
+        probed_conversations(conversations),
+        thinking=thinking,
+        variables=variables_of(variables or []),
+        served=boundary == "served",
+    )
+    if page is not None:
+        write_page(page, probe_page(result))
+    if json:
+        print_json(as_json(result))
+    else:
+        say("\n".join(as_lines(result)))
+
+
+def date_of(text: str | None) -> datetime | None:
+    """A day. Raises typer.BadParameter for any other text."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
+        raise typer.BadParameter("give a day as 2025-01-31", param_hint="--date")
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text} is no day", param_hint="--date") from None
+
+
+def variables_of(texts: list[str]) -> dict[str, Any]:
+    """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises typer.BadParameter where there is no `=`."""
+    import orjson
+
+    variables: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
+        try:
+            variables[name] = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            variables[name] = value
+    return variables

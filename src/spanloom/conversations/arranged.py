@@ -1,0 +1,197 @@
+"""A chat record → the whole conversation that is stored of it, by options that hold for any model.
+
+In: a `ChatRecord` and an `Arrangement`. Out: a `Conversation`, or a refusal.
+
+    system     the system text of the record, or else `developer`
+    messages   in their order; `--join-consecutive` makes one of two that the assistant says in a row
+    calls      several at once stay so; `--calls-in-turn` puts each before its own result
+    settings   the record's own; what it does not say is left to the options
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from spanloom.conversations.conversation import SETTINGS, Conversation, Settings
+from spanloom.conversations.turns import ChatRecord, Dropping, Message, RecordRefusedError, Refusal, Turn
+
+UNANSWERED, UNPROMPTED = "unanswered", "unprompted"
+"""Names for `--drop`: messages after the last answer, and messages of the assistant before the first user's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """Options that decide what is stored of a record.
+
+    settings          where the record says nothing
+    developer         instructions for conversations that bring no system text
+    join_consecutive  messages of the assistant in a row become one
+    calls_in_turn     calls made at once come one after the other, each followed by its own result
+    keep_unprompted   messages of the assistant before the first user's stay, and are trained
+    """
+
+    settings: Settings = field(default_factory=Settings)
+    developer: str | None = None
+    join_consecutive: bool = False
+    calls_in_turn: bool = False
+    keep_unprompted: bool = False
+
+
+def arranged(record: ChatRecord, arrangement: Arrangement, dropping: Dropping) -> Conversation:
+    """The conversation of a record. Raises RecordRefusedError."""
+    turns: Sequence[Turn] = record.turns
+    if not arrangement.keep_unprompted:
+        turns = _prompted(turns, dropping)
+    turns = _answered(turns, dropping)
+    if arrangement.join_consecutive:
+        turns = list(_joined(turns))
+    _refuse_consecutive(turns, arrangement.join_consecutive)
+    if not any(turn.trained for turn in turns if turn.role == "assistant"):
+        raise RecordRefusedError(
+            Refusal.NOTHING_TRAINED,
+            "all messages of the assistant are marked as not to be trained",
+            "--max-rejects 100% sets such records aside",
+        )
+    messages: list[Message] = list(turns)
+    if arrangement.calls_in_turn:
+        messages = list(_calls_in_turn(messages))
+    if arrangement.developer is not None and not any(_instructs(message) for message in messages):
+        messages.insert(0, Message(role="developer", texts=(arrangement.developer,)))
+    return Conversation(
+        messages=tuple(messages),
+        tools=record.tools,
+        settings=_settings(record, arrangement.settings),
+        chat_template_kwargs=record.chat_template_kwargs,
+        weight=record.weight,
+    )
+
+
+def _instructs(message: Message) -> bool:
+    return message.role in ("system", "developer") and bool(message.texts)
+
+
+def _settings(record: ChatRecord, settings: Settings) -> Settings:
+    if not record.settings:
+        return settings
+    return replace(settings, **{name: record.settings[name] for name in SETTINGS if name in record.settings})
+
+
+def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
+    """The turns, those from before the first of the user left out where options say so."""
+    first = next((index for index, turn in enumerate(turns) if turn.role == "user"), len(turns))
+    start = next((index for index, turn in enumerate(turns) if turn.role not in ("system", "developer")), 0)
+    early = turns[start:first]
+    if not any(turn.role == "assistant" for turn in early):
+        return turns
+    if UNPROMPTED not in dropping.names:
+        answered = any(turn.role == "assistant" for turn in turns[first:])
+        leaves_out = f"--drop {UNPROMPTED} leaves out what comes before the first message of the user, "
+        raise RecordRefusedError(
+            Refusal.ASSISTANT_FIRST,
+            f"message {early[0].number} ({early[0].role}) comes before any message of the user",
+            (leaves_out if answered else "") + "--keep-unprompted keeps it and trains it",
+        )
+    _count(early, UNPROMPTED, dropping)
+    return [*turns[:start], *turns[first:]]
+
+
+def _answered(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
+    """The turns up to the last of the assistant."""
+    last = next((index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0)
+    if not last:
+        raise RecordRefusedError(Refusal.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
+    late = turns[last:]
+    if late and UNANSWERED not in dropping.names:
+        raise RecordRefusedError(
+            Refusal.UNANSWERED,
+            f"message {late[0].number} ({late[0].role}) has no answer: it would be in no document",
+            f"--drop {UNANSWERED} leaves out what comes after the last answer",
+        )
+    _count(late, UNANSWERED, dropping)
+    return turns[:last]
+
+
+def _count(turns: Sequence[Turn], name: str, dropping: Dropping) -> None:
+    for turn in turns:
+        texts = (*turn.reasoning, *turn.texts, *(call.arguments for call in turn.calls))
+        dropping.count(name, "".join(texts))
+
+
+def _follows_answer(turn: Turn, before: Turn) -> bool:
+    """Whether both are the assistant's, and the one before has answered already."""
+    if turn.role != "assistant" or before.role != "assistant":
+        return False
+    return bool(before.texts) and not before.calls and before.channel != "commentary"
+
+
+def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
+    for before, turn in pairwise(turns):
+        if _follows_answer(turn, before):
+            where = f"message {turn.number} (assistant) follows an answer of the assistant"
+            if not joining:
+                raise RecordRefusedError(
+                    Refusal.ASSISTANT_AFTER_ANSWER, where, "--join-consecutive makes one message of both"
+                )
+            why = "one of them is not to be trained" if turn.trained != before.trained else "it reasons anew"
+            raise RecordRefusedError(Refusal.ASSISTANT_AFTER_ANSWER, f"{where}, and cannot be joined to it: {why}")
+
+
+def _joined(turns: Sequence[Turn]) -> Iterator[Turn]:
+    """The turns, those that the assistant says in a row as one: texts with a blank line between, calls together."""
+    last: Turn | None = None
+    for turn in turns:
+        if last is not None and _can_be_joined(last, turn):
+            texts = ("\n\n".join([*last.texts, *turn.texts]),) if last.texts and turn.texts else last.texts + turn.texts
+            calls, reasoning = last.calls + turn.calls, last.reasoning + turn.reasoning
+            last = replace(last, texts=texts, calls=calls, reasoning=reasoning, channel=turn.channel)
+            continue
+        if last is not None:
+            yield last
+        last = turn
+    if last is not None:
+        yield last
+
+
+def _can_be_joined(before: Turn, turn: Turn) -> bool:
+    if before.role != "assistant" or turn.role != "assistant" or before.trained != turn.trained:
+        return False
+    spoken = bool(before.texts or before.calls)
+    return before.channel != "commentary" and not (spoken and turn.reasoning) and not (before.calls and turn.texts)
+
+
+def _calls_in_turn(messages: Sequence[Message]) -> Iterator[Message]:
+    """The messages, calls made at once in turn where each has its result right behind them."""
+    at = 0
+    while at < len(messages):
+        message = messages[at]
+        results = messages[at + 1 : at + 1 + len(message.calls)]
+        order = _order(message, results) if len(message.calls) > 1 else None
+        if order is None:
+            yield message
+            at += 1
+            continue
+        for number, (call, result) in enumerate(zip(message.calls, order, strict=True)):
+            bare = message if number == 0 else Message(role="assistant", trained=message.trained)
+            yield replace(bare, calls=(call,))
+            yield result
+        at += 1 + len(order)
+
+
+def _order(message: Message, results: Sequence[Message]) -> list[Message] | None:
+    """The results in the order of the calls; None where they do not fit them one to one."""
+    if len(results) != len(message.calls) or any(result.role != "tool" for result in results):
+        return None
+    waiting = dict(enumerate(message.calls))
+    order: dict[int, Message] = {}
+    for result in results:
+        by_id = result.call_id is not None and any(call.id is not None for call in waiting.values())
+        fitting = [
+            index
+            for index, call in waiting.items()
+            if (call.id == result.call_id if by_id else result.name in (None, call.name))
+        ]
+        if len(fitting) != 1 or result.name not in (None, waiting[fitting[0]].name):
+            return None
+        del waiting[fitting[0]]
+        order[fitting[0]] = result
+    return [order[index] for index in range(len(order))]

@@ -1,0 +1,270 @@
+"""A whole conversation, whatever model it is made ready for: `messages_json` of the format `conversations_v1`.
+
+In: one row's `messages_json`, or a `Conversation`. Out: a `Conversation`, or the JSON of one. Nothing in it belongs to
+the format of one model: several calls at once, several system texts and the names of keys stay as the record had them.
+
+    {"messages": [
+       {"role": "system", "content": "Be brief."},
+       {"role": "user", "content": "Weather in Oslo?", "name": "Ada"},
+       {"role": "assistant", "content": null, "reasoning": "Look it up.",
+        "tool_calls": [{"id": "c1", "name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}]},
+       {"role": "tool", "content": "4", "tool_call_id": "c1"},
+       {"role": "assistant", "content": "4 °C.", "trained": false}],
+     "tools": [{"name": "get_weather", "description": "…", "parameters": {…}}],
+     "settings": {"reasoning_effort": "low"}, "chat_template_kwargs": {"enable_thinking": false}, "weight": 0.5}
+
+A content, and a reasoning, is text, or a list of texts where the record had several parts.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from json import dumps
+from typing import Any, get_args
+
+import orjson
+
+from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.turns import Call, Channel, Message
+from spanloom.records import strict_json
+
+CHANNELS = frozenset(get_args(Channel))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What a system message may say of the model and the moment. None: nothing is said of it."""
+
+    reasoning_effort: str | None = None
+    model_identity: str | None = None
+    conversation_start_date: str | None = None
+    knowledge_cutoff: str | None = None
+
+    def as_dict(self) -> dict[str, str]:
+        """Those that are said, by name."""
+        return {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
+
+
+SETTINGS = tuple(setting.name for setting in fields(Settings))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conversation:
+    """Messages in order, and what holds for all of them.
+
+    tools                 definitions of functions: `name`, and where there are any `description` and `parameters` (a
+                          JSON Schema)
+    chat_template_kwargs  arguments of a chat template, where the record has some
+    weight                how much its documents count in a loss, where the record says it; greater than 0
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    settings: Settings = field(default_factory=Settings)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    weight: float | None = None
+
+
+def messages_json(conversation: Conversation) -> bytes:
+    """The JSON of a conversation, UTF-8. `parse_conversation` is the inverse."""
+    whole: dict[str, Any] = {"messages": [_message_dict(message) for message in conversation.messages]}
+    if conversation.tools:
+        whole["tools"] = list(conversation.tools)
+    if settings := conversation.settings.as_dict():
+        whole["settings"] = settings
+    if conversation.chat_template_kwargs:
+        whole["chat_template_kwargs"] = conversation.chat_template_kwargs
+    if conversation.weight is not None:
+        whole["weight"] = conversation.weight
+    try:
+        return orjson.dumps(whole)
+    except TypeError:  # an integer of more than 64 bits in a schema
+        return dumps(whole, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _message_dict(message: Message) -> dict[str, Any]:
+    texts = message.texts
+    keys: dict[str, Any] = {"role": message.role, "content": _joined(texts) if texts else None}
+    if message.reasoning:
+        keys["reasoning"] = _joined(message.reasoning)
+    if message.calls:
+        keys["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": call.arguments}
+            if call.id is not None
+            else {"name": call.name, "arguments": call.arguments}
+            for call in message.calls
+        ]
+    if message.call_id is not None:
+        keys["tool_call_id"] = message.call_id
+    if message.name is not None:
+        keys["name"] = message.name
+    if message.channel is not None:
+        keys["channel"] = message.channel
+    if not message.trained:
+        keys["trained"] = False
+    return keys
+
+
+def _joined(texts: tuple[str, ...]) -> str | list[str]:
+    return texts[0] if len(texts) == 1 else list(texts)
+
+
+WHOLE_KEYS = frozenset({"messages", "tools", "settings", "chat_template_kwargs", "weight"})
+KEYS = {
+    "system": frozenset({"role", "content"}),
+    "developer": frozenset({"role", "content"}),
+    "user": frozenset({"role", "content", "name"}),
+    "assistant": frozenset({"role", "content", "reasoning", "tool_calls", "channel", "trained"}),
+    "tool": frozenset({"role", "content", "tool_call_id", "name"}),
+}
+"""What a message may hold, by its role."""
+CALL_KEYS = frozenset({"id", "name", "arguments"})
+TOOL_KEYS = frozenset({"name", "description", "parameters"})
+
+
+def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> Conversation:
+    """The conversation of one row. `quotes`: see `strict_json.loads`.
+
+    Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, an unknown key or role, a value of another type
+    than the format has, no message of the assistant, no message that is trained.
+    """
+    whole = _object(text, quotes)
+    messages = whole.get("messages")
+    if not isinstance(messages, list):
+        raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
+    if not messages:
+        raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
+    _refuse_unknown(whole, WHOLE_KEYS, "messages_json")
+    parsed = tuple([_message(message, f"message {index}") for index, message in enumerate(messages)])
+    answers = [message for message in parsed if message.role == "assistant"]
+    if not answers:
+        raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
+    if not any(message.trained for message in answers):
+        raise RowRefusedError(Reason.NOTHING_TRAINED, "no message of the assistant is trained")
+    kwargs, weight = whole.get("chat_template_kwargs"), whole.get("weight")
+    if not isinstance(kwargs, dict | None):
+        raise _invalid("chat_template_kwargs", "an object")
+    if weight is not None and not is_weight(weight):
+        raise _invalid("weight", "a number greater than 0")
+    return Conversation(
+        messages=parsed,
+        tools=_tools(whole.get("tools")),
+        settings=_settings(whole.get("settings")),
+        chat_template_kwargs=kwargs or {},
+        weight=None if weight is None else float(weight),
+    )
+
+
+def is_weight(value: Any) -> bool:
+    """Whether a value can weigh a document: a number greater than 0."""
+    return type(value) in (int, float) and 0 < value < math.inf
+
+
+def _object(text: str | bytes | None, quotes: int | None) -> dict[str, Any]:
+    if text is None:
+        raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
+    try:
+        value = strict_json.loads(text, quotes)
+    except strict_json.RepeatedKeyError as fault:
+        detail = f"messages_json holds the key {fault.key!r} twice in one object"
+        raise RowRefusedError(Reason.DUPLICATE_KEY, detail) from None
+    except UnicodeDecodeError:
+        raise RowRefusedError(Reason.NOT_UTF8, "messages_json is not UTF-8") from None
+    except (ValueError, RecursionError) as fault:
+        raise RowRefusedError(Reason.MESSAGES_JSON_INVALID, f"messages_json is not JSON: {fault}") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _message(value: Any, where: str) -> Message:
+    if type(value) is not dict:
+        raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"{where} is not an object")
+    role = value.get("role")
+    if type(role) is not str or role not in KEYS:
+        roles = ", ".join(KEYS)
+        raise RowRefusedError(Reason.ROLE_UNKNOWN, f"{where} has role {role!r}, not one of {roles}")
+    _refuse_unknown(value, KEYS[role], where)
+    content = value.get("content")
+    texts = (content,) if type(content) is str and content else _texts(content, f"content of {where}")
+    if len(value) == 2:
+        return Message(role=role, texts=texts)  # type: ignore[arg-type]  # one of KEYS
+    channel, trained = value.get("channel"), value.get("trained", True)
+    if channel is not None and (type(channel) is not str or channel not in CHANNELS):
+        raise _invalid(f"channel of {where}", "commentary or final")
+    if type(trained) is not bool:
+        raise _invalid(f"trained of {where}", "true or false")
+    return Message(
+        role=role,  # type: ignore[arg-type]  # one of KEYS
+        texts=texts,
+        reasoning=_texts(value.get("reasoning"), f"reasoning of {where}"),
+        calls=_calls(value.get("tool_calls"), where),
+        call_id=_text(value.get("tool_call_id"), f"tool_call_id of {where}"),
+        name=_text(value.get("name"), f"name of {where}"),
+        channel=channel,  # type: ignore[arg-type]  # one of CHANNELS
+        trained=trained,
+    )
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if value is None or value == "":
+        return ()
+    if type(value) is str:
+        return (value,)
+    if type(value) is not list or not all(type(text) is str for text in value):
+        raise _invalid(name, "text, a list of texts or null")
+    return tuple(text for text in value if text)
+
+
+def _text(value: Any, name: str) -> str | None:
+    if value is not None and type(value) is not str:
+        raise _invalid(name, "text")
+    return value
+
+
+def _calls(value: Any, where: str) -> tuple[Call, ...]:
+    if value is None:
+        return ()
+    if type(value) is not list:
+        raise _invalid(f"tool_calls of {where}", "a list")
+    calls = []
+    for number, call in enumerate(value):
+        name = f"call {number} of {where}"
+        if type(call) is not dict or type(call.get("name")) is not str or type(call.get("arguments")) is not str:
+            raise _invalid(name, "an object with texts under name and arguments")
+        _refuse_unknown(call, CALL_KEYS, name)
+        calls.append(Call(id=_text(call.get("id"), f"id of {name}"), name=call["name"], arguments=call["arguments"]))
+    return tuple(calls)
+
+
+def _tools(value: Any) -> tuple[Mapping[str, Any], ...]:
+    if value is None:
+        return ()
+    if type(value) is not list:
+        raise _invalid("tools", "a list")
+    for number, tool in enumerate(value):
+        name = f"tool {number}"
+        if type(tool) is not dict or type(tool.get("name")) is not str:
+            raise _invalid(name, "an object with text under name")
+        _refuse_unknown(tool, TOOL_KEYS, name)
+        _text(tool.get("description"), f"description of {name}")
+        if not isinstance(tool.get("parameters"), dict | None):
+            raise _invalid(f"parameters of {name}", "an object")
+    return tuple(value)
+
+
+def _settings(value: Any) -> Settings:
+    if value is None:
+        return Settings()
+    if type(value) is not dict:
+        raise _invalid("settings", "an object")
+    _refuse_unknown(value, frozenset(SETTINGS), "settings")
+    return Settings(**{name: _text(setting, f"{name} of settings") for name, setting in value.items()})
+
+
+def _refuse_unknown(keys: Mapping[str, Any], known: frozenset[str], where: str) -> None:
+    if not known.issuperset(keys):
+        unknown = ", ".join(repr(key) for key in keys if key not in known)
+        raise RowRefusedError(Reason.KEY_UNKNOWN, f"{where} has the keys {unknown}, which the format does not have")
+
+
+def _invalid(name: str, wanted: str) -> RowRefusedError:
+    return RowRefusedError(Reason.FIELD_INVALID, f"{name} must be {wanted}")

@@ -1,0 +1,161 @@
+"""PGN files → a folder of Parquet files in the pretraining schema.
+
+In: PGN files, as lichess, a chess program or a tournament manager writes them, packed or not. Out:
+`games_00000.parquet`, …, counts of what was left out, and each game that was left out with file, line and reason in
+`OUT.skipped.jsonl`.
+
+Runs of games are read side by side, and taken in their order: the same files give the same bytes, whatever the workers.
+"""
+
+import itertools
+import json
+from collections import Counter, deque
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spanloom.errors import SourceError
+from spanloom.families.chess.encoding.python_chess import require_python_chess
+from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.pgn.filters import BestMove, GameFilter
+from spanloom.families.chess.pgn.schema import SCHEMA, write_table
+from spanloom.families.chess.pgn.text import GameText, game_texts
+from spanloom.storage import write_atomically
+from spanloom.workers import Pool, process_pool
+
+if TYPE_CHECKING:
+    from spanloom.families.chess.pgn.games import ReadGames
+
+
+@dataclass(kw_only=True)
+class PgnCounts:
+    """What a conversion made: games and rows written, rows with values, games left out by reason."""
+
+    games: int = 0
+    rows: int = 0
+    rows_with_values: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+
+
+def convert_pgn(
+    files: Iterable[Path],
+    out: Path,
+    *,
+    best_move: BestMove = "played",
+    games_per_file: int = 10_000,
+    wanted: GameFilter | None = None,
+    workers: int = 1,
+) -> PgnCounts:
+    """Writes the games of PGN files as `games_00000.parquet`, … in the folder `out`, which must hold none yet.
+
+    `best_move` "played" takes the move that was played for the best one (a model learns to play as these players do),
+    "none" leaves it out (a model learns boards and values alone). Raises SourceError for a file that cannot be read or
+    holds no game, ChessError where no game could be converted.
+    """
+    files = list(files)
+    require_python_chess("converting PGN")
+    if games_per_file < 1:
+        raise ChessError(f"{games_per_file} games a file: give 1 or more")
+    if standing := sorted(out.glob("*.parquet")):
+        raise ChessError("the folder holds Parquet files already", where=str(standing[0]), remedy="give a new --out")
+    counts = PgnCounts()
+    skipped: list[dict[str, Any]] = []
+    with closing(_all_games(files, best_move, wanted or GameFilter(), workers, counts, skipped)) as games:
+        for number in itertools.count():
+            if not (batch := list(itertools.islice(games, games_per_file))):
+                break
+            table = pa.Table.from_batches(batch, schema=SCHEMA).combine_chunks()
+            counts.games += len(batch)
+            counts.rows += table.num_rows
+            counts.rows_with_values += table.num_rows - table.column("win").null_count
+            write_table(table, out / f"games_{number:05d}.parquet")
+    if skipped:
+        lines = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in skipped)
+        write_atomically(skipped_file(out), lines)
+    if not counts.games:
+        left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
+        raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))
+    return counts
+
+
+def skipped_file(out: Path) -> Path:
+    """The file beside the output that names each game that was left out."""
+    return out.with_name(f"{out.name}.skipped.jsonl")
+
+
+def _all_games(
+    files: list[Path],
+    best_move: BestMove,
+    wanted: GameFilter,
+    workers: int,
+    counts: PgnCounts,
+    skipped: list[dict[str, Any]],
+) -> Generator[pa.RecordBatch]:
+    """The rows of each game, in order; `counts.skipped` and `skipped` are kept while they are taken."""
+    if workers == 1:
+        for path in files:
+            yield from _games_of(path, _read_here(path, best_move, wanted), counts, skipped)
+        return
+    with process_pool(workers) as pool:
+        for path in files:
+            yield from _games_of(path, _read_by(pool, path, best_move, wanted), counts, skipped)
+
+
+def _read_here(path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator["ReadGames"]:
+    from spanloom.families.chess.pgn.games import read_games
+
+    for run in game_texts(path):
+        yield read_games(run, best_move, wanted)
+
+
+def _read_by(pool: Pool, path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator["ReadGames"]:
+    """The same by workers. A few runs more than there are workers are held at once."""
+    waiting: deque[Future[ReadGames]] = deque()
+    for run in game_texts(path):
+        waiting.append(pool.submit(_read_run, run, best_move, wanted))
+        if len(waiting) > 2 * pool.workers:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _read_run(run: GameText, best_move: BestMove, wanted: GameFilter) -> "ReadGames":
+    from spanloom.families.chess.pgn.games import read_games
+
+    return read_games(run, best_move, wanted)
+
+
+def _games_of(
+    path: Path, runs: Iterator["ReadGames"], counts: PgnCounts, skipped: list[dict[str, Any]]
+) -> Iterator[pa.RecordBatch]:
+    first, real = 0, False
+    for run in runs:
+        for game in run.skipped:
+            entry = {"file": str(path), "line": game.line, "game": first + game.game, "reason": game.reason}
+            skipped.append({**entry, **({"detail": game.detail} if game.detail else {})})
+            counts.skipped[game.reason] += 1
+            real = real or game.has_tags
+        row = 0
+        assert run.rows is not None, "of each run that was read"
+        for number, plies in zip(run.kept, run.plies, strict=True):
+            rows = run.rows.slice(row, plies)
+            row += plies
+            ids = pa.array([f"{path_name(path)}_{first + number}"] * plies, pa.string())
+            yield pa.RecordBatch.from_arrays([ids, *rows.columns], schema=SCHEMA)
+        real = real or bool(run.kept)
+        first += run.games
+    if not real:
+        raise SourceError(
+            "the file holds no game of chess", where=str(path), remedy="give PGN: .pgn, also .gz, .bz2 or .zst"
+        )
+
+
+def path_name(path: Path) -> str:
+    """The name of a PGN file, with which the ids of its games begin: `club` of `club.pgn.zst`."""
+    name = path.name.removesuffix(path.suffix) if path.suffix.lower() in (".gz", ".bz2", ".zst") else path.name
+    return Path(name).stem

@@ -1,0 +1,128 @@
+"""Moves and positions of a game, faster than python-chess's own ways to them, and equal to these.
+
+In: a python-chess board, a move in algebraic notation. Out: the move; the board as FEN.
+
+Where a shortcut does not hold (castling, promotions, several pieces that could move, a king in check), python-chess
+decides. Positions of a standard set-up alone: Chess960 has other castling rights.
+"""
+
+import re
+
+import chess
+
+from spanloom.families.chess.encoding.python_chess import uci_of
+
+_SAN = re.compile(r"([NBRQK]?)([a-h]?)([1-8]?)x?([a-h][1-8])[+#]?")
+_PIECES = {"N": chess.KNIGHT, "B": chess.BISHOP, "R": chess.ROOK, "Q": chess.QUEEN, "K": chess.KING}
+_SYMBOLS = ((chess.PAWN, "P"), *((kind, symbol) for symbol, kind in _PIECES.items()))
+_SQUARES = {name: square for square, name in enumerate(chess.SQUARE_NAMES)}
+_RUNS = tuple(("1" * length, str(length)) for length in range(8, 1, -1))
+
+
+def move_of(board: chess.Board, san: str) -> chess.Move:
+    """The legal move that a text in algebraic notation means. Raises ValueError, as `board.parse_san` does."""
+    return _plain_move(board, san) or board.parse_san(san)
+
+
+def _plain_move(board: chess.Board, san: str) -> chess.Move | None:
+    """The move of a text that a single piece can mean and that cannot leave the king in check; else None."""
+    match = _SAN.fullmatch(san)
+    if match is None:
+        return None
+    symbol, file, rank, square = match.groups()
+    target = _SQUARES[square]
+    own, occupied = board.occupied_co[board.turn], board.occupied
+    if own & chess.BB_SQUARES[target]:
+        return None
+    if not symbol:
+        source = _pawn_source(board, file, target) if not rank else None
+    else:
+        reach = _reach(_PIECES[symbol], target, occupied)
+        pieces = board.pieces_mask(_PIECES[symbol], board.turn) & reach
+        if file:
+            pieces &= chess.BB_FILES[ord(file) - 97]
+        if rank:
+            pieces &= chess.BB_RANKS[int(rank) - 1]
+        source = pieces.bit_length() - 1 if pieces and not pieces & (pieces - 1) else None
+    if source is None:
+        return None
+    move = chess.Move(source, target)
+    king = board.king(board.turn)
+    if symbol == "K" or king is None or chess.BB_RAYS[king][source] or board.checkers_mask():
+        return move if board.is_legal(move) else None
+    return move
+
+
+def _reach(kind: int, square: int, occupied: int) -> int:
+    """The squares from which a piece can move to a square."""
+    if kind == chess.KNIGHT:
+        return chess.BB_KNIGHT_ATTACKS[square]
+    if kind == chess.KING:
+        return chess.BB_KING_ATTACKS[square]
+    reach = 0
+    if kind != chess.ROOK:
+        reach |= chess.BB_DIAG_ATTACKS[square][chess.BB_DIAG_MASKS[square] & occupied]
+    if kind != chess.BISHOP:
+        reach |= chess.BB_RANK_ATTACKS[square][chess.BB_RANK_MASKS[square] & occupied]
+        reach |= chess.BB_FILE_ATTACKS[square][chess.BB_FILE_MASKS[square] & occupied]
+    return reach
+
+
+def _pawn_source(board: chess.Board, file: str, target: int) -> int | None:
+    """Where the pawn of a move comes from; None for promotions, en passant and what is no such move."""
+    if chess.square_rank(target) in (0, 7):
+        return None
+    pawns = board.pawns & board.occupied_co[board.turn]
+    back = -8 if board.turn else 8
+    if file and ord(file) - 97 != chess.square_file(target):
+        if not board.occupied_co[not board.turn] & chess.BB_SQUARES[target]:
+            return None
+        sources = pawns & chess.BB_PAWN_ATTACKS[not board.turn][target] & chess.BB_FILES[ord(file) - 97]
+        return sources.bit_length() - 1 if sources else None
+    if board.occupied & chess.BB_SQUARES[target]:
+        return None
+    source = target + back
+    if pawns & chess.BB_SQUARES[source]:
+        return source
+    from_start = chess.square_rank(target) == (3 if board.turn else 4)
+    if from_start and not board.occupied & chess.BB_SQUARES[source] and pawns & chess.BB_SQUARES[source + back]:
+        return source + back
+    return None
+
+
+def spelled(board: chess.Board, move: chess.Move) -> str:
+    """A move as the vocabulary spells it, before it is made."""
+    if board.kings & chess.BB_SQUARES[move.from_square]:  # it may castle
+        return uci_of(board, move)
+    return move.uci().removesuffix("n")
+
+
+class FenWriter:
+    """Writes boards as FEN, equal to `board.fen()`."""
+
+    def __init__(self) -> None:
+        self._rights: dict[int, str] = {}
+
+    def fen(self, board: chess.Board) -> str:
+        """The FEN of a board."""
+        squares = ["1"] * 64
+        for kind, symbol in _SYMBOLS:
+            for color in (chess.WHITE, chess.BLACK):
+                mask = board.pieces_mask(kind, color)
+                letter = symbol if color else symbol.lower()
+                while mask:
+                    last = mask.bit_length() - 1
+                    squares[last] = letter
+                    mask ^= 1 << last
+        rows = "/".join("".join(squares[first : first + 8]) for first in range(56, -1, -8))
+        for ones, count in _RUNS:
+            rows = rows.replace(ones, count)
+        clean = board.clean_castling_rights()
+        rights = self._rights.get(clean)
+        if rights is None:
+            rights = self._rights[clean] = board.castling_xfen()
+        aside = "-"
+        if board.ep_square is not None and board.has_legal_en_passant():
+            aside = chess.SQUARE_NAMES[board.ep_square]
+        turn = "w" if board.turn else "b"
+        return f"{rows} {turn} {rights} {aside} {board.halfmove_clock} {board.fullmove_number}"

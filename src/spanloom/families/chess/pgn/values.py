@@ -1,0 +1,54 @@
+"""Comments of engines → win, draw and loss of the position behind a move.
+
+In: the comment behind a move, which side made it. Out: Stockfish's own estimate for such an evaluation, seen from the
+side to move.
+
+    [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, seen from white
+    +4.90/20 0.78s   -M5/31 1.2s       cutechess: seen from the side that moved; score, depth, time
+    d=33, sd=46, …, wv=0.31, …         TCEC: `wv` is the score seen from white
+"""
+
+import re
+from functools import lru_cache
+
+import chess
+import chess.engine
+from chess.pgn import EVAL_REGEX
+
+_CUTECHESS = re.compile(r"\s*([+-]?)(?:(\d+\.\d+)|M(\d+))/\d+(?:\s+[\d.]+m?s?\b.*)?\s*", re.DOTALL)
+_TCEC = re.compile(r"(?:^|[\s,])wv=\s*([+-]?)(?:(\d+\.\d+)|M(\d+))\s*(?:,|$)")
+
+Values = tuple[float, float, float]
+
+
+def values_of(comment: str, moved: chess.Color | None, turn: chess.Color, ply: int) -> Values | None:
+    """Win, draw and loss for the side to move; None for a comment without an evaluation.
+
+    `moved`: who made the move that the comment stands behind, None at the begin of a game; `ply`: of the position.
+    """
+    if "[%eval" in comment and (match := EVAL_REGEX.search(comment)):
+        mate, pawns = match.group("mate"), match.group("cp")
+        if mate is not None and int(mate) == 0:  # mated: the side to move has lost
+            return _estimate(0, True, ply)
+        number = int(mate) if mate is not None else round(float(pawns) * 100)
+        return _estimate(number if turn else -number, mate is not None, ply)
+    if match := _TCEC.search(comment):
+        return _of_match(match, turn, ply)
+    if moved is not None and (match := _CUTECHESS.fullmatch(comment)):
+        return _of_match(match, turn == moved, ply)
+    return None
+
+
+def _of_match(match: re.Match[str], same_side: bool, ply: int) -> Values:
+    sign, pawns, mate = match.groups()
+    number = int(mate) if mate is not None else round(float(pawns) * 100)
+    return _estimate(-number if (sign == "-") == same_side else number, mate is not None, ply)
+
+
+@lru_cache(maxsize=100_000)
+def _estimate(number: int, mate: bool, ply: int) -> Values:
+    """Of centipawns, or of moves to mate, for the side to move."""
+    score: chess.engine.Score = chess.engine.Mate(number) if mate else chess.engine.Cp(number)
+    wdl = score.wdl(model="sf", ply=max(ply, 1))
+    total = wdl.total()
+    return wdl.wins / total, wdl.draws / total, wdl.losses / total

@@ -1,0 +1,151 @@
+"""Records converted in their order, in this process or by several, with the same results and the same counts.
+
+In: records as they were read, or lines that a worker reads. Out: rows, rejects, and the counts up to each of them.
+
+    this process   lines ─► batches ─────────────► ids, counts ─► the shard
+    workers                   └─► read, convert ─┘
+
+Workers take batches of records and know nothing of the ids before them. So this process looks whether an id is new, and
+counts a record again by itself where it is not, or where a shard ends within a batch.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from spanloom.conversations.forms import Form, KeyMap
+from spanloom.conversations.forms.registry import FORMS
+from spanloom.conversations.ids import SeenIds
+from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
+from spanloom.conversations.source.writer import OutputRow
+from spanloom.conversations.turns import Refusal
+from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
+from spanloom.records.json_lines import unique_value
+from spanloom.workers import Pool
+
+BATCH = 256
+Outcome = OutputRow | Rejected | None
+"""What a record becomes; None where it is left out."""
+
+
+class InOrder:
+    """What becomes of records, in order. `counts`: up to the last one that was given out, those of a run before it
+    among them; `refused`: how many count against a limit."""
+
+    def __init__(
+        self, form: Form, conversion: ChatConversion, reads: Iterator[Read], counts: Counts, ids: SeenIds
+    ) -> None:
+        self._form, self._conversion = form, conversion
+        self._reads, self._ids = reads, ids
+        self._before = counts
+        self.refused = counts.refused.total()
+        self._batch: tuple[Sequence[Read], Counts] = ((), Counts())
+        self._done = 0
+        self._repeated: list[Counts] = []
+        self._here_by: Converter | None = None
+
+    def outcomes(self, pool: Pool | None) -> Iterator[Outcome]:
+        """Of each record. `pool`: the workers that convert; None converts here."""
+        if pool is None:
+            yield from self._here()
+            return
+        for reads, outcomes, counts in self._batches(pool):
+            self._batch, self._done, self._repeated = (reads, counts), 0, []
+            for read, outcome in zip(reads, outcomes, strict=True):
+                if isinstance(outcome, dict) and not self._ids.add(str(outcome["id"])):
+                    outcome = self._repeats(read, str(outcome["id"]))
+                self._done += 1
+                self.refused += isinstance(outcome, Rejected)
+                yield outcome
+            self._before = self.counts
+            self._batch, self._done, self._repeated = ((), Counts()), 0, []
+
+    def _here(self) -> Iterator[Outcome]:
+        """The same in this process, one record after the other."""
+        converter = self._here_by = Converter(self._form, self._conversion, self._before)
+        converter.ids = self._ids
+        for read in self._reads:
+            outcome = _outcome(converter.convert(read))
+            self.refused += isinstance(outcome, Rejected)
+            yield outcome
+
+    @property
+    def counts(self) -> Counts:
+        """Up to the last outcome that was given out."""
+        if self._here_by is not None:
+            return self._here_by.counts
+        reads, counts = self._batch
+        if self._done < len(reads):
+            counts = convert_batch(self._form.name, self._form.keys, self._conversion, reads[: self._done])[1]
+        return _sum([self._before, counts, *self._repeated])
+
+    def _repeats(self, read: Read, identity: str) -> Rejected:
+        """The refusal of a record whose id an earlier batch has; what its own batch counted for it is taken back."""
+        (_, alone) = convert_batch(self._form.name, self._form.keys, self._conversion, [read])
+        reason = Refusal.ID_REPEATED.value
+        taken_back: dict[str, Any] = {
+            name: Counter({key: -count for key, count in value.items()}) if isinstance(value, Counter) else -value
+            for name, value in vars(alone).items()
+        }
+        instead = Counts(read=1, files=Counter({read.file: 1}), skipped=Counter({reason: 1}))
+        self._repeated += [Counts(**taken_back), instead]
+        return Rejected(
+            read=parsed(read),
+            reason=reason,
+            detail=f"the id {identity!r} is that of a record before",
+            remedy="--map id= (make ids)",
+        )
+
+    def _batches(self, pool: Pool) -> Iterator[tuple[Sequence[Read], Sequence[Outcome], Counts]]:
+        """Each batch of records with what becomes of it; twice as many as there are workers are under way."""
+        name, keys = self._form.name, self._form.keys
+        under_way: deque[tuple[list[Read], Future[tuple[list[Outcome], Counts]]]] = deque()
+        while True:
+            while len(under_way) < 2 * pool.workers and (batch := list(islice(self._reads, BATCH))):
+                under_way.append((batch, pool.submit(convert_batch, name, keys, self._conversion, batch)))
+            if not under_way:
+                return
+            batch, future = under_way.popleft()
+            yield batch, *pool.result(future, f"the records from {batch[0].where} on")
+
+
+def convert_batch(
+    form: str, keys: KeyMap, conversion: ChatConversion, reads: Sequence[Read]
+) -> tuple[list[Outcome], Counts]:
+    """What becomes of records, as if there were none before them, and their counts."""
+    kind = next(kind for kind in FORMS if kind.name == form)
+    converter = Converter(Form(kind=kind, keys=keys), conversion)
+    outcomes = [_outcome(converter.convert(parsed(read))) for read in reads]
+    return outcomes, converter.counts
+
+
+def _outcome(done: Converted | Rejected | LeftAway) -> Outcome:
+    if isinstance(done, Converted):
+        return done.row
+    return done if isinstance(done, Rejected) else None
+
+
+def parsed(read: Read) -> Read:
+    """A record that was read as a line alone, with its value or its fault."""
+    if read.line is None:
+        return read
+    value, fault = unique_value(read.line)
+    return replace(read, line=None, value=value, fault=fault)
+
+
+def _sum(parts: Sequence[Counts]) -> Counts:
+    """The counts of all parts; what comes to nothing is left out."""
+    total = Counts()
+    for part in parts:
+        for name, value in vars(part).items():
+            if isinstance(value, Counter):
+                getattr(total, name).update(value)
+            else:
+                setattr(total, name, getattr(total, name) + value)
+    for name, value in vars(total).items():
+        if isinstance(value, Counter):
+            setattr(total, name, Counter({key: count for key, count in value.items() if count}))
+    return total

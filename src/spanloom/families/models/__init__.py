@@ -1,0 +1,17 @@
+"""Any Hugging Face model: masks of its chat template, proven run by run.
+
+defaults      the defaults of all options, names of spans
+errors        the exceptions
+conversation  what is proven: a list of messages, tools, variables
+form          the form in which a template takes messages
+model         a model's folder: tokenizer, template, stop tokens
+sample        forty conversations of our own that find faults of templates
+dataset       datasets for a model, as the shared commands see them
+build         a source and a model's folder → a validated dataset
+source/       source folders, and what a row of them holds
+prove/        one run by three methods; a conversation → documents or a refusal
+probe/        which form a template takes, what it does, which of forty conversations are proven
+documents/    conversations of a source → documents of tokens
+verify/       whether a dataset is right, by code of its own
+steps/        the step of the pipeline
+"""

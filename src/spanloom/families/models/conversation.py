@@ -1,0 +1,123 @@
+"""What is proven: conversations as plain lists of messages.
+
+In: a JSON object with `messages`, and perhaps `tools`, `id` and `chat_template_kwargs`. Out: a `Conversation`.
+
+A message has `role`, `content` (text, null, or a list of text parts), `reasoning`, `tool_calls` (a list of `id`,
+`name`, `arguments`), `tool_call_id`, `name`, and `trained`, false where the assistant's message is context. The names
+of the OpenAI API are read too: `reasoning_content`, `thinking`, calls below `function`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spanloom.errors import RecordError
+
+Message = Mapping[str, Any]
+REASONING = ("reasoning", "reasoning_content", "thinking")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """`messages` as the docstring of the module has them; `tools` as functions of the OpenAI API, or None.
+
+    `variables`: what the template is given for this conversation alone (`chat_template_kwargs`).
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    tools: tuple[Mapping[str, Any], ...] | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+    def runs(self) -> list[int]:
+        """The places of the assistant's messages that are to be trained.
+
+        The first message of a conversation is context: no prompt leads to it.
+        """
+        return [
+            place
+            for place, message in enumerate(self.messages)
+            if place and message["role"] == "assistant" and message.get("trained", True)
+        ]
+
+
+def read_conversation(record: Mapping[str, Any], *, name: str) -> Conversation:
+    """A conversation of a JSON object. Raises RecordError where it is none. `name`: its id where it has none."""
+    messages = record.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise RecordError("a conversation has no messages", where=name, remedy="give `messages`, a list")
+    tools = record.get("tools")
+    if tools is not None and not isinstance(tools, list):
+        raise RecordError("tools is no list", where=name, remedy="give a list of functions, or null")
+    return Conversation(
+        id=str(record.get("id") or record.get("name") or name),
+        messages=tuple(_message(message, f"{name}, message {place}") for place, message in enumerate(messages)),
+        tools=tuple(_tool(tool, name) for tool in tools) if tools else None,
+        variables=record.get("chat_template_kwargs") or {},
+    )
+
+
+def _message(message: Any, where: str) -> Message:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise RecordError("a message has no role", where=where, remedy="give an object with `role`")
+    read: dict[str, Any] = {"role": message["role"], "content": _content(message.get("content"), where)}
+    reasoning = next((message[key] for key in REASONING if message.get(key)), None)
+    if reasoning is not None:
+        read["reasoning"] = reasoning
+    if message.get("tool_calls"):
+        read["tool_calls"] = [_call(call, where) for call in message["tool_calls"]]
+    for key in ("tool_call_id", "name"):
+        if message.get(key) is not None:
+            read[key] = message[key]
+    if message.get("trained") is False:
+        read["trained"] = False
+    for key in ("content", "reasoning"):
+        if not isinstance(read.get(key, ""), str | None):
+            raise RecordError(f"{key} is no text", where=where, remedy="give a text")
+    return read
+
+
+def _content(content: Any, where: str) -> Any:
+    """A text, or null. Parts of text are one text: what a template makes of a list is not the same for all."""
+    if not isinstance(content, list):
+        return content
+    parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts = [part for part in parts if isinstance(part, str)]
+    if len(texts) != len(parts):
+        raise RecordError("a part of a content is no text", where=where, remedy="leave such conversations out")
+    return "".join(texts)
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise RecordError("a call names no function", where=where, remedy="give `name` and `arguments`")
+    return {"id": call.get("id"), "name": function["name"], "arguments": function.get("arguments", {})}
+
+
+def _tool(tool: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(tool, Mapping):
+        raise RecordError("a tool is no object", where=where, remedy="give functions as JSON objects")
+    return tool if "function" in tool else {"type": "function", "function": dict(tool)}
+
+
+def arguments_object(arguments: Any) -> Any:
+    """Arguments as an object; as they are where their text is no JSON object."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def arguments_text(arguments: Any) -> str:
+    """Arguments as JSON text, as given where they are a text."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def roles(messages: Sequence[Message]) -> list[str]:
+    """The role of each message."""
+    return [str(message["role"]) for message in messages]

@@ -1,0 +1,243 @@
+"""Datasets for a model as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
+
+In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.family import (
+    CheckRun,
+    Description,
+    Digests,
+    ExportColumn,
+    OpenedShard,
+    Vocabulary,
+    WholeCheck,
+)
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME, rows_file
+from spanloom.dataset.rows.places import check_row_places
+from spanloom.dataset.validate.dataset import check_documents_with_ids
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
+from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
+from spanloom.errors import ArtifactError
+from spanloom.families.models import defaults
+from spanloom.families.models.documents.made import ABOUT_SCHEMA
+from spanloom.families.models.source.formats import format_named, staged_source
+from spanloom.families.models.steps import tokenize_conversations
+from spanloom.families.models.verify import documents as verify
+from spanloom.families.models.verify.content import check_carried
+from spanloom.families.models.verify.content import check_content as check_content
+from spanloom.families.models.verify.content import check_sums as check_sums
+from spanloom.families.models.verify.source import check_source as check_source
+from spanloom.findings import Report
+from spanloom.report.card import code
+from spanloom.split import SPLITS as BOTH_SPLITS
+from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
+
+ID_COLUMN = "id"
+GROUP_COLUMNS: tuple[str, ...] = ()
+ROW_SCHEMA = ABOUT_SCHEMA
+ARRAY_DTYPES = tokenize_conversations.ARRAY_DTYPES
+SPAN_NAMES = defaults.SPAN_NAMES
+SPLITS = BOTH_SPLITS
+RATIO = ("analysis", "final")
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The same in every dataset of the family."""
+    return ROW_SCHEMA
+
+
+# --- Validation -------------------------------------------------------------------------------------------------------
+
+
+def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+    """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
+    row_before = -1
+
+    def firsts(rows: pa.Table) -> npt.NDArray[np.bool_]:
+        nonlocal row_before
+        source_rows = rows.column("row").to_numpy()
+        before, row_before = row_before, int(source_rows[-1]) if source_rows.size else row_before
+        return firsts_of_rows(source_rows, before)
+
+    return check_documents_with_ids(
+        report,
+        opened,
+        held_out,
+        run,
+        kind=SpanDocuments,
+        id_column="conversation",
+        noun="conversation",
+        check_documents=partial(verify.check_documents, content=opened.content),
+        check_rows=partial(verify.check_rows, content=opened.content),
+        kept_rows=firsts,
+    )
+
+
+def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+    """Every row that was read has its documents in one split, or was refused; the model's files are those that are
+    named; ids that come again are counted."""
+    content = whole.content
+    carried = whole.root / MODEL_FOLDER / TOKENIZER_NAME
+    if carried.is_file():  # a missing file is in the report already
+        report.add(check_tokenizer(content, carried))
+    report.add(check_carried(content, whole.root))
+    source_format = format_named(content.input.schema_version)
+    if source_format is None:  # in the report already
+        return
+    id_column = source_format.id_column
+
+    def check_rows_of(own: Report, shard: ShardEntry) -> None:
+        own.ran("rows placed", shard.rows_read)
+        if not whole.is_readable(shard):
+            return
+        splits = whole.readable_splits(shard)
+        try:
+            own.add(check_row_places(whole.root, shard, splits, whole.run.go_on, id_column=id_column, several=True))
+        except ArtifactError as unreadable:
+            own.wrong("rows", unreadable.what, shard=shard.shard)
+
+    whole.run.each(report, content.shards, check_rows_of)
+    if not all(whole.is_readable(shard) for shard in content.shards):
+        return
+    tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]
+    try:
+        repeated = repeated_rows(digests, tables, "conversation")
+    except ArtifactError as unreadable:
+        report.wrong("rows", unreadable.what)
+        return
+    assert content.split is not None, "the schema demands it of this family"
+    if repeated != content.split.repeated_rows:
+        stated = content.split.repeated_rows
+        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows have the id of an earlier row")
+
+
+# --- Places -----------------------------------------------------------------------------------------------------------
+
+
+stage_source = staged_source
+
+
+# --- Documents for people ---------------------------------------------------------------------------------------------
+
+
+def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+    """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
+    return JsonVocabulary(
+        load_json_tokenizer(own_tokenizer(content, tokenizer), extra="chat"),
+        {*content.config["stops"], content.config["eod"]["text"]},
+    )
+
+
+def header_tokens(content: Content) -> tuple[int, int] | None:
+    """None: what a model's template writes around a message is shown as it is."""
+    return None
+
+
+def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
+    """Cuts a document where its span changes, behind each trained stop token, and before its closing EOD."""
+    closing = len(tokens) - 1 if tokens and tokens[-1].id == content.tokenizer.eod else len(tokens)
+    stops = set(content.config["stops"].values())
+    edges = [0]
+    for at in range(1, closing):
+        ended = tokens[at - 1].trained and tokens[at - 1].id in stops
+        if ended or tokens[at].span != tokens[at - 1].span:
+            edges.append(at)
+    for first, last in pairwise(dict.fromkeys([*edges, closing, len(tokens)])):
+        span = tokens[first].span
+        yield ShownMessage(
+            first=first,
+            last=last,
+            role="" if first >= closing else "assistant" if span else "context",
+            channel=SPAN_NAMES[span] if span else "",
+            span=span,
+            trained=tokens[first].trained,
+        )
+
+
+def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
+    """Runs that are declared or were encoded apart; texts that the template trimmed; another weight than 1."""
+    if row["weight"] != 1:
+        yield f"weight {row['weight']:g}"
+    for kind, meaning in (("declared", "declared, not proven"), ("served", "prompt and answer encoded apart")):
+        if number := row["boundary"].count(kind):
+            yield f"{number} of {row['runs']} runs {meaning}"
+    if any(row["trimmed"]):
+        yield "the template trimmed white space around a text"
+
+
+# --- Descriptions ---------------------------------------------------------------------------------------------------
+
+
+def describe(content: Content) -> Description:
+    """Conversations in a model's chat template: what of them is trained, what was refused, split how."""
+    split, cutting, config = content.split, content.totals.cutting, content.config
+    assert split is not None, "the schema demands it of this family"
+    assert cutting is not None, "the schema demands it of this family"
+    realised = f"{split.realised_valid_fraction:.6f}"
+    origin = content.input.dataset
+    made_from = f" from {code(origin)}" if origin else ""
+    spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
+    train = ", ".join(config["train"])
+    stops = ", ".join(f"{text} ({token})" for text, token in config["stops"].items())
+    refused = ", ".join(f"{number:,} {kind}" for kind, number in sorted(content.totals.rejected.items())) or "none"
+    proven = (
+        f"{cutting['runs'] - cutting['declared']:,} runs proven; {cutting['declared']:,} runs declared, not proven"
+        if cutting["declared"]
+        else f"all {cutting['runs']:,} runs proven"
+    )
+    made = (
+        f"{cutting['conversations']:,} conversations with {cutting['runs']:,} assistant runs became"
+        f" {cutting['documents']:,} documents; {cutting['left_out_messages']:,} messages are in none of them"
+    )
+    eod = f"{config['eod']['text']} ({config['eod']['id']})"
+    return Description(
+        tags=("conversational",),
+        introduction=f"Conversations{made_from} in the chat template of {code(config['model'])} as token documents for"
+        " Megatron. Every token has a loss mask and a span id: trained is what the model samples behind the prompt, of"
+        f" {'runs that are proven, and of runs that are declared' if cutting['declared'] else 'proven runs alone'}."
+        " Made by Spanloom.",
+        files="Each shard of a split is three Megatron IndexedDatasets of equal shape, `shard_NN_tokens` (int32),"
+        f" `shard_NN_lossmask` (uint8, 1 = trained) and `shard_NN_span` (uint8: {spans}), and `shard_NN_rows.parquet`"
+        " with id, conversation, runs, weight and token counts of each document. `model/` has the model's tokenizer,"
+        " chat template and stop tokens; `probe.json` what the template does.",
+        making=(
+            f"model: {code(config['model'])}; tokenizer {code(content.tokenizer.name)}, sha256"
+            f" `{content.tokenizer.sha256}`; {code(eod)} after each document",
+            f"chat template: sha256 of its text as JSON `{config['template_sha256']}`; stop tokens: {code(stops)}",
+            f"trained: {train}; {proven}",
+            made,
+            f"refused: {refused}",
+            f"split by conversation: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
+        ),
+        summary={
+            "model": f"{config['model']}, {eod} after each document",
+            "trained": f"{train}; {proven}",
+            "conversations": made,
+            "split": f"by conversation, valid_fraction {split.valid_fraction}, realised {realised}",
+        },
+        result={"conversations": made, "runs": proven, "refused": refused},
+        facts={"config": config, "cutting": cutting},
+        provenance={"model": config["model"], "runs": proven, "conversations": made, "refused": refused},
+    )
+
+
+def export_columns(content: Content) -> Sequence[ExportColumn]:
+    """The id of a document, and that of its conversation."""
+    return (
+        ExportColumn(name="id", meaning="the id of the document: CONVERSATION#NUMBER"),
+        ExportColumn(name="conversation", meaning="the id of the conversation in the source"),
+    )

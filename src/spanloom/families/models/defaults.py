@@ -1,0 +1,18 @@
+"""The defaults of the options of `spanloom model`, constants and nothing else."""
+
+THINKING = ("auto", "on", "off")
+BOUNDARY = ("served", "refuse")
+
+PROBE_DATE = "2025-01-01"
+"""What `probe` gives a template that asks for the date, where no date is given; `build` asks for it then."""
+
+SPAN_NAMES = ("context", "analysis", "final", "commentary")
+"""Names of the spans by number: those of the family harmony_chat, so that weights carry over."""
+
+SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
+
+VALID_FRACTION = 0.001
+MAX_REJECTS = "0"
+ROOT = "data/megatron/model_chat_v1"
+DEEP = 256
+"""Rows that validation of a build renders again."""

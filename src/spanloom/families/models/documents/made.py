@@ -1,0 +1,130 @@
+"""A conversation → its documents with mask, spans and row; or why it is refused.
+
+In: a `SourceRow`, the ingredients of a build. Out: `MadeDocument`s, or a `Refusal`. Spans that are not to be trained
+become context here, and documents in which nothing is left to train are left out.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.families.models.defaults import SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
+from spanloom.families.models.documents.declared import DECLARED, declaring
+from spanloom.families.models.documents.rules import Ingredients
+from spanloom.families.models.prove.conversation import prove_conversation
+from spanloom.families.models.prove.documents import Document
+from spanloom.families.models.prove.refusals import Refusal
+from spanloom.families.models.source.rows import SourceRow
+from spanloom.supervision import Flags, Tokens
+
+ABOUT_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("conversation", pa.string(), nullable=False),
+        pa.field("cut", pa.int64(), nullable=False),
+        pa.field("runs", pa.int64(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("run", pa.list_(pa.int64()), nullable=False),
+        pa.field("variables", pa.list_(pa.string()), nullable=False),
+        pa.field("boundary", pa.list_(pa.string()), nullable=False),
+        pa.field("turn_end", pa.list_(pa.string()), nullable=False),
+        pa.field("trimmed", pa.list_(pa.bool_()), nullable=False),
+    ]
+)
+"""`row`: of the source's shard, from 0; `cut`: which document of its conversation. Lists have an item for each run:
+`run`, the place of its message; the template variables as JSON; `joined`, `served` or `declared`; the text of the token
+that ends the turn; whether the template trimmed a text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeDocument:
+    """A document, token-aligned: tokens int32 [T], mask and spans uint8 [T]. `row`: the columns of `ABOUT_SCHEMA`."""
+
+    text: str
+    tokens: Tokens
+    mask: Flags
+    spans: Flags
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeConversation:
+    """What became of a conversation.
+
+    documents  those in which something is trained
+    untrained  documents that were left out, since nothing in them is of a span that is trained
+    runs       proven and declared runs; `declared`: those that are declared
+    left_out   messages behind the last run
+    joined     texts of documents that were encoded as a whole, for the audit
+    """
+
+    documents: tuple[MadeDocument, ...]
+    untrained: int
+    runs: int
+    declared: int
+    left_out: int
+    joined: tuple[str, ...]
+
+
+def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> MadeConversation | Refusal:
+    """The documents of the conversation in a row. Raises RowRefusedError where nothing of it is to be trained."""
+    conversation, proving, emission = source.conversation, ingredients.proving, ingredients.rules.emission
+    outcome = prove_conversation(
+        ingredients.model, conversation, proving, None if emission is None else declaring(proving, emission)
+    )
+    if isinstance(outcome, Refusal):
+        return outcome
+    runs = [run for document in outcome.documents for run in document.runs]
+    trained = [name in ingredients.rules.train for name in SPAN_NAMES]
+    made = [_made(row, cut, source, document, np.array(trained)) for cut, document in enumerate(outcome.documents)]
+    kept = tuple(document for document in made if document.mask.any())
+    if not kept:
+        raise RowRefusedError(Reason.NOTHING_TRAINED, f"no message has tokens of {', '.join(ingredients.rules.train)}")
+    return MadeConversation(
+        documents=kept,
+        untrained=len(made) - len(kept),
+        runs=len(runs),
+        declared=sum(run.boundary == DECLARED for run in runs),
+        left_out=len(conversation.messages) - 1 - max(run.run for run in runs),
+        joined=tuple(
+            document.text for document in outcome.documents if all(run.boundary == "joined" for run in document.runs)
+        ),
+    )
+
+
+def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Any) -> MadeDocument:
+    spans = document.spans.copy()
+    begin = 0
+    for run in document.runs:
+        end = len(run.tokens)
+        if run.run in source.commentary:
+            within = spans[begin:end]
+            within[within == SPAN_FINAL] = SPAN_COMMENTARY
+        begin = end
+    mask = document.mask * trained[spans]
+    name = source.conversation.id
+    return MadeDocument(
+        text=document.text,
+        tokens=document.tokens,
+        mask=mask.astype(np.uint8),
+        spans=np.where(mask, spans, 0).astype(np.uint8),
+        row={
+            "row": row,
+            "id": f"{name}#{cut}",
+            "conversation": name,
+            "cut": cut,
+            "runs": len(document.runs),
+            "weight": source.weight,
+            "run": [run.run for run in document.runs],
+            "variables": [json.dumps(dict(run.variables), sort_keys=True) for run in document.runs],
+            "boundary": [run.boundary for run in document.runs],
+            "turn_end": [run.turn_end for run in document.runs],
+            "trimmed": [run.trimmed for run in document.runs],
+        },
+    )

@@ -1,0 +1,166 @@
+"""The options of a build for a model, and the model's folder loaded under them.
+
+In: a model's folder, `ModelRules`. Out: `Ingredients`, which workers load for themselves; the manifest's `config`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from spanloom.families.models import defaults
+from spanloom.families.models.documents.declared import check_emission
+from spanloom.families.models.errors import ModelError
+from spanloom.families.models.form import INLINE
+from spanloom.families.models.model import Model, load_model
+from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.prove.conversation import Proving
+from spanloom.families.models.source.rows import TemplateWords
+from spanloom.provenance import sha256_json
+from spanloom.storage import sha256_file
+
+MODEL_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "special_tokens_map.json",
+)
+"""The files of a model's folder that decide bytes; those that are there are copied into the dataset."""
+
+PROBE_NAME = "probe.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRules:
+    """What decides the bytes, beside the source and the model's files.
+
+    thinking      `auto`, `on` or `off`: the template variable for thinking; `auto` tries until a run is proven
+    inline_think  reasoning is written into the content where the template knows none; else it is refused there
+    boundary      `refuse` or `served`: what becomes of a run where a token would span the end of the prompt
+    stops         stop tokens in place of those that `generation_config.json` declares
+    date          what the template takes for today, as YYYY-MM-DD
+    variables     template variables for all conversations
+    train         names of the spans that are trained; the others are context
+    emission      what the model writes where the template does not continue its own prompt; None: such are refused
+    """
+
+    thinking: str = defaults.THINKING[0]
+    inline_think: bool = False
+    boundary: str = defaults.BOUNDARY[0]
+    stops: tuple[str, ...] = ()
+    date: str | None = None
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    train: tuple[str, ...] = defaults.SPAN_NAMES[1:]
+    emission: str | None = None
+    valid_fraction: float = defaults.VALID_FRACTION
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """A loaded model and how conversations are proven for it."""
+
+    folder: Path
+    model: Model
+    proving: Proving
+    words: TemplateWords
+    rules: ModelRules
+
+    def config(self) -> dict[str, Any]:
+        """The manifest's `config`."""
+        rules, form = self.rules, self.proving.form
+        return {
+            "model": self.model.name,
+            "model_files": {
+                name: sha256_file(self.folder / name) for name in MODEL_FILES if (self.folder / name).is_file()
+            },
+            "template_sha256": sha256_json(self.model.template.text),
+            "stops": {text: token for token, text in sorted(self.model.stops.items())},
+            "form": asdict(form),
+            "variables": [dict(variables) for variables in self.proving.variables],
+            "thinking": rules.thinking,
+            "inline_think": rules.inline_think,
+            "boundary": rules.boundary,
+            "date": rules.date,
+            "train": list(rules.train),
+            "emission": rules.emission,
+            "eod": find_eod(self.model),
+            "valid_fraction": rules.valid_fraction,
+        }
+
+
+def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
+    """The model of a folder under these rules. Raises ModelError, TokenizerError or ChatTemplateError."""
+    date = None if rules.date is None else parsed_date(rules.date)
+    model = load_model(folder, stops=rules.stops, date=date)
+    sets: list[dict[str, Any]] = []
+    for given in thinking_variables(model.template, rules.thinking):
+        variables = {**given, **rules.variables}
+        if variables not in sets:
+            sets.append(variables)
+    form = find_form(model.template, sets)
+    if rules.emission is not None:
+        check_emission(rules.emission, model)
+    return Ingredients(
+        folder=folder,
+        model=model,
+        proving=Proving(
+            form=form,
+            variables=tuple(sets),
+            served=rules.boundary == "served",
+            inline=form.reasoning != INLINE or rules.inline_think,
+        ),
+        words=TemplateWords.of(model.template),
+        rules=rules,
+    )
+
+
+def find_eod(model: Model) -> dict[str, Any]:
+    """The token that is put after each document, `text` and `id` as a manifest has them.
+
+    The first declared stop token that the template does not write, so that it is in no document before its end; else
+    the tokenizer's `eos_token`, else the first stop token.
+    """
+    unwritten = [text for text in model.stops.values() if text not in model.template.text]
+    eos = model.template.special_tokens.get("eos_token")
+    for text in (*unwritten, *([] if eos is None else [eos]), *model.stops.values()):
+        token = model.tokenizer.id_of(text)
+        if token is not None:
+            return {"text": text, "id": token}
+    raise ModelError("no token ends a document: the tokenizer has no stop token", remedy="give one: --stop")
+
+
+def parsed_train(text: str) -> tuple[str, ...]:
+    """`--train`: names of spans with commas, in the order of the spans. Raises ModelError."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = defaults.SPAN_NAMES[1:]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise ModelError(
+            f"--train names {', '.join(unknown) or 'no span'}", remedy=f"give some of {', '.join(known)}, with commas"
+        )
+    return tuple(name for name in known if name in names)
+
+
+def parsed_variables(settings: Sequence[str]) -> dict[str, Any]:
+    """`--set KEY=VALUE`: a value is JSON where it can be read as JSON, else text. Raises ModelError."""
+    variables: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key.isidentifier():
+            raise ModelError(f"--set {setting!r} is no KEY=VALUE", remedy="give a template variable: --set style=short")
+        try:
+            variables[key] = json.loads(value)
+        except ValueError:
+            variables[key] = value
+    return variables
+
+
+def parsed_date(text: str) -> datetime:
+    """`--date YYYY-MM-DD`. Raises ModelError."""
+    try:
+        return datetime.strptime(text, "%Y-%m-%d")
+    except ValueError:
+        raise ModelError(f"--date {text!r} is no date", remedy="give it as YYYY-MM-DD") from None

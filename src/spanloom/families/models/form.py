@@ -1,0 +1,113 @@
+"""The form in which a template takes messages: where reasoning goes, how arguments and missing content are given.
+
+In: a conversation, a `Form`, and what becomes of each text (`Texts`). Out: messages for the template.
+
+Proving shapes each conversation three times: as it is, traced, and with other texts in the place of its own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spanloom.families.models.conversation import Message, arguments_object, arguments_text
+
+CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID = (
+    "content",
+    "reasoning",
+    "call name",
+    "argument name",
+    "arguments",
+    "call id",
+)
+"""What a text is of its message. Argument values and arguments written as one text are both `arguments`."""
+
+INLINE = "inline"
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+OPENING, CLOSING = "<think>\n", "\n</think>\n\n"
+"""The text around reasoning that is written into the content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How a template takes messages.
+
+    reasoning     the field that it reads, or `inline`: written into the content in `<think>` tags
+    arguments     `object` or `text`
+    beside_calls  the content of a message with calls and no text: `empty` or `null`
+    """
+
+    reasoning: str = REASONING_FIELDS[0]
+    arguments: str = "object"
+    beside_calls: str = "empty"
+
+
+class Texts(Protocol):
+    """What becomes of the texts and numbers of a message."""
+
+    def text(self, kind: str, value: str) -> str: ...
+
+    def number(self, value: float) -> float: ...
+
+
+class AsGiven:
+    """Texts and numbers as they are."""
+
+    def text(self, kind: str, value: str) -> str:  # noqa: ARG002  # as the protocol has it
+        return value
+
+    def number(self, value: float) -> float:
+        return value
+
+
+def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
+    """A message as the template takes it. The order of keys is the one that transformers gives them."""
+    content = message.get("content")
+    calls = message.get("tool_calls")
+    reasoning = message.get("reasoning")
+    written: dict[str, Any] = {"role": message["role"]}
+    if calls and not content:
+        content = "" if form.beside_calls == "empty" else None
+    if reasoning:
+        reasoning = texts.text(REASONING, reasoning)
+    if content:
+        content = texts.text(CONTENT, content)
+    if reasoning and form.reasoning == INLINE:
+        content = OPENING + reasoning + CLOSING + (content or "")
+    written["content"] = content
+    if reasoning and form.reasoning != INLINE:
+        # As transformers hands it on: under both names that templates read.
+        written = {"thinking": reasoning, **written, form.reasoning: reasoning, "reasoning_content": reasoning}
+    if calls:
+        written["tool_calls"] = [_call(call, form, texts) for call in calls]
+    for key in ("tool_call_id", "name"):
+        if message.get(key) is not None:
+            written[key] = message[key]
+    return written
+
+
+def _call(call: Mapping[str, Any], form: Form, texts: Texts) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": texts.text(CALL_NAME, call["name"])}
+    if form.arguments == "text":
+        function["arguments"] = texts.text(CALL_TEXT, arguments_text(call["arguments"]))
+    else:
+        function["arguments"] = _value(arguments_object(call["arguments"]), texts)
+    identity = {} if call.get("id") is None else {"id": texts.text(CALL_ID, call["id"])}
+    return {**identity, "type": "function", "function": function}
+
+
+def _value(value: Any, texts: Texts) -> Any:
+    if isinstance(value, str):
+        return texts.text(CALL_TEXT, value)
+    if isinstance(value, Mapping):
+        return {texts.text(CALL_KEY, key): _value(item, texts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_value(item, texts) for item in value]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return texts.number(value)
+    return value
+
+
+def written_number(value: float) -> tuple[str, ...]:
+    """The ways that a template may write a number."""
+    return tuple(dict.fromkeys((json.dumps(value), str(value))))

@@ -1,0 +1,137 @@
+"""A model's folder → what proving needs of it: tokenizer, encoder, chat template, stop tokens.
+
+In: a folder or hub snapshot with `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` (or the template in
+the config) and `generation_config.json`. Out: a `Model`. Nothing is fetched.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from spanloom.families.models.errors import ModelError
+from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
+from spanloom.tokenizers.encoding import JsonTokenizer
+from spanloom.tokenizers.json_ids import IdEncoder
+
+UNDATED = datetime(2025, 1, 1)
+"""What a template is given for today where no date is: its text is then compared with that of another day."""
+
+_NOTHING = re.compile("(?!)")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model. `stops`: the declared stop tokens, id → text. `name`: of its folder. `dated`: with a date."""
+
+    name: str
+    tokenizer: JsonTokenizer
+    encoder: IdEncoder
+    template: ChatTemplate
+    stops: Mapping[int, str]
+    dated: bool
+
+    @cached_property
+    def special(self) -> re.Pattern[str]:
+        """The texts that the tokenizer makes a control token of wherever they are written."""
+        return _any_of([*self.tokenizer.special_texts(), *self.stops.values()])
+
+    @cached_property
+    def added(self) -> re.Pattern[str]:
+        """The texts of all added tokens but white space: the tokenizer cuts a text at them."""
+        return _any_of([text for text in self.tokenizer.added_texts() if text.strip()])
+
+    @property
+    def undated(self) -> bool:
+        """Whether the template may write today's date while none is given."""
+        return self.asks_for_date and not self.dated
+
+    @cached_property
+    def asks_for_date(self) -> bool:
+        """Whether the template mentions the function that gives today's date."""
+        return "strftime_now" in self.template.text
+
+
+def load_model(
+    folder: Path,
+    *,
+    stops: Sequence[str] = (),
+    date: datetime | None = None,
+    template: Path | None = None,
+) -> Model:
+    """The model in a folder.
+
+    Args: `stops`, texts or ids of stop tokens in place of those that `generation_config.json` declares; `date`, what
+    the template takes for today; `template`, a file in place of the folder's.
+    Raises ModelError where stop tokens are not declared or unknown, TokenizerError and ChatTemplateError for the files.
+    """
+    if not folder.is_dir():
+        raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
+    tokenizer = JsonTokenizer(folder / "tokenizer.json", extra="chat")
+    encoder = IdEncoder(tokenizer)
+    config = folder / "tokenizer_config.json"
+    tokens = load_special_tokens(config) if template is not None and config.is_file() else None
+    chat_template = load_chat_template(template or folder, special_tokens=tokens, now=date or UNDATED)
+    return Model(
+        name=folder.resolve().name,
+        tokenizer=tokenizer,
+        encoder=encoder,
+        template=chat_template,
+        stops=stop_tokens(tokenizer, stops or declared_stops(folder), where=folder),
+        dated=date is not None,
+    )
+
+
+def load_special_tokens(config: Path) -> dict[str, str]:
+    """`bos_token` and its like in a `tokenizer_config.json`, by name. Raises ModelError where it is no JSON object."""
+    values = _json_object(config)
+    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: text for key, text in texts.items() if key.endswith("_token") and isinstance(text, str)}
+
+
+def declared_stops(folder: Path) -> list[str | int]:
+    """`eos_token_id` of `generation_config.json`; empty where it is not there."""
+    path = folder / "generation_config.json"
+    declared = _json_object(path).get("eos_token_id") if path.is_file() else None
+    return [] if declared is None else declared if isinstance(declared, list) else [declared]
+
+
+def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: Path) -> dict[int, str]:
+    """Stop tokens by id, with their texts. A number, or a text of digits that is no token, is an id."""
+    if not stops:
+        raise ModelError(
+            "no stop tokens are declared: generation_config.json has no eos_token_id",
+            where=str(where),
+            remedy="give them: --stop '<|im_end|>'",
+        )
+    named: dict[int, str] = {}
+    for stop in stops:
+        number = tokenizer.id_of(stop) if isinstance(stop, str) else stop
+        if number is None and isinstance(stop, str) and stop.isdecimal():
+            number = int(stop)
+        text = tokenizer.token_bytes(number).decode(errors="replace") if number is not None else ""
+        if number is None or not text:
+            raise ModelError(
+                f"the stop token {stop!r} is not in the tokenizer", where=str(where), remedy="give another --stop"
+            )
+        named[number] = text
+    return named
+
+
+def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
+    longest_first = sorted({text for text in texts if text}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else _NOTHING
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as fault:
+        raise ModelError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
+    if not isinstance(value, dict):
+        raise ModelError("the file holds no JSON object", where=str(path), remedy="fix it")
+    return value

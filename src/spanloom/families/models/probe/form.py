@@ -1,0 +1,85 @@
+"""The form in which a template takes messages, found by rendering small conversations.
+
+In: a template. Out: a `Form`; the sets of template variables under which runs are tried.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from spanloom.families.models.form import INLINE, REASONING_FIELDS, Form
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+
+THINKING_VARIABLES = ("enable_thinking", "thinking")
+"""Variables of templates that switch thinking on and off."""
+
+_USER = {"role": "user", "content": "Where is Ouagadougou?"}
+_WORD, _THOUGHT, _ANSWER = "Zanzibar", "Let me consider maps.", "In Burkina Faso."
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "find_place",
+        "description": "Finds a place.",
+        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+    },
+}
+
+
+def thinking_variables(template: ChatTemplate, thinking: str) -> list[dict[str, Any]]:
+    """Sets of variables to try, in order. `thinking`: `auto`, `on` or `off`."""
+    names = [name for name in THINKING_VARIABLES if name in template.variables()]
+    on, off = dict.fromkeys(names, True), dict.fromkeys(names, False)
+    if not names:
+        return [{}]
+    return {"auto": [{}, on, off], "on": [on], "off": [off]}[thinking]
+
+
+def find_form(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> Form:
+    """How the template takes messages; the usual way where it takes none of them."""
+    arguments, beside_calls = _calls(template, variables)
+    return Form(reasoning=_reasoning(template, variables), arguments=arguments, beside_calls=beside_calls)
+
+
+def arguments_given_as(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> str:
+    """Whether it matters how arguments are given: `either`, `object`, `text`, `neither`."""
+    good = [form for form in ("object", "text") if any(_writes_call(template, variables, form, c) for c in _BESIDE)]
+    return "either" if len(good) == 2 else good[0] if good else "neither"
+
+
+_BESIDE: Mapping[str, str | None] = {"empty": "", "null": None}
+
+
+def _reasoning(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> str:
+    for field in REASONING_FIELDS:
+        message = {"role": "assistant", "content": _ANSWER, field: _THOUGHT}
+        if any(_THOUGHT in text for text in _texts(template, variables, message)):
+            return field
+    return INLINE
+
+
+def _calls(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    for form, beside in product(("object", "text"), _BESIDE):
+        if _writes_call(template, variables, form, beside):
+            return form, beside
+    return "object", "empty"
+
+
+def _writes_call(template: ChatTemplate, variables: Sequence[Mapping[str, Any]], form: str, beside: str) -> bool:
+    """Whether the template writes the arguments of a call, as JSON or in tags, not as Python or JSON in JSON."""
+    arguments = {"place": _WORD} if form == "object" else f'{{"place": "{_WORD}"}}'
+    call = {"id": "call00001", "type": "function", "function": {"name": "find_place", "arguments": arguments}}
+    message = {"role": "assistant", "content": _BESIDE[beside], "tool_calls": [call]}
+    return any(
+        _WORD in text and "{'place'" not in text and '\\"place' not in text
+        for text in _texts(template, variables, message)
+    )
+
+
+def _texts(template: ChatTemplate, variables: Sequence[Mapping[str, Any]], message: Mapping[str, Any]) -> list[str]:
+    texts = []
+    for given in variables:
+        try:
+            texts.append(template.render([_USER, message], tools=[TOOL], **given))
+        except ChatTemplateError:
+            continue
+    return texts

@@ -1,0 +1,61 @@
+"""What a template does that changes prompts, found by rendering.
+
+In: a model. Out: `Hazards`: the date in the prompt, a default system text, BOS twice, `{% generation %}`.
+"""
+
+import re
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from spanloom.families.models.model import Model
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+
+DEFAULT_SYSTEM_CHARACTERS = 60
+"""More than these before the first user's text, where there is no system message, are a default system text."""
+
+_QUESTION = "Quo vadis?"
+_GENERATION = re.compile(r"{%-?\s*generation\s*-?%}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hazards:
+    """`date`, `default_system`: what is written; None where nothing is, or where the template fails."""
+
+    date: bool
+    default_system: str | None
+    double_bos: bool
+    generation_tags: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_hazards(model: Model) -> Hazards:
+    """What the template does with one question of a user."""
+    template = model.template
+    text = _text(template)
+    before = text[: text.index(_QUESTION)] if text and _QUESTION in text else ""
+    return Hazards(
+        date=model.asks_for_date and text != _text(_at(template, datetime(2031, 12, 30))),
+        default_system=before if len(before) > DEFAULT_SYSTEM_CHARACTERS else None,
+        double_bos=bool(text) and _bos_twice(model, text or ""),
+        generation_tags=bool(_GENERATION.search(template.text)),
+    )
+
+
+def _at(template: ChatTemplate, now: datetime) -> ChatTemplate:
+    return ChatTemplate(template.text, special_tokens=template.special_tokens, now=now)
+
+
+def _text(template: ChatTemplate) -> str | None:
+    try:
+        return template.render([{"role": "user", "content": _QUESTION}], add_generation_prompt=True)
+    except ChatTemplateError:
+        return None
+
+
+def _bos_twice(model: Model, text: str) -> bool:
+    """Whether a tokenizer that adds its own tokens writes the first token of the text once more."""
+    plain, added = (model.tokenizer.encode([text], special=special)[0].ids for special in (False, True))
+    return len(added) > len(plain) > 0 and added[0] == added[1] == plain[0]

@@ -1,0 +1,150 @@
+"""Which of forty conversations a model's template is proven on, and what was found.
+
+In: a model, conversations, options. Out: `ProbeResult`; as JSON, and as lines of a table.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.form import INLINE, Form
+from spanloom.families.models.model import Model
+from spanloom.families.models.probe.form import arguments_given_as, find_form, thinking_variables
+from spanloom.families.models.probe.hazards import Hazards, find_hazards
+from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
+from spanloom.families.models.prove.refusals import Refusal
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A conversation and what became of it."""
+
+    group: str
+    conversation: Conversation
+    outcome: Proven | Refusal
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeResult:
+    """`arguments`: `either`, `object`, `text` or `neither`; `proving`: how the conversations were proven."""
+
+    model: Model
+    proving: Proving
+    arguments: str
+    hazards: Hazards
+    tried: tuple[Tried, ...]
+
+    @property
+    def proven(self) -> list[tuple[Tried, Proven]]:
+        return [(tried, tried.outcome) for tried in self.tried if isinstance(tried.outcome, Proven)]
+
+    @property
+    def refused(self) -> list[tuple[Tried, Refusal]]:
+        return [(tried, tried.outcome) for tried in self.tried if isinstance(tried.outcome, Refusal)]
+
+    @property
+    def in_several_documents(self) -> int:
+        """Proven conversations that need more than one document, since the template rewrites history."""
+        return sum(len(proven.documents) > 1 for _, proven in self.proven)
+
+
+def probe(
+    model: Model,
+    conversations: Iterable[tuple[str, Conversation]],
+    *,
+    thinking: str = "auto",
+    variables: Mapping[str, Any] | None = None,
+    served: bool = True,
+) -> ProbeResult:
+    """Finds the form of the template, and proves each conversation. `variables`: template variables for all."""
+    sets = [{**given, **(variables or {})} for given in thinking_variables(model.template, thinking)]
+    form = find_form(model.template, sets)
+    proving = Proving(form=form, variables=sets, served=served)
+    return ProbeResult(
+        model=model,
+        proving=proving,
+        arguments=arguments_given_as(model.template, sets),
+        hazards=find_hazards(model),
+        tried=tuple(
+            Tried(group, conversation, prove_conversation(model, conversation, proving))
+            for group, conversation in conversations
+        ),
+    )
+
+
+def as_json(result: ProbeResult) -> dict[str, Any]:
+    """The result as JSON values: `proven`, `of`, and what was found."""
+    runs = [run for _, proven in result.proven for run in proven.runs]
+    return {
+        "model": result.model.name,
+        "proven": len(result.proven),
+        "of": len(result.tried),
+        "refusals": dict(Counter(refusal.kind for _, refusal in result.refused).most_common()),
+        "in_several_documents": result.in_several_documents,
+        "form": {**_form(result.proving.form), "arguments_may_be": result.arguments},
+        "stops": {str(number): text for number, text in result.model.stops.items()},
+        "turn_ends": dict(Counter(run.turn_end for run in runs).most_common()),
+        "variables": [
+            {"variables": dict(given), "runs": count}
+            for given, count in Counter(tuple(sorted(run.variables.items())) for run in runs).most_common()
+        ],
+        "boundary": dict(Counter(run.boundary for run in runs)),
+        "hazards": {**result.hazards.as_dict(), "history_rewritten": result.in_several_documents > 0},
+        "encoder": "fastokens" if result.model.encoder.fast else "tokenizers",
+        "tokenizer_sha256": result.model.tokenizer.sha256,
+        "groups": groups(result),
+        "conversations": [_conversation(tried) for tried in result.tried],
+    }
+
+
+def groups(result: ProbeResult) -> dict[str, dict[str, int]]:
+    """Proven and tried conversations of each group."""
+    of = Counter(tried.group for tried in result.tried)
+    proven = Counter(tried.group for tried, _ in result.proven)
+    return {group: {"proven": proven[group], "of": count} for group, count in of.items()}
+
+
+def _form(form: Form) -> dict[str, Any]:
+    return asdict(form)
+
+
+def _conversation(tried: Tried) -> dict[str, Any]:
+    about = {"id": tried.conversation.id, "group": tried.group}
+    if isinstance(tried.outcome, Refusal):
+        refusal = tried.outcome
+        return {
+            **about,
+            "proven": False,
+            "class": refusal.kind,
+            "message": refusal.message,
+            "run": refusal.run,
+            "remedy": refusal.remedy,
+        }
+    return {**about, "proven": True, "documents": len(tried.outcome.documents), "runs": len(tried.outcome.runs)}
+
+
+def as_lines(result: ProbeResult) -> list[str]:
+    """The result as a table for a terminal."""
+    model, form, hazards = result.model, result.proving.form, result.hazards
+    inline = form.reasoning == INLINE
+    facts = {
+        "proven": f"{len(result.proven)} of {len(result.tried)} conversations",
+        **{f"  {name}": f"{count['proven']} of {count['of']}" for name, count in groups(result).items()},
+        "documents": f"{result.in_several_documents} conversations need several (history is rewritten)"
+        if result.in_several_documents
+        else "one for each conversation",
+        "reasoning": "inline, in <think> tags of the content" if inline else form.reasoning,
+        "arguments": f"as {form.arguments} (may be: {result.arguments})",
+        "content beside calls": "empty text" if form.beside_calls == "empty" else "null",
+        "stop tokens": " ".join(model.stops.values()),
+        "date in the prompt": "yes: build needs --date" if hazards.date else "no",
+        "default system text": repr(hazards.default_system[:60]) if hazards.default_system else "no",
+        "BOS twice": "where the tokenizer adds its own tokens to the text" if hazards.double_bos else "no",
+        "{% generation %}": "yes (not used)" if hazards.generation_tags else "no",
+    }
+    lines = [f"{name:<22}{value}" for name, value in facts.items()]
+    for tried, refusal in result.refused:
+        lines.append(f"refused  {refusal.kind}: {tried.conversation.id}, message {refusal.run}: {refusal.message}")
+    return lines

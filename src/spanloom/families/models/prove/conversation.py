@@ -1,0 +1,89 @@
+"""A conversation → its documents, or why it is refused.
+
+In: a model, a conversation, the form of its template, the template variables that may be tried. Out: `Proven` or
+`Refusal`: one run that is not proven refuses the conversation.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.form import Form
+from spanloom.families.models.model import Model
+from spanloom.families.models.prove.documents import Document, documents_of_runs
+from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
+from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
+
+
+@dataclass(frozen=True)
+class Proven:
+    """The documents of a conversation; none where it has no run to train."""
+
+    documents: tuple[Document, ...]
+
+    @property
+    def runs(self) -> list[ProvenRun]:
+        """All trained runs, in order."""
+        return sorted((run for document in self.documents for run in document.runs), key=lambda run: run.run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proving:
+    """How conversations are proven.
+
+    form       the form in which the template takes messages
+    variables  sets of template variables, tried in order until a run is proven
+    served     encode P and completion apart where a token would span them
+    inline     where the template knows no reasoning, write it into the content
+    """
+
+    form: Form
+    variables: Sequence[Mapping[str, Any]] = ({},)
+    served: bool = True
+    inline: bool = True
+
+
+Declare = Callable[[Rendered, Refusal], ProvenRun | Refusal]
+"""What becomes of a run that is not proven: a run that the user declares, or a refusal."""
+
+
+def prove_conversation(
+    model: Model, conversation: Conversation, proving: Proving, declare: Declare | None = None
+) -> Proven | Refusal:
+    """The documents of a conversation, or the refusal of its first run that is neither proven nor declared."""
+    rendered = Rendered(model, conversation, proving.form)
+    if not proving.inline and (run := _with_reasoning(conversation)) is not None:
+        message = "the template knows no reasoning"
+        return Refusal(kind=TEXT_DROPPED, message=message, run=run, remedy="write it into the content: --inline-think")
+    runs: list[ProvenRun] = []
+    for run in conversation.runs():
+        outcome = _first_proven(rendered, run, proving)
+        if isinstance(outcome, Refusal) and declare is not None:
+            outcome = declare(rendered, outcome)
+        if isinstance(outcome, Refusal):
+            return outcome
+        runs.append(outcome)
+    return Proven(tuple(documents_of_runs(runs)))
+
+
+def _with_reasoning(conversation: Conversation) -> int | None:
+    """The first run with reasoning."""
+    return next((run for run in conversation.runs() if conversation.messages[run].get("reasoning")), None)
+
+
+def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun | Refusal:
+    refusal: Refusal | None = None
+    sets = proving.variables
+    if not rendered.conversation.messages[run].get("reasoning"):
+        # The model that answers at once is asked not to think, where it can be asked.
+        sets = sorted(sets, key=lambda given: any(value is True for value in given.values()))
+    for variables in sets:
+        try:
+            return prove_run(rendered, run, variables, served=proving.served)
+        except RefusedError as fault:
+            refusal = refusal or Refusal(kind=fault.kind, message=fault.message, run=run, remedy=fault.remedy)
+    if refusal is None:
+        raise ValueError("no set of template variables is given; give [{}]")
+    return refusal

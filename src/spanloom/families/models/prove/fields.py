@@ -1,0 +1,70 @@
+"""The texts of a conversation as numbered fields, and other texts in their place.
+
+In: the texts that `form.shaped` comes by. Out: `Tracer`, which marks each text with the number of its field;
+`Sentinels`, which puts another text in the place of each.
+"""
+
+from dataclasses import dataclass
+
+from spanloom.families.models.form import CALL_ID, CALL_KEY, CALL_NAME, written_number
+from spanloom.tokenizers.traced_text import traced
+
+_STRUCTURE = frozenset({CALL_NAME, CALL_KEY})
+
+
+@dataclass(frozen=True)
+class Field:
+    """A text of a message. `message`: its place; `kind`: what of the message it is; `text`: as given."""
+
+    message: int
+    kind: str
+    text: str
+
+    @property
+    def required(self) -> bool:
+        """Whether the template must write it. The ids of calls are left out by most."""
+        return self.kind != CALL_ID and bool(self.text.strip())
+
+
+class Tracer:
+    """Marks the texts of messages. `fields[n]` is what the mark n means; `message` is set to the place of the next."""
+
+    def __init__(self) -> None:
+        self.fields: list[Field] = []
+        self.message = 0
+
+    def text(self, kind: str, value: str) -> str:
+        self.fields.append(Field(self.message, kind, value))
+        return traced(value, len(self.fields) - 1)
+
+    def number(self, value: float) -> float:
+        return value
+
+
+class Sentinels:
+    """Puts another text in the place of each: a word that occurs nowhere, between the same white space.
+
+    `texts[word]` is the text without white space around it; `numbers[word]` the number, of which `word` is written.
+    `structure`: names of functions and arguments too.
+    """
+
+    def __init__(self, salt: str, *, structure: bool) -> None:
+        self._salt, self._structure = salt, structure
+        self.texts: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+        self.numbers: dict[str, float] = {}
+
+    def text(self, kind: str, value: str) -> str:
+        core = value.strip()
+        if not core or kind == CALL_ID or (kind in _STRUCTURE and not self._structure):
+            return value
+        word = f"Q{self._salt}{len(self.texts)}z"
+        self.texts[word], self.kinds[word] = core, kind
+        start = value.index(core)
+        return value[:start] + word + value[start + len(core) :]
+
+    def number(self, value: float) -> float:
+        other = type(value)(730_000_019 + len(self.numbers))
+        for written in written_number(other):
+            self.numbers[written] = value
+        return other

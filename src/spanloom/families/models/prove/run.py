@@ -1,0 +1,242 @@
+"""One run, proven by methods A, B and S.
+
+In: a model, a conversation in the form of its template, the place of an assistant's message, template variables. Out: a
+`ProvenRun`. Raises RefusedError.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.form import AsGiven, Form, shaped
+from spanloom.families.models.model import Model
+from spanloom.families.models.prove.fields import Sentinels, Tracer
+from spanloom.families.models.prove.prefixes import Encoded, check_prefix, encoded
+from spanloom.families.models.prove.refusals import (
+    DOUBLE_BOS,
+    REMEDIES,
+    SPECIAL_IN_TEXT,
+    STRUCTURE_DEPENDS_ON_TEXT,
+    TEMPLATE_FAILS,
+    TEMPLATE_RAISES,
+    TEXT_DROPPED,
+    TRACE_CHANGES,
+    UNDATED,
+)
+from spanloom.families.models.prove.sentinels import end_of_texts
+from spanloom.families.models.prove.spans import spans_of_tokens
+from spanloom.families.models.prove.traced import check_alone, texts_of_run
+from spanloom.families.models.prove.turn_end import completion_end, missing_end, next_marker, next_message
+from spanloom.supervision import Flags, Tokens
+from spanloom.tokenizers.character_spans import Offsets
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, TemplateRaisedError
+
+SALTS = ("v", "w", "kx", "qj")
+"""Letters of sentinels; the next where a text holds such a word."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvenRun:
+    """What the model samples in place of one assistant's message.
+
+    run         the place of the message
+    text        F through the token that ends the turn; where the next message's marker is that token, with it
+    prompt      the characters of P, which `text` begins with
+    tokens      int32 [T], the ids of `text`
+    first       the tokens of P: all from here on are trained
+    spans       uint8 [T - first], the span of each trained token
+    tail        the text of F behind `text`, context
+    tail_tokens int32, its ids
+    variables   what the template was given
+    boundary    `joined`, or `served`: P and the completion were encoded apart
+    turn_end    the text of the token that ends the turn
+    trimmed     whether the template trimmed a text
+    """
+
+    run: int
+    text: str
+    prompt: int
+    tokens: Tokens
+    first: int
+    spans: Flags
+    tail: str
+    tail_tokens: Tokens
+    variables: Mapping[str, Any]
+    boundary: str
+    turn_end: str
+    trimmed: bool
+
+
+class Rendered:
+    """A conversation in the form of a template, rendered under given variables; texts that were made are kept."""
+
+    def __init__(self, model: Model, conversation: Conversation, form: Form) -> None:
+        self.model, self.conversation, self.form = model, conversation, form
+        self.plain = [shaped(message, form, AsGiven()) for message in conversation.messages]
+        tracer = Tracer()
+        self.traced: list[dict[str, Any]] = []
+        for place, message in enumerate(conversation.messages):
+            tracer.message = place
+            self.traced.append(shaped(message, form, tracer))
+        self.fields = tracer.fields
+
+    def text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *, prompt: bool = False) -> str:
+        return self._render(self.model.template.render, messages, variables, prompt=prompt)
+
+    def traced_text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
+        return self._render(self.model.template.render_traced, messages, variables, prompt=False)
+
+    def _render(
+        self, render: Any, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *, prompt: bool
+    ) -> str:
+        try:
+            text: str = render(messages, tools=self.conversation.tools, add_generation_prompt=prompt, **variables)
+        except TemplateRaisedError as fault:
+            raise RefusedError(TEMPLATE_RAISES, fault.what, REMEDIES[TEMPLATE_RAISES]) from None
+        except ChatTemplateError as fault:
+            raise RefusedError(TEMPLATE_FAILS, fault.what, REMEDIES[TEMPLATE_FAILS]) from None
+        return text
+
+    def with_sentinels(self, run: int, variables: Mapping[str, Any], *, structure: bool) -> tuple[str, Sentinels]:
+        """F with other texts in the place of the run's, and which they are."""
+        held = "".join(field.text for field in self.fields)
+        salt = next((salt for salt in SALTS if f"Q{salt}" not in held), "zzqx")
+        sentinels = Sentinels(salt, structure=structure)
+        message = shaped(self.conversation.messages[run], self.form, sentinels)
+        return self.text([*self.plain[:run], message], variables), sentinels
+
+
+def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, served: bool = True) -> ProvenRun:
+    """What the model samples in place of the message `run`. Raises RefusedError where it is not proven."""
+    model = rendered.model
+    variables = {**variables, **rendered.conversation.variables}
+    _check_special(rendered, run)
+    prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
+    whole = rendered.text(rendered.plain[: run + 1], variables)
+    traced = rendered.traced_text(rendered.traced[: run + 1], variables)
+    if traced != whole:
+        raise RefusedError(TRACE_CHANGES, "the text is another one where it is traced", REMEDIES[TRACE_CHANGES])
+    _check_bos(model, prompt)
+    if model.undated:
+        _check_date(rendered, run, variables, prompt)
+
+    placed = texts_of_run(traced, rendered.fields, run)
+    check_prefix(prompt, whole)
+    last = placed.texts[-1].end if placed.texts else len(prompt)
+    check_alone(traced, rendered.fields, run, len(prompt), last)
+    _check_sentinels(rendered, run, variables, prompt, whole, last)
+
+    ids = encoded(prompt, whole, model.encoder, served=served)
+    offsets = offsets_of_completion(model, prompt, whole, ids)
+    end = completion_end(ids.completion, offsets, model.stops, last)
+    if end is None:
+        field = placed.texts[-1].number if placed.texts else -1
+        marker = _next_speaker(rendered, run, variables, whole, last, field)
+        whole += marker
+        ids = encoded(prompt, whole, model.encoder, served=served)
+        offsets = offsets_of_completion(model, prompt, whole, ids)
+        end = completion_end(ids.completion, offsets, model.stops, last)
+        if end is None:
+            raise missing_end(model.stops, whole[last:])
+    calls = bool(rendered.conversation.messages[run].get("tool_calls"))
+    stop = int(offsets[end - 1][1])
+    return ProvenRun(
+        run=run,
+        text=whole[:stop],
+        prompt=len(prompt),
+        tokens=np.concatenate([ids.prompt, ids.completion[:end]]),
+        first=len(ids.prompt),
+        spans=spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added),
+        tail=whole[stop:],
+        tail_tokens=ids.completion[end:],
+        variables=variables,
+        boundary=ids.boundary,
+        turn_end=model.stops[int(ids.completion[end - 1])],
+        trimmed=placed.trimmed,
+    )
+
+
+def offsets_of_completion(model: Model, prompt: str, whole: str, ids: Encoded) -> Offsets:
+    """Begin and end of each token of the completion, in code points of F."""
+    completion = whole[len(prompt) :]
+    offsets = model.encoder.offsets(completion, ids.completion)
+    if offsets is not None:
+        return offsets + len(prompt)
+    text, skipped = (whole, len(ids.prompt)) if ids.boundary == "joined" else (completion, 0)
+    encoded_text = model.tokenizer.encode([text], special=False)[0]
+    moved = 0 if ids.boundary == "joined" else len(prompt)
+    return [(begin + moved, end + moved) for begin, end in encoded_text.offsets[skipped:]]
+
+
+def _check_special(rendered: Rendered, run: int) -> None:
+    for field in rendered.fields:
+        match = rendered.model.special.search(field.text) if field.message == run else None
+        if match:
+            raise RefusedError(
+                SPECIAL_IN_TEXT,
+                f"{field.kind} holds the control token {match[0]!r}",
+                REMEDIES[SPECIAL_IN_TEXT],
+            )
+
+
+def _check_bos(model: Model, prompt: str) -> None:
+    bos = model.template.special_tokens.get("bos_token")
+    if bos and prompt.startswith(bos + bos):
+        raise RefusedError(DOUBLE_BOS, f"the text begins with {bos!r} twice", REMEDIES[DOUBLE_BOS])
+
+
+def _check_date(rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: str) -> None:
+    template = rendered.model.template
+    other = ChatTemplate(template.text, special_tokens=template.special_tokens, now=datetime(2031, 12, 30))
+    text = other.render(
+        rendered.plain[:run], tools=rendered.conversation.tools, add_generation_prompt=True, **variables
+    )
+    if text != prompt:
+        raise RefusedError(UNDATED, "the template writes today's date, and none is given", REMEDIES[UNDATED])
+
+
+def _check_sentinels(
+    rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: str, whole: str, last: int
+) -> None:
+    """Method S, and that it ends the texts where A does, up to white space."""
+    for structure in (True, False):
+        try:
+            other, sentinels = rendered.with_sentinels(run, variables, structure=structure)
+            end = end_of_texts(prompt, whole, other, sentinels)
+            break
+        except RefusedError as refusal:
+            # Names of functions and arguments may be looked up among the tools: then they stay as they are.
+            if not structure:
+                if refusal.kind not in {STRUCTURE_DEPENDS_ON_TEXT, TEXT_DROPPED}:
+                    raise RefusedError(
+                        STRUCTURE_DEPENDS_ON_TEXT,
+                        f"with other texts: {refusal.message}",
+                        REMEDIES[STRUCTURE_DEPENDS_ON_TEXT],
+                    ) from None
+                raise
+    between = whole[min(end, last) : max(end, last)]
+    if end > last and between.strip():
+        raise RefusedError(
+            TRACE_CHANGES, f"behind the last traced character is {between[:40]!r} of a text", REMEDIES[TRACE_CHANGES]
+        )
+
+
+def _next_speaker(rendered: Rendered, run: int, variables: Mapping[str, Any], whole: str, last: int, field: int) -> str:
+    """The stop token that the next message begins with. Raises RefusedError where there is none."""
+    stops = rendered.model.stops
+    given = rendered.traced[run + 1 : run + 2]
+    candidates = [*(message for message in given if message["role"] != "assistant"), next_message(rendered.plain[run])]
+    for message in candidates:
+        try:
+            longer = rendered.traced_text([*rendered.traced[: run + 1], message], variables)
+        except RefusedError:
+            continue
+        marker = next_marker(whole, last, field, longer, stops)
+        if marker is not None:
+            return marker
+    raise missing_end(stops, whole[last:])

@@ -1,0 +1,86 @@
+"""Method A: where in F each text of the run is, by the marks that it carries through the template.
+
+In: F as `render_traced` gives it, the fields of all messages, the place of the run, the end of P. Out: the marks of the
+run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed, and no other
+text among them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.prove.fields import Field
+from spanloom.families.models.prove.refusals import MIXED_TEXTS, REMEDIES, TEXT_ALTERED, TEXT_DROPPED
+from spanloom.tokenizers.traced_text import Mark, marks_of
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A text of the run in F: the characters [start, end). `number`: of the field, as marks have it."""
+
+    start: int
+    end: int
+    number: int
+    field: Field
+
+
+@dataclass(frozen=True)
+class TracedRun:
+    """`texts` in the order of F; `trimmed`: whether white space around one of them is not in F."""
+
+    texts: tuple[Placed, ...]
+    trimmed: bool
+
+
+def texts_of_run(whole: str, fields: Sequence[Field], run: int) -> TracedRun:
+    """The run's texts in F. Raises RefusedError: `text_dropped`, `text_altered`."""
+    marks = marks_of(whole)
+    pieces: dict[int, list[Mark]] = {number: [] for number, field in enumerate(fields) if field.message == run}
+    for mark in marks:
+        if mark[2] in pieces:
+            pieces[mark[2]].append(mark)
+    placed: list[Placed] = []
+    trimmed = False
+    for number, parts in pieces.items():
+        field = fields[number]
+        if not parts:
+            if field.required:
+                raise RefusedError(TEXT_DROPPED, f"the template drops {_shown(field)}", REMEDIES[TEXT_DROPPED])
+            continue
+        if not field.required and not field.text.strip():
+            continue
+        if not _is_whole(parts, field.text):
+            times = sum(mark[3] == 0 for mark in parts)
+            what = f"writes {times} times" if times > 1 else "does not write as it is"
+            raise RefusedError(TEXT_ALTERED, f"the template {what}: {_shown(field)}", REMEDIES[TEXT_ALTERED])
+        placed.append(Placed(parts[0][0], parts[-1][1], number, field))
+        trimmed |= parts[0][3] > 0 or parts[-1][4] < len(field.text)
+    return TracedRun(tuple(sorted(placed, key=lambda text: text.start)), trimmed)
+
+
+def check_alone(whole: str, fields: Sequence[Field], run: int, prompt: int, last: int) -> None:
+    """Raises RefusedError (`mixed_texts`) where a text of the run is before the end of P, or another one behind it."""
+    for start, end, number, *_ in marks_of(whole):
+        field = fields[number]
+        inside = end > prompt and start < last
+        if field.message == run and start < prompt:
+            message = f"the template writes {_shown(field)} before the end of the prompt"
+        elif field.message != run and inside:
+            message = f"the template writes {_shown(field)} of message {field.message} into the run"
+        else:
+            continue
+        raise RefusedError(MIXED_TEXTS, message, REMEDIES[MIXED_TEXTS])
+
+
+def _is_whole(parts: Sequence[Mark], text: str) -> bool:
+    """Whether the pieces go on in each other, in F and in the field, and leave out white space alone."""
+    first, last = parts[0][3], parts[-1][4]
+    if not all(mark[5] for mark in parts) or text[:first].strip() or text[last:].strip():
+        return False
+    return all(before[1] == after[0] and before[4] == after[3] for before, after in pairwise(parts))
+
+
+def _shown(field: Field) -> str:
+    text = field.text if len(field.text) <= 40 else field.text[:37] + "…"
+    return f"{field.kind} {text!r}"

@@ -1,0 +1,438 @@
+"""Step tokenize-conversations: conversations and a model's folder → a token dataset, not validated yet.
+
+In: a source folder, a model's folder, `ModelRules`. Out: the files under the dataset root, the model's files and
+`probe.json` among them, and `manifest.pending.json`. Every run is proven or declared, or its conversation is refused:
+counted by class, and written to `rejects/`. The id of a conversation decides its split, with all its documents.
+
+Rows are taken in batches of a fixed size, whatever the workers; finished batches are kept in the folder of
+intermediates, so that a build goes on where it stopped.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spanloom.conversations.source.folder import (
+    Source,
+    SourceShard,
+    check_still_hashed,
+    named_origin,
+    open_source_shard,
+    plan_parts,
+    read_rows,
+    verify_hash,
+)
+from spanloom.conversations.source.rejects import reject_limit
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import (
+    Content,
+    Input,
+    InputShard,
+    ListedFile,
+    Manifest,
+    RendererEntry,
+    ShardEntry,
+    SplitRule,
+    TokenizerEntry,
+)
+from spanloom.dataset.root.inventory import add_up
+from spanloom.dataset.root.layout import MODEL_FOLDER, rejects_file
+from spanloom.dataset.root.places import made_at
+from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
+from spanloom.errors import DuplicateIdError, RejectedRowError
+from spanloom.families.models import defaults
+from spanloom.families.models.documents.made import ABOUT_SCHEMA
+from spanloom.families.models.documents.parts import PartTask, keep_loaded, make_part, read_part, standing_part
+from spanloom.families.models.documents.rules import (
+    MODEL_FILES,
+    PROBE_NAME,
+    Ingredients,
+    ModelRules,
+    load_ingredients,
+)
+from spanloom.families.models.errors import ModelError
+from spanloom.families.models.probe.conversations import probed_conversations
+from spanloom.families.models.probe.result import as_json, probe
+from spanloom.families.models.source.formats import open_source, staged_source
+from spanloom.kubeflow import dataset_artifacts
+from spanloom.provenance import (
+    canonical_json,
+    environment_here,
+    library_versions,
+    readable_json,
+    require_git_sha,
+    sha256_json,
+)
+from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
+from spanloom.storage import publish_bytes, sha256_file
+from spanloom.storage.scratch import scratch_for
+from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
+from spanloom.workers import OnProgress, Pool, process_pool
+
+FAMILY = "model_chat"
+ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
+SPAN_NAMES = defaults.SPAN_NAMES
+PARTS_NAME = "parts"
+ON_DUPLICATE = ("error", "keep")
+_AT_ONCE = 256
+"""Documents that are written together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeOptions:
+    """What decides no byte, or stops the build: `workers` None is one; `work`: the folder of intermediates."""
+
+    work: Path
+    max_rejects: str = defaults.MAX_REJECTS
+    on_duplicate: str = ON_DUPLICATE[0]
+    workers: int | None = None
+    resume: bool = True
+    allow_unknown_sha: bool = False
+    environment: dict[str, Any] = field(default_factory=dict)
+
+
+def tokenize_conversations(
+    *,
+    source: Source,
+    ingredients: Ingredients,
+    root: Path,
+    options: TokenizeOptions,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Writes the token dataset at `root` and returns its pending manifest.
+
+    Every file is created, never overwritten: one that is there with the same bytes counts as written. `on_progress`:
+    rows of the source. Raises RejectedRowError where more conversations are refused than `max_rejects` allows,
+    DuplicateIdError where an id comes again, ModelError where no document is made, SourceError, ConflictError.
+    """
+    made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
+    config, rules = ingredients.config(), ingredients.rules
+    files = _publish_files(root, ingredients)  # the probe too, before any conversation is proven
+    rows = _Rows(total=sum(shard.rows for shard in source.shards), on_progress=on_progress)
+    key = sha256_json({"config": config, "source": source.manifest_sha256, "git_sha": made_by})
+    build = _Build(source, ingredients, root, options, rows, key=key)
+    options.work.mkdir(parents=True, exist_ok=True)
+    keep_loaded(key, ingredients)
+    workers = options.workers or 1
+    pooled: AbstractContextManager[Pool | None] = process_pool(workers) if workers > 1 else nullcontext()
+    with pooled as pool:
+        entries = [build.shard(verify_hash(shard), pool) for shard in source.shards]
+    totals = add_up(entries)
+    if not totals.sequences:
+        refused = ", ".join(f"{number:,} {reason}" for reason, number in sorted(totals.rejected.items())) or "none"
+        raise ModelError(
+            f"no document is made of these conversations (refused: {refused})",
+            where=str(source.directory),
+            remedy="`spanloom model probe` says what the template does; see --train too",
+        )
+    tokenizer, encoder = ingredients.model.tokenizer, ingredients.model.encoder
+    name = "fastokens" if encoder.fast else "tokenizers"
+    whole = manifest.new_manifest(
+        Content(
+            family=FAMILY,
+            git_sha=made_by,
+            config=config,
+            config_sha256=sha256_json(config),
+            tokenizer=TokenizerEntry(
+                name=tokenizer.name,
+                sha256=tokenizer.sha256,
+                vocab_size=tokenizer.vocab_size,
+                eod=config["eod"]["id"],
+            ),
+            input=_input(source),
+            split=SplitRule(
+                rule=split_rule("conversation"),
+                valid_fraction=rules.valid_fraction,
+                threshold=str(valid_threshold(rules.valid_fraction)),
+                repeated_rows=build.repeated,
+                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
+            ),
+            renderer=RendererEntry(
+                name=name,
+                version=library_versions(name)[name] or "unknown",
+                fallback_rows=0,
+                audited_rows=build.audited,
+            ),
+            alignment=ALIGNMENT,
+            arrays=ARRAY_DTYPES,
+            span_names=SPAN_NAMES,
+            totals=totals,
+            files=files,
+            shards=tuple(entries),
+        ),
+        environment_here({"libraries": library_versions("tokenizers", "fastokens", "Jinja2"), **options.environment}),
+    )
+    manifest.write_pending(root, whole.as_dict())
+    return whole
+
+
+@dataclass
+class _Rows:
+    total: int
+    on_progress: OnProgress | None
+    done: int = 0
+
+    def add(self, rows: int) -> None:
+        self.done += rows
+        if self.on_progress:
+            self.on_progress(self.done, self.total)
+
+
+class _Build:
+    """One build: shard by shard, the parts of each in order, whoever made them."""
+
+    def __init__(
+        self,
+        source: Source,
+        ingredients: Ingredients,
+        root: Path,
+        options: TokenizeOptions,
+        rows: _Rows,
+        *,
+        key: str,
+    ) -> None:
+        self._source, self._ingredients, self._root = source, ingredients, root
+        self._options, self._rows, self._key = options, rows, key
+        self._seen: set[int] = set()
+        self.repeated = self.audited = 0
+
+    def shard(self, shard: SourceShard, pool: Pool | None) -> ShardEntry:
+        """The files of one shard, and what a manifest lists of them."""
+        cutting: Counter[str] = Counter()
+        refused: list[dict[str, Any]] = []
+        allowed = reject_limit(self._options.max_rejects, shard.rows)
+        rules, eod = self._ingredients.rules, int(self._ingredients.config()["eod"]["id"])
+        with split_writers(
+            self._root, shard.index, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA
+        ) as writers:
+            for task, counted in self._parts(shard, pool):
+                cutting.update(counted["cutting"])
+                refused += counted["refused"]
+                if len(refused) > allowed:
+                    raise _too_many(shard, refused[allowed], allowed)
+                self.audited += counted["audited"]
+                self._take_ids(counted["ids"], shard)
+                table = read_part(task)
+                for batch in table.to_batches(max_chunksize=_AT_ONCE):
+                    digests = id_digests(batch.column("conversation").to_pylist())
+                    for split, chosen in by_split(digests, rules.valid_fraction):
+                        _append(writers[split], batch.take(pa.array(chosen)), eod)
+                self._rows.add(counted["rows"])
+            check_still_hashed(shard)
+            splits = {name: writers[name].publish() for name in SPLITS}
+        return ShardEntry(
+            shard=shard.index,
+            rows_read=shard.rows,
+            rejected=dict(sorted(Counter(each["class"] for each in refused).items())),
+            rejects_file=_publish_rejects(self._root, shard.index, refused, shard.format.id_column),
+            splits=splits,
+            cutting=dict(cutting),
+        )
+
+    def _parts(self, shard: SourceShard, pool: Pool | None) -> Iterator[tuple[PartTask, dict[str, Any]]]:
+        """The finished parts in order; at most two for each worker are under way."""
+        waiting: deque[tuple[PartTask, Future[dict[str, Any]] | dict[str, Any]]] = deque()
+        most = 2 * pool.workers if pool else 1
+
+        def finished() -> tuple[PartTask, dict[str, Any]]:
+            task, outcome = waiting.popleft()
+            if isinstance(outcome, Future):
+                assert pool is not None
+                return task, pool.result(outcome, f"shard {task.shard:02d}, rows from {task.rows.first_row}")
+            return task, outcome
+
+        for task in self._tasks(shard):
+            standing = standing_part(task) if self._options.resume else None
+            outcome = standing or (make_part(task) if pool is None else pool.submit(make_part, task))
+            waiting.append((task, outcome))
+            while len(waiting) >= most:
+                yield finished()
+        while waiting:
+            yield finished()
+
+    def _tasks(self, shard: SourceShard) -> Iterator[PartTask]:
+        with open_source_shard(shard) as file:
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        index = 0
+        for part in plan_parts(groups):
+            for rows in read_rows(shard, part):
+                yield PartTask(
+                    key=self._key,
+                    folder=self._options.work,
+                    index=index,
+                    shard=shard.index,
+                    rows=rows,
+                    source_format=shard.format,
+                    model=self._ingredients.folder,
+                    rules=self._ingredients.rules,
+                )
+                index += 1
+
+    def _take_ids(self, ids: Sequence[str], shard: SourceShard) -> None:
+        for name, digest in zip(ids, id_digests(ids).tolist(), strict=True):
+            if digest in self._seen:
+                if self._options.on_duplicate == ON_DUPLICATE[0]:
+                    raise DuplicateIdError(
+                        f"the id {name!r} comes again",
+                        where=shard.where,
+                        remedy="give each conversation an id of its own, or keep both: --on-duplicate keep",
+                    )
+                self.repeated += 1
+            self._seen.add(digest)
+
+
+def _too_many(shard: SourceShard, refused: dict[str, Any], allowed: int) -> RejectedRowError:
+    """The refusal that stops the build."""
+    more = f" (more than {allowed} conversations refused)" if allowed else ""
+    run = "" if refused.get("run") is None else f", message {refused['run']}"
+    aside = "set refused conversations aside with --max-rejects N (or 5%)"
+    remedy = refused.get("remedy")
+    return RejectedRowError(
+        f"{refused['class']}: {refused['message']}{more}",
+        where=f"{shard.path}, row {refused['row']}, id {refused['id']!r}{run}",
+        remedy=f"{remedy}; or {aside}" if remedy else f"fix the row, or {aside}",
+    )
+
+
+def _append(writer: SplitWriter, batch: pa.RecordBatch, eod: int) -> None:
+    """Documents with their EOD, supervision shifted to labels."""
+    columns = {name: batch.column(name) for name in ("document_tokens", "mask", "spans")}
+    lengths = np.array([len(each) + 1 for each in columns["document_tokens"]], np.int32)
+    ends = np.cumsum(lengths, dtype=np.int64) - 1
+    arrays: dict[str, Any] = {}
+    for name, dtype, closing in (("document_tokens", np.int32, eod), ("mask", np.uint8, 0), ("spans", np.uint8, 0)):
+        values = np.empty(int(lengths.sum(dtype=np.int64)), dtype)
+        inside = np.ones(values.size, np.bool_)
+        inside[ends] = False
+        values[inside] = columns[name].flatten().to_numpy()
+        values[ends] = closing
+        arrays[name] = values
+    labels = shift_to_labels(arrays["spans"], lengths)
+    writer.append_arrays(
+        lengths,
+        {"tokens": arrays["document_tokens"], "lossmask": shift_to_labels(arrays["mask"], lengths), "span": labels},
+    )
+    about = pa.RecordBatch.from_arrays([batch.column(name) for name in ABOUT_SCHEMA.names], schema=ABOUT_SCHEMA)
+    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(SPAN_NAMES)))
+
+
+def _publish_rejects(root: Path, shard: int, refused: Sequence[dict[str, Any]], id_column: str) -> ListedFile | None:
+    """`rejects/shard_NN.jsonl`, a line for each refused row; None where there are none."""
+    if not refused:
+        return None
+    lines = [
+        canonical_json(
+            {
+                "shard": shard,
+                "row": each["row"],
+                id_column: each["id"],
+                "reason": each["class"],
+                "detail": each["message"],
+                "run": each.get("run"),
+                "remedy": each.get("remedy"),
+            }
+        )
+        + b"\n"
+        for each in refused
+    ]
+    path = rejects_file(root, shard)
+    publish_bytes(b"".join(lines), path)
+    return _listed(root, path)
+
+
+def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:
+    """What the tokens are made with: the model's files below `model/`, and what the probe found."""
+    paths = []
+    for name in MODEL_FILES:
+        if (ingredients.folder / name).is_file():
+            path = root / MODEL_FOLDER / name
+            publish_bytes((ingredients.folder / name).read_bytes(), path)
+            paths.append(path)
+    publish_bytes(readable_json(probed(ingredients)), root / PROBE_NAME)
+    return tuple(_listed(root, path) for path in (*paths, root / PROBE_NAME))
+
+
+def probed(ingredients: Ingredients) -> dict[str, Any]:
+    """What the probe finds of the model under these rules, as JSON."""
+    rules, proving = ingredients.rules, ingredients.proving
+    result = probe(
+        ingredients.model,
+        probed_conversations(None),
+        thinking=rules.thinking,
+        variables=rules.variables,
+        served=proving.served,
+    )
+    return as_json(result)
+
+
+def _listed(root: Path, path: Path) -> ListedFile:
+    return ListedFile(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path))
+
+
+def _input(source: Source) -> Input:
+    return Input(
+        schema_version=source.format.schema_version,
+        manifest_sha256=source.manifest_sha256,
+        shards=tuple(
+            InputShard(path=shard.path.name, rows=shard.rows, bytes=shard.bytes, sha256=shard.sha256)
+            for shard in source.shards
+        ),
+        **named_origin(source.manifest),
+    )
+
+
+def run(
+    *,
+    source: str,
+    model: str,
+    root: str,
+    rules: ModelRules,
+    max_rejects: str = defaults.MAX_REJECTS,
+    on_duplicate: str = ON_DUPLICATE[0],
+    workers: int | None = None,
+    allow_unknown_sha: bool = False,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places. A remote root is claimed first."""
+    with (
+        scratch_for("tokenize-conversations", [source, model, root], scratch) as staging,
+        TemporaryDirectory(prefix="spanloom-") as work,
+    ):
+        opened = open_source(staged_source(staging, source))
+        folder = staging.folder(model)
+        loaded = load_ingredients(folder, rules)
+
+        def make(place: Path) -> Manifest:
+            return tokenize_conversations(
+                source=opened,
+                ingredients=loaded,
+                root=place,
+                options=TokenizeOptions(
+                    work=Path(work),
+                    max_rejects=max_rejects,
+                    on_duplicate=on_duplicate,
+                    workers=workers,
+                    allow_unknown_sha=allow_unknown_sha,
+                    environment={"source": source, "root": root},
+                ),
+            )
+
+        identity = {
+            "config": loaded.config(),
+            "inputs": [opened.manifest_sha256],
+            "tokenizer_sha256": loaded.model.tokenizer.sha256,
+        }
+        return made_at(root, staging, lambda: identity, make)
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    return dataset_artifacts(result, tokenizer=("sha256",))

@@ -1,0 +1,8 @@
+"""Whether a finished dataset is right, by methods B and S again, without the code that proved it.
+
+documents  what must hold in every document on disk
+content    what the manifest says, and the files that the dataset carries
+messages   a row of a source → messages for the template, read a second time
+reference  the documents of a conversation, rendered and encoded a second time
+source     a dataset held against its source
+"""

@@ -1,0 +1,127 @@
+"""What the manifest of a dataset for a model says of options, split, model and input.
+
+In: a manifest's `content`; the files that the dataset carries. Out: findings: values that are constants of the family,
+follow from others, or contradict counts or files. The rules are worked out here again.
+"""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+
+from spanloom.conversations.source.rejects import Reason
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.root.layout import MODEL_FOLDER
+from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.families.models.documents.rules import PROBE_NAME
+from spanloom.families.models.prove.refusals import REMEDIES
+from spanloom.families.models.source.formats import format_named
+from spanloom.families.models.steps.tokenize_conversations import ARRAY_DTYPES
+from spanloom.findings import Finding
+from spanloom.provenance import sha256_json
+from spanloom.split import VALID
+from spanloom.supervision import ALIGNMENT
+from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
+
+NOT_CHECKABLE = {
+    "content.config.model": "the name of the model's folder; its files are checked",
+    "content.config.thinking": "which sets of variables it stands for is in `variables`, which --source checks",
+    "content.config.inline_think": "decides which conversations are refused, not how others are rendered",
+    "content.config.boundary": "where no token spans the end of a prompt, it decides nothing",
+    "content.totals.cutting": "how many runs and left out messages conversations have is not counted again; the rows"
+    " are a bound",
+    "content.files.probe.json": "the probe is not run again; its sha256 is checked",
+}
+"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+
+REASONS = {*map(str, Reason), *REMEDIES}
+CUTTING = ("conversations", "runs", "documents", "left_out_messages", "declared", "untrained")
+_SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
+
+
+def check_content(content: Content) -> Iterator[Finding]:
+    """All sections but the counts."""
+    split, config = content.split, content.config
+    assert split is not None, "the schema demands it of this family"
+    wanted = {
+        **config,
+        "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
+        "train": [name for name in content.span_names[1:] if name in config["train"]],
+        "valid_fraction": split.valid_fraction,
+    }
+    yield from check_said(config, wanted, "config")
+    if content.tokenizer.eod >= content.tokenizer.vocab_size:
+        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
+    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
+    rule = {
+        "rule": _SPLIT_RULE,
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
+        "realised_valid_fraction": valid / documents if documents else 0.0,
+    }
+    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
+    sections = {"alignment": content.alignment, "arrays": content.arrays}
+    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
+        yield wrong(f"renderer.name is {content.renderer.name!r}")
+    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
+        yield wrong("packing is said, which these documents have none of")
+    files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
+    listed = {file.path: file.sha256 for file in content.files}
+    yield from check_said({name: listed.get(name) for name in files}, files, "files")
+    yield from check_said(sorted(listed), sorted([*files, PROBE_NAME]), "files")
+    if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
+        yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, that of the model's file is another")
+    yield from _check_input(content)
+
+
+def _check_input(content: Content) -> Iterator[Finding]:
+    recorded = content.input
+    if format_named(recorded.schema_version) is None:
+        yield wrong(f"input.schema_version is {recorded.schema_version!r}")
+    if [shard.rows for shard in recorded.shards] != [shard.rows_read for shard in content.shards]:
+        yield wrong("the rows of the source's shards are not those that were read")
+
+
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
+    """Each conversation has documents, or was refused for a known reason, and is named in the rejects file then."""
+    in_shard = partial(wrong, shard=shard.shard)
+    documents = sum(counts.sequences for counts in shard.splits.values())
+    refused = sum(shard.rejected.values())
+    cutting = shard.cutting or {}
+    if set(cutting) != set(CUTTING):
+        yield in_shard(f"cutting is of {sorted(cutting)}")
+        return
+    if cutting["conversations"] + refused != shard.rows_read:
+        yield in_shard(f"{shard.rows_read} rows read, but {cutting['conversations']} made and {refused} refused")
+    if cutting["documents"] != documents:
+        yield in_shard(f"cutting.documents is {cutting['documents']}, {documents} were written")
+    if cutting["runs"] < documents + cutting["untrained"] or cutting["declared"] > cutting["runs"]:
+        yield in_shard(f"cutting.runs is {cutting['runs']}, which the documents contradict")
+    if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
+        yield in_shard(f"rejected is {shard.rejected}, and conversations are refused for known reasons alone")
+    if bool(refused) != (shard.rejects_file is not None):
+        there = "there is no rejects file" if refused else "there is a rejects file"
+        yield in_shard(f"{refused} conversations refused, and {there}")
+
+
+def check_carried(content: Content, root: Path) -> Iterator[Finding]:
+    """Template and probe that the dataset carries, against `config`."""
+    folder = root / MODEL_FOLDER
+    try:
+        template = load_chat_template(folder)
+    except (ChatTemplateError, OSError) as fault:
+        yield Finding(check="carried", message=f"the chat template cannot be read: {fault}", file=MODEL_FOLDER)
+    else:
+        said = {"template_sha256": content.config["template_sha256"]}
+        yield from check_said(said, {"template_sha256": sha256_json(template.text)}, "config", check="carried")
+    try:
+        probe = json.loads((root / PROBE_NAME).read_bytes())
+    except FileNotFoundError:  # in the report already
+        return
+    except (OSError, ValueError, RecursionError) as fault:
+        yield Finding(check="carried", message=f"{PROBE_NAME} cannot be read: {type(fault).__name__}", file=PROBE_NAME)
+        return
+    form = probe.get("form") if isinstance(probe, dict) else None
+    named = {name: form.get(name) for name in content.config["form"]} if isinstance(form, dict) else None
+    yield from check_said(named, content.config["form"], "config.form", check="carried")

@@ -1,0 +1,99 @@
+"""What must hold in every document of a dataset for a model, checked from the disk's arrays.
+
+In: a run of documents as they are on disk, the rows that describe them. Out: findings with sequence and offset. What is
+here was written apart from what proves, masks and shifts.
+
+    token-aligned spans of a document    0 … 0   1 1 2 2   0 … 0   3 3   0 … 0   EOD
+    on disk, shifted to the labels       0 … 1   1 2 2 0   0 … 3   3 0   0 …     0
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.findings import Finding
+
+BOUNDARIES = frozenset({"joined", "served", "declared"})
+_LISTS = ("variables", "boundary", "turn_end", "trimmed")
+
+
+def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
+    """EOD, ids, values, mask = (span > 0), the shift, spans that are trained, at least one trained token."""
+    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
+    eod, vocab_size = content.tokenizer.eod, content.tokenizer.vocab_size
+    last = np.cumsum(lengths, dtype=np.int64) - 1
+    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != eod])
+    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
+    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
+    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
+    untrained = np.flatnonzero(~np.isin(span, [0, *trained]))
+    yield from documents.at("values", "a span that is not trained, or that there is none of", untrained)
+    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
+    closing = (lossmask[last] != 0) | (span[last] != 0)
+    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
+    # The last label is that of the EOD, which is context.
+    before = last[lengths > 1] - 1
+    yield from documents.at("eod", "the EOD is trained", before[span[before] != 0])
+    learned = np.add.reduceat(lossmask.astype(np.int64), last - lengths + 1)
+    for at in np.flatnonzero(learned == 0).tolist():
+        yield documents.finding("span", "the document has nothing that is trained", at)
+
+
+def check_rows(
+    documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
+) -> Iterator[Finding]:
+    """The rows that describe these documents: numbering, token counts, runs, weights, the split."""
+    count = documents.lengths.size
+    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
+    expected: dict[str, npt.NDArray[Any]] = {
+        "sequence": np.arange(documents.first, documents.first + count),
+        "tokens": documents.lengths,
+        **{
+            f"{name}_tokens": np.add.reduceat((documents.span == value).astype(np.int64), begins)
+            for value, name in enumerate(content.span_names)
+        },
+    }
+    yield from documents.check_rows(rows, expected)
+    before: tuple[int, int, str] | None = None
+    columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
+    for at, row in enumerate(columns):
+        for message in _wrong_row(row, before, content):
+            yield documents.finding("rows", message, at)
+        before = row["row"], row["cut"], row["conversation"]
+    assert content.split is not None, "the schema demands it of this family"
+    yield from documents.check_split(rows.column("conversation"), digests, content.split.valid_fraction)
+
+
+def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content: Content) -> Iterator[str]:
+    """What a row says of its document by itself, and against the row before it, that cannot be."""
+    name, conversation, run = row["id"], row["conversation"], row["run"]
+    if any(row[column] is None for column in ("id", "conversation", "run", *_LISTS)):
+        yield "a column is null"
+        return
+    if name != f"{conversation}#{row['cut']}":
+        yield f"id is {name!r}, document {row['cut']} of {conversation!r} has another"
+    if before is not None and (row["row"], row["cut"]) <= before[:2]:
+        yield "the documents do not follow the order of the source rows"
+    if before is not None and row["row"] == before[0] and conversation != before[2]:
+        yield f"documents of row {row['row']} are of several conversations"
+    if not 0 < row["weight"] < float("inf"):
+        yield f"the weight {row['weight']} is no number above 0"
+    if any(len(row[column]) != row["runs"] for column in ("run", *_LISTS)) or not row["runs"]:
+        yield f"runs is {row['runs']}, and the lists have other lengths"
+    if any(following <= place for place, following in pairwise(run)):
+        yield f"the runs {run} are not in order"
+    if unknown := set(row["boundary"]) - BOUNDARIES:
+        yield f"boundary is {', '.join(sorted(unknown))}"
+    if content.config["boundary"] == "refuse" and "served" in row["boundary"]:
+        yield "boundary is served, and the options refuse that"
+    if content.config["emission"] is None and "declared" in row["boundary"]:
+        yield "boundary is declared, and nothing was declared"
+    if unknown := set(row["turn_end"]) - set(content.config["stops"]):
+        yield f"the turn ends in {', '.join(sorted(unknown))}, which is no stop token"

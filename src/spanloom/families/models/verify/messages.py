@@ -1,0 +1,217 @@
+"""A row of a source → messages for a chat template, read a second time, for validation.
+
+In: `messages_json` of a row that was taken, the format of its source. Out: `PlainConversation`; its messages for the
+template, with other texts in the place of those of one message where that is asked for. Rows are trusted to be
+conversations: faults of a row are those of the build's reading, and a row that has one has no document.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+REASONING, CONTENT, CALL = "reasoning", "content", "call"
+Swap = Callable[[str, str], str]
+"""What a text is of its message, and the text → the text in its place."""
+
+_FIELDS = ("reasoning_effort", "model_identity")
+
+
+@dataclass
+class PlainMessage:
+    """One message; `calls`: of `id`, `name` and `arguments`. `spoken`: its text is commentary without a call."""
+
+    role: str
+    text: str = ""
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    trained: bool = True
+    spoken: bool = False
+
+
+@dataclass
+class PlainConversation:
+    """Messages, tools and what a row says of the template's variables. `weight`: of its documents."""
+
+    messages: list[PlainMessage] = field(default_factory=list)
+    tools: list[Mapping[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+    def runs(self) -> list[int]:
+        """The places of the messages that are to be trained."""
+        return [at for at, each in enumerate(self.messages) if at and each.role == "assistant" and each.trained]
+
+
+def plain_conversation(messages_json: bytes, schema_version: str) -> PlainConversation:
+    """The conversation of a row."""
+    whole = json.loads(messages_json)
+    conversation = PlainConversation(weight=float(whole.get("weight") or 1.0))
+    if schema_version != "conversations_v1":
+        _read_harmony(whole["messages"], conversation)
+        return conversation
+    for each in whole["messages"]:
+        calls = each.get("tool_calls") or []
+        conversation.messages.append(
+            PlainMessage(
+                role=each["role"],
+                text="".join(_listed(each.get("content"))),
+                reasoning=_listed(each.get("reasoning")),
+                calls=[{"id": call.get("id"), "name": call["name"], "arguments": call["arguments"]} for call in calls],
+                names={key: each[key] for key in ("tool_call_id", "name") if each.get(key) is not None},
+                trained=each.get("trained") is not False,
+                spoken=each.get("channel") == "commentary" and not calls,
+            )
+        )
+    conversation.tools = whole.get("tools") or []
+    conversation.settings = whole.get("settings") or {}
+    conversation.variables = whole.get("chat_template_kwargs") or {}
+    return conversation
+
+
+def _listed(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if text]
+
+
+def _read_harmony(messages: Sequence[Mapping[str, Any]], into: PlainConversation) -> None:
+    """Messages of Harmony: those of one assistant between two others, up to a call or an answer, are one message."""
+    unanswered: list[str] = []
+    group: list[Mapping[str, Any]] = []
+    made = 0
+
+    def end() -> None:
+        nonlocal made
+        if not group:
+            return
+        message = PlainMessage(role="assistant", trained=all(each.get("trained") is not False for each in group))
+        for each in group:
+            text = _harmony_text(each)
+            if each.get("recipient") is not None:
+                made += 1
+                name = each["recipient"].split(".", 1)[1]
+                message.calls.append({"id": f"call{made:05d}", "name": name, "arguments": text})
+            elif each["channel"] == "analysis":
+                message.reasoning += [part for part in _harmony_parts(each) if part]
+            else:
+                message.text += text
+                message.spoken = each["channel"] == "commentary"
+        message.spoken = message.spoken and not message.calls
+        unanswered.extend(call["id"] for call in message.calls)
+        into.messages.append(message)
+        group.clear()
+
+    for each in messages:
+        if each["role"] == "assistant":
+            closed = group and (group[-1].get("recipient") is not None or group[-1]["channel"] == "final")
+            if closed and not (each.get("recipient") is not None and group[-1].get("recipient") is not None):
+                end()
+            group.append(each)
+            continue
+        end()
+        if each["role"] == "tool":
+            names = {"name": (each.get("name") or "").split("functions.", 1)[-1]}
+            if unanswered:
+                names["tool_call_id"] = unanswered.pop(0)
+            into.messages.append(PlainMessage(role="tool", text=_harmony_text(each), names=names))
+        elif each["role"] == "user":
+            names = {"name": each["name"]} if each.get("name") is not None else {}
+            into.messages.append(PlainMessage(role="user", text=_harmony_text(each), names=names))
+        else:
+            _read_header(each, into)
+    end()
+
+
+def _read_header(message: Mapping[str, Any], into: PlainConversation) -> None:
+    texts = []
+    content = message.get("content")
+    parts: list[Mapping[str, Any]] = [{"text": content}] if isinstance(content, str) else content or []
+    for part in parts:
+        if part.get("type") == "system_content":
+            named = ("reasoning_effort", "model_identity", "conversation_start_date", "knowledge_cutoff")
+            into.settings |= {name: part[name] for name in named if part.get(name) is not None}
+        elif part.get("type") == "developer_content":
+            texts.append(part.get("instructions") or "")
+            namespaces: Mapping[str, Any] = part.get("tools") or {}
+            for namespace in namespaces.values():
+                into.tools = [*into.tools, *(namespace.get("tools") or [])]
+        else:
+            texts.append(part["text"])
+    if "".join(texts):
+        into.messages.append(PlainMessage(role="system", text="".join(texts)))
+
+
+def _harmony_parts(message: Mapping[str, Any]) -> list[str]:
+    content = message.get("content")
+    return [content] if isinstance(content, str) else [part["text"] for part in content or []]
+
+
+def _harmony_text(message: Mapping[str, Any]) -> str:
+    return "".join(_harmony_parts(message))
+
+
+def template_settings(conversation: PlainConversation, names: frozenset[str]) -> dict[str, Any]:
+    """The variables that a row gives the template: its settings among `names`, then its own variables."""
+    settings = {name: conversation.settings[name] for name in _FIELDS if name in names & conversation.settings.keys()}
+    return {**settings, **conversation.variables}
+
+
+def template_tools(conversation: PlainConversation) -> list[dict[str, Any]] | None:
+    """The tools as templates take them; None where there are none."""
+    return [{"type": "function", "function": dict(tool)} for tool in conversation.tools] or None
+
+
+def template_message(
+    message: PlainMessage,
+    form: Mapping[str, str],
+    *,
+    developer: bool,
+    swap: Swap | None = None,
+    names: bool = True,
+) -> dict[str, Any]:
+    """A message for the template. `form`: the manifest's; `developer`: the template knows that role.
+
+    `swap`: for each text but ids; without `names` not for names of functions and keys of arguments.
+    """
+    put = swap or _as_it_is
+    put_name = put if names else _as_it_is
+    role = "system" if message.role == "developer" and not developer else message.role
+    reasoning = put(REASONING, "\n\n".join(message.reasoning)) if message.reasoning else ""
+    content: str | None = put(CONTENT, message.text) if message.text else ""
+    if message.calls and not message.text and form["beside_calls"] == "null":
+        content = None
+    if reasoning and form["reasoning"] == "inline":
+        content = f"<think>\n{reasoning}\n</think>\n\n{content or ''}"
+    written: dict[str, Any] = {"role": role, "content": content}
+    if reasoning and form["reasoning"] != "inline":
+        written = {"thinking": reasoning, **written, form["reasoning"]: reasoning, "reasoning_content": reasoning}
+    if message.calls:
+        written["tool_calls"] = [_call(call, form, put, put_name) for call in message.calls]
+    return {**written, **message.names}
+
+
+def _as_it_is(_: str, text: str) -> str:
+    return text
+
+
+def _call(call: Mapping[str, Any], form: Mapping[str, str], put: Swap, put_name: Swap) -> dict[str, Any]:
+    arguments: Any = call["arguments"]
+    if form["arguments"] == "object":
+        try:
+            value = json.loads(arguments)
+        except ValueError:
+            value = None
+        arguments = _swapped(value, put, put_name) if isinstance(value, dict) else put(CALL, arguments)
+    else:
+        arguments = put(CALL, arguments)
+    identity = {} if call["id"] is None else {"id": call["id"]}
+    return {**identity, "type": "function", "function": {"name": put_name(CALL, call["name"]), "arguments": arguments}}
+
+
+def _swapped(value: Any, put: Swap, put_name: Swap) -> Any:
+    if isinstance(value, str):
+        return put(CALL, value)
+    if isinstance(value, dict):
+        return {put_name(CALL, key): _swapped(item, put, put_name) for key, item in value.items()}
+    return [_swapped(item, put, put_name) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,353 @@
+"""The documents of a conversation, rendered and encoded a second time by methods B and S.
+
+In: the model's files that a dataset carries, a conversation, the row of a document. Out: tokens, and spans that its
+tokens may have; or what is wrong. Nothing is shared with what proves: texts are found by one pattern over the whole
+completion, where all that is not a text is as it is with other texts, and `tokenizers` alone encodes.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
+from spanloom.families.models.model import UNDATED
+from spanloom.families.models.verify.messages import (
+    CALL,
+    CONTENT,
+    REASONING,
+    PlainConversation,
+    PlainMessage,
+    Swap,
+    template_message,
+    template_settings,
+    template_tools,
+)
+from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+
+ANALYSIS, FINAL, COMMENTARY = 1, 2, 3
+_SETTINGS = frozenset({"reasoning_effort", "model_identity"})
+
+
+class UnprovenError(Exception):
+    """A run is not what its row says. The message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedDocument:
+    """One document, token-aligned, its EOD included. `spans`: all that may be, since white space may be of either."""
+
+    tokens: list[int]
+    spans: list[list[int]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """F through its end: `tokens`; those from `first` up to `end` are trained, with `spans`, a list for each way."""
+
+    tokens: list[int]
+    first: int
+    end: int
+    spans: list[list[int]]
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A text in the completion: characters [start, end), its span. `lead`: white space that may be before it."""
+
+    start: int
+    end: int
+    span: int
+    lead: str
+
+
+@dataclass(frozen=True)
+class _Swapped:
+    """A text for which a word was put: what it is of its message, the text and the white space before it."""
+
+    kind: str
+    core: str
+    lead: str
+
+
+Words = dict[str, _Swapped]
+
+
+class Reference:
+    """The model of a dataset, loaded from the dataset's own files. Raises SpanloomError where one is broken."""
+
+    def __init__(self, root: Path, content: Content) -> None:
+        self._content, self._config = content, content.config
+        folder, date = root / MODEL_FOLDER, content.config["date"]
+        now = UNDATED if date is None else datetime.fromisoformat(date)
+        self._template = load_chat_template(folder, now=now)
+        self._place = folder / TOKENIZER_NAME
+        self._tokenizer = load_json_tokenizer(self._place, extra="chat")
+        added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+        words = sorted((text for text in added if text.strip()), key=len, reverse=True)
+        self._added = re.compile("|".join(map(re.escape, words)) or "(?!)")
+        self._names = self._template.variables() & _SETTINGS
+        self._developer = "developer" in self._template.text
+
+    def document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument | str:
+        """The document that a row describes; or why there is none like it."""
+        try:
+            return self._document(conversation, row)
+        except UnprovenError as fault:
+            return str(fault)
+        except ChatTemplateError as fault:
+            return fault.what
+
+    def is_continued(self, conversation: PlainConversation) -> bool:
+        """Whether each run's text begins with its prompt, under one of the manifest's sets of variables."""
+        return all(
+            any(self._continues(conversation, run, variables) for variables in self._config["variables"])
+            for run in conversation.runs()
+        )
+
+    def _continues(self, conversation: PlainConversation, run: int, variables: Mapping[str, Any]) -> bool:
+        given = {**variables, **template_settings(conversation, self._names)}
+        try:
+            prompt = self._rendered(conversation, run, given, prompt=True)
+            return self._rendered(conversation, run + 1, given).startswith(prompt)
+        except ChatTemplateError:
+            return False
+
+    def _document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument:
+        runs = [self._run(conversation, row, number) for number in range(len(row["run"]))]
+        last = runs[-1]
+        spans = [[0] * len(last.tokens)] * 2
+        trained = [name in self._config["train"] for name in self._content.span_names]
+        for run in runs:
+            if run.tokens[: run.end] != last.tokens[: run.end]:
+                raise UnprovenError("the text of a run does not begin the next run's prompt")
+            for way in (0, 1):
+                spans[way] = list(spans[way])
+                spans[way][run.first : run.end] = [span if trained[span] else 0 for span in run.spans[way]]
+        eod = self._content.tokenizer.eod
+        return ExpectedDocument(tokens=[*last.tokens, eod], spans=[[*way, 0] for way in spans])
+
+    def _run(self, conversation: PlainConversation, row: Mapping[str, Any], number: int) -> _Run:
+        place = row["run"][number]
+        if place not in conversation.runs():
+            raise UnprovenError(f"message {place} is not to be trained")
+        variables = json.loads(row["variables"][number])
+        own = template_settings(conversation, self._names)
+        if all({**given, **own} != variables for given in self._config["variables"]):
+            raise UnprovenError(f"the template variables {variables} are none of the manifest's")
+        prompt = self._rendered(conversation, place, variables, prompt=True)
+        message = conversation.messages[place]
+        if row["boundary"][number] == "declared":
+            return self._declared(prompt, message)
+        whole = self._rendered(conversation, place + 1, variables)
+        if not whole.startswith(prompt):
+            raise UnprovenError(f"the text of message {place} does not begin with its prompt")
+        texts, tail, names = self._texts(conversation, place, variables, prompt, whole)
+        ended = len(whole) - len(tail)
+        boundary, stop = row["boundary"][number], row["turn_end"][number]
+        ids, offsets, first = self._encoded(prompt, whole, boundary)
+        end = self._end(ids, offsets, first, ended)
+        if end is None:
+            self._check_marker(conversation, place, variables, tail, stop, names=names)
+            whole += stop
+            ids, offsets, first = self._encoded(prompt, whole, boundary)
+            end = self._end(ids, offsets, first, ended)
+            ids, offsets = ids[:end], offsets[:end]
+        if end is None or self._tokenizer.id_to_token(ids[end - 1]) != stop:
+            raise UnprovenError(f"the turn of message {place} does not end in {stop!r}")
+        spans = [self._spans(whole, texts, offsets[first:end], way=way) for way in (0, 1)]
+        return _Run(tokens=ids, first=first, end=end, spans=spans)
+
+    def _rendered(
+        self,
+        conversation: PlainConversation,
+        count: int,
+        variables: Mapping[str, Any],
+        *,
+        prompt: bool = False,
+        swap: Swap | None = None,
+        names: bool = True,
+        more: Sequence[PlainMessage] = (),
+    ) -> str:
+        """The text of the first messages and of `more`. `swap`: for the texts of the last of the first."""
+        messages = [
+            template_message(
+                message,
+                self._config["form"],
+                developer=self._developer,
+                swap=swap if at == count - 1 else None,
+                names=names,
+            )
+            for at, message in enumerate([*conversation.messages[:count], *more])
+        ]
+        return self._template.render(
+            messages, tools=template_tools(conversation), add_generation_prompt=prompt, **variables
+        )
+
+    def _texts(
+        self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str, whole: str
+    ) -> tuple[list[_Text], str, bool]:
+        """Where the texts of a message are in F, what F has behind the last of them, and whether other names were put
+        in the place of those of functions and arguments."""
+        message, fault = conversation.messages[place], ""
+        for names in (True, False):
+            words: Words = {}
+            try:
+                other = self._rendered(conversation, place + 1, variables, swap=_swapping(words, whole), names=names)
+            except ChatTemplateError as refused:
+                fault = refused.what
+                continue
+            matched = self._matched(other, prompt, whole, words)
+            if matched is not None:
+                groups, tail = matched
+                return self._named(message, groups), tail, names
+            fault = "with other texts its frame is another one"
+        raise UnprovenError(f"message {place}: {fault}")
+
+    @staticmethod
+    def _matched(
+        other: str, prompt: str, whole: str, words: Words
+    ) -> tuple[list[tuple[_Swapped, int, int]], str] | None:
+        """Text, begin and end of each word in F, and the rest of F; None where F is not F' with the texts put back."""
+        if not other.startswith(prompt):
+            return None
+        rest = other[len(prompt) :]
+        pieces = re.split("(" + "|".join(map(re.escape, words)) + ")", rest) if words else [rest]
+        pattern = "".join(
+            "(" + "|".join(map(re.escape, _written(words[piece].core))) + ")" if at % 2 else re.escape(piece)
+            for at, piece in enumerate(pieces)
+        )
+        match = re.compile(pattern, re.DOTALL).fullmatch(whole, len(prompt))
+        if match is None or set(pieces[1::2]) != set(words):
+            return None
+        groups = [(words[piece], match.start(at + 1), match.end(at + 1)) for at, piece in enumerate(pieces[1::2])]
+        return groups, pieces[-1] if groups else rest
+
+    @staticmethod
+    def _named(message: PlainMessage, groups: Sequence[tuple[_Swapped, int, int]]) -> list[_Text]:
+        """The span of each text: reasoning, the answer, or what belongs to calls."""
+        answer = COMMENTARY if message.calls or message.spoken else FINAL
+        spans = {REASONING: ANALYSIS, CONTENT: answer, CALL: COMMENTARY}
+        return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups]
+
+    def _encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
+        """Ids and offsets of F, and how many ids are of P. Raises UnprovenError where the boundary is not as said."""
+        ids_of_prompt, offsets_of_prompt = self._ids(prompt)
+        ids, offsets = self._ids(whole)
+        first = len(ids_of_prompt)
+        if (ids[:first] == ids_of_prompt) != (boundary == "joined"):
+            raise UnprovenError(f"the boundary of a run is not {boundary}")
+        if boundary != "joined":
+            rest, offsets_of_rest = self._ids(whole[len(prompt) :])
+            ids = [*ids_of_prompt, *rest]
+            moved = [(begin + len(prompt), end + len(prompt)) for begin, end in offsets_of_rest]
+            offsets = [*offsets_of_prompt, *moved]
+        return ids, offsets, first
+
+    def _ids(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        with tokenizer_faults(self._place):
+            encoded = self._tokenizer.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+
+    def _end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
+        """Tokens through the first stop token behind the texts."""
+        stops = set(self._config["stops"].values())
+        places = (at for at in range(first, len(ids)) if ids[at] in stops and offsets[at][0] >= ended)
+        return next((at + 1 for at in places), None)
+
+    def _check_marker(
+        self,
+        conversation: PlainConversation,
+        place: int,
+        variables: Mapping[str, Any],
+        tail: str,
+        stop: str,
+        *,
+        names: bool,
+    ) -> None:
+        """The next speaker's marker ends the turn: with another message behind it, F goes on with that token."""
+        calls = conversation.messages[place].calls
+        answered = {"name": calls[0]["name"]} if calls else {}
+        if calls and calls[0]["id"] is not None:
+            answered["tool_call_id"] = calls[0]["id"]
+        follows = conversation.messages[place + 1 : place + 2]
+        following = [*follows, PlainMessage(role="tool" if calls else "user", text="Yes.", names=answered)]
+        words: Words = {}
+        for message in following:
+            words.clear()
+            try:
+                longer = self._rendered(
+                    conversation, place + 1, variables, swap=_swapping(words, ""), names=names, more=[message]
+                )
+            except ChatTemplateError:
+                continue
+            ends = [match.end() for word in words for match in re.finditer(re.escape(word), longer)]
+            if ends and longer.startswith(tail + stop, max(ends)):
+                return
+        raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
+
+    def _spans(self, whole: str, texts: Sequence[_Text], offsets: Sequence[tuple[int, int]], *, way: int) -> list[int]:
+        """The span of each token, by its first character. `way` 1: white space before a text may be of that text."""
+        if not texts:
+            return [FINAL] * len(offsets)
+        begins = []
+        for before, text in pairwise(texts):
+            closed = self._added.search(whole, before.end, text.start)
+            start = text.start
+            if way and text.lead and whole.endswith(text.lead, before.end, start):
+                start -= len(text.lead)
+            begins.append(closed.end() if closed else start)
+        return [texts[sum(begin <= offset[0] for begin in begins)].span for offset in offsets]
+
+    def _declared(self, prompt: str, message: PlainMessage) -> _Run:
+        """What the user declared that the model writes behind P."""
+        stops = self._config["stops"]
+        eos = self._template.special_tokens.get("eos_token")
+        closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
+        texts: list[_Text] = []
+        whole = prompt
+        for piece in re.split(r"(\{\w+\})", self._config["emission"]):
+            written = {
+                "{reasoning}": ("\n\n".join(message.reasoning), ANALYSIS),
+                "{content}": (message.text, COMMENTARY if message.spoken else FINAL),
+                "{eos}": (closing, 0),
+            }.get(piece, (piece, 0))
+            if written[1] and written[0]:
+                texts.append(_Text(len(whole), len(whole) + len(written[0]), written[1], ""))
+            whole += written[0]
+        joined = self._ids(whole)[0][: len(self._ids(prompt)[0])] == self._ids(prompt)[0]
+        ids, offsets, first = self._encoded(prompt, whole, "joined" if joined else "served")
+        spans = self._spans(whole, texts, offsets[first:], way=0)
+        return _Run(tokens=ids, first=first, end=len(ids), spans=[spans, spans])
+
+
+def _swapping(words: Words, held: str) -> Swap:
+    """Puts a word that is not in `held` in the place of each text, between its white space."""
+
+    def put(kind: str, text: str) -> str:
+        core = text.strip()
+        if not core:
+            return text
+        number = len(words)
+        while (word := f"Zx{number:04d}y") in held or word in words:
+            number += 1000
+        begin = text.index(core)
+        words[word] = _Swapped(kind, core, text[:begin])
+        return text[:begin] + word + text[begin + len(core) :]
+
+    return put
+
+
+def _written(text: str) -> list[str]:
+    """The ways a template may write a text: as it is, as JSON, as JSON in JSON."""
+    ways = [text]
+    for ascii_only in (False, True):
+        once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
+        ways += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
+    return list(dict.fromkeys(ways))

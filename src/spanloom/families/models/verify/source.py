@@ -1,0 +1,199 @@
+"""A dataset for a model held against its source: ids, weights, runs, and documents made a second time.
+
+In: the dataset, a source folder, how many rows are made again. Out: findings.
+
+    all rows          ids, against row tables and rejects
+    a sample of rows  read whole; their documents are rendered and encoded again (`reference`), token by token. A row
+                      that was refused since its prompt is not continued must be like that
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.conversations.source.folder import (
+    Source,
+    SourceRows,
+    named_origin,
+    open_source_shard,
+    plan_parts,
+    read_rows,
+)
+from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.manifest import ShardEntry
+from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
+from spanloom.dataset.validate.content import check_said
+from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference
+from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
+from spanloom.families.models.defaults import SPAN_NAMES
+from spanloom.families.models.documents.made import ABOUT_SCHEMA
+from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX
+from spanloom.families.models.source.formats import open_source
+from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
+from spanloom.families.models.verify.reference import Reference
+from spanloom.findings import Finding, Report
+from spanloom.storage import sha256_file
+from spanloom.supervision import shift_to_tokens
+
+_COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """The source is that of the manifest, byte by byte; all its ids compared, some of its rows made again."""
+    whole, content = check.whole, check.whole.content
+    given = open_source(check.source)
+    if given.manifest_sha256 != content.input.manifest_sha256 or len(given.shards) != len(content.shards):
+        report.wrong("source", "the dataset was built from another source", file=str(check.source))
+        return
+    said = content.input.model_dump(mode="json", exclude_unset=True)
+    report.add(check_said(said, _input_of(given), "input", check="source"))
+    try:
+        reference = Reference(whole.root, content) if check.deep else None
+    except SpanloomError as fault:
+        report.wrong("tokenizer" if isinstance(fault, TokenizerError) else "carried", fault.what, file=fault.where)
+        return
+    count = len(content.shards)
+
+    def check_shard(own: Report, shard: ShardEntry) -> None:
+        from_source = given.shards[shard.shard]
+        own.ran("source files", 1)
+        if (digest := sha256_file(from_source.path)) != from_source.sha256:
+            message = f"sha256 {digest}, the source's manifest says {from_source.sha256}"
+            own.wrong("source", message, shard=shard.shard, file=from_source.path.name)
+            return
+        deep = check.deep // count + (shard.shard < check.deep % count)
+        try:
+            _ShardCheck(own, check, shard, given, reference, drawn_rows(shard.rows_read, deep)).run()
+        except ArtifactError as unreadable:
+            own.wrong("rows", unreadable.what, shard=shard.shard)
+
+    whole.run.each(report, content.shards, check_shard)
+
+
+def _input_of(given: Source) -> dict[str, Any]:
+    """What the manifest must say of this source."""
+    return {
+        "schema_version": given.manifest["schema_version"],
+        "manifest_sha256": given.manifest_sha256,
+        **named_origin(given.manifest),
+        "shards": [
+            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+            for shard in given.shards
+        ],
+    }
+
+
+@dataclass
+class _ShardCheck:
+    """One shard against its file. `again`: the rows that are made a second time."""
+
+    report: Report
+    check: SourceCheck
+    shard: ShardEntry
+    given: Source
+    reference: Reference | None
+    again: set[int]
+
+    def run(self) -> None:
+        source = self.given.shards[self.shard.shard]
+        whole = self.check.whole
+        places = RowPlaces(
+            whole.root,
+            self.shard,
+            whole.readable_splits(self.shard),
+            _COLUMNS,
+            source.format.id_column,
+            lambda finding: self.report.add([finding]),
+        )
+        with open_source_shard(source) as file:
+            sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        rows = 0
+        for part in plan_parts(sizes):
+            for batch in read_rows(source, part):
+                whole.run.go_on()
+                self._check_batch(batch, places.before(batch.first_row + len(batch)))
+                rows += len(batch)
+        self.report.ran("source rows", rows)
+
+    def _check_batch(self, batch: SourceRows, placed: PlacedRows) -> None:
+        documents: dict[int, list[PlacedDocument]] = {}
+        for split, table in placed.tables.items():
+            for row in table.to_pylist():
+                place = PlacedDocument(split=split, shard=self.shard.shard, sequence=row["sequence"], row=row)
+                documents.setdefault(row["row"], []).append(place)
+        refused = {each.row: each for each in placed.rejected}
+        id_column = self.given.format.id_column
+        for at, text in enumerate(batch.messages_json.to_pylist()):
+            row = batch.first_row + at
+            columns = {name: values[at] for name, values in batch.columns.items()}
+            name = columns.get(id_column)
+            if (each := refused.get(row)) is not None:
+                self.report.add(self._wrong_refusal(each, name, text if row in self.again else None))
+            made = sorted(documents.get(row, ()), key=lambda place: place.row["cut"])
+            if made and name is not None and made[0].row["conversation"] != name:
+                message = f"the conversation is {made[0].row['conversation']!r}, the source has {name!r}"
+                self.report.add([made[0].finding("source", message)])
+            if made and row in self.again and self.reference is not None:
+                self.report.ran("rows rendered again", 1)
+                self.report.add(self._wrong_documents(made, text))
+
+    def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
+        if refused.id is not None and name is not None and refused.id != name:
+            yield self._finding(refused.row, f"the rejects file has the id {refused.id!r}, the source {name!r}")
+        if refused.reason != PROMPT_NOT_PREFIX or text is None or self.reference is None:
+            return
+        if self.reference.is_continued(plain_conversation(text, self.given.format.schema_version)):
+            yield self._finding(refused.row, "it is refused, and the template continues its prompts")
+
+    def _finding(self, row: int, message: str) -> Finding:
+        return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
+
+    def _wrong_documents(self, made: Sequence[PlacedDocument], text: bytes) -> Iterator[Finding]:
+        conversation = plain_conversation(text, self.given.format.schema_version)
+        yield from _wrong_runs(made, conversation, self.check.whole.content.config["train"])
+        for place in made:
+            yield from self._wrong_document(place, conversation)
+
+    def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
+        assert self.reference is not None
+        if place.row["weight"] != conversation.weight:
+            yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
+        expected = self.reference.document(conversation, place.row)
+        if isinstance(expected, str):
+            yield place.finding("source", expected)
+            return
+        root = self.check.whole.root
+        tokens = _array(root, place, "tokens")
+        if tokens != expected.tokens:
+            offset = first_difference(tokens, expected.tokens)
+            yield place.finding("source", "the tokens are not those of the conversation", offset)
+            return
+        spans = _array(root, place, "span")
+        if spans not in expected.spans:
+            offset = max(first_difference(spans, way) for way in expected.spans)
+            yield place.finding("source", "the spans are not those of the conversation", offset)
+        if _array(root, place, "lossmask") != [int(span > 0) for span in spans]:
+            yield place.finding("source", "loss mask and span disagree")
+
+
+def _array(root: Path, place: PlacedDocument, name: str) -> list[int]:
+    """An array of a document, token-aligned."""
+    values = place.read(root, name)
+    if name == "tokens":
+        return [int(token) for token in values]
+    lengths = np.array([values.size], np.int32)
+    return [int(value) for value in shift_to_tokens(values.astype(np.uint8), lengths)]
+
+
+def _wrong_runs(
+    made: Sequence[PlacedDocument], conversation: PlainConversation, train: Sequence[str]
+) -> Iterator[Finding]:
+    """Each run is in one document; where all spans are trained, none is missing."""
+    runs = sorted(run for place in made for run in place.row["run"])
+    wanted = conversation.runs()
+    complete = set(train) == set(SPAN_NAMES[1:])
+    if len(set(runs)) != len(runs) or not set(runs) <= set(wanted) or (complete and runs != wanted):
+        yield made[0].finding("source", f"the documents have the runs {runs}, the conversation has {wanted}")

@@ -1,0 +1,8 @@
+"""The forms in which people have reasoning traces: which one a record has; a record → traces.
+
+form       what a form is; a trace as JSON; why a record gives no trace
+mapped     columns that `--map` names
+published  GSM8K, LIMO, OpenR1, PRM800K
+chat       chat data with reasoning: R1's tags, OpenThoughts, s1K, `reasoning_content`
+registry   all forms, in the order in which they are tried
+"""

@@ -1,0 +1,134 @@
+"""Files of records → JSON values of traces, each with its line or row.
+
+In: a local file: JSON Lines, or any other kind that `spanloom.records` reads. Out: `Reading`s: the values of a record,
+or why it gives none.
+
+The first record that has a form decides the form of a file, unless `--map` does. Records in Spanloom's own form are
+taken as they are, in any file.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import RecordError, SourceError
+from spanloom.families.traces.forms.form import NoTraceError, TraceForm
+from spanloom.families.traces.forms.registry import is_own, recognise_form
+from spanloom.families.traces.trace import CheckedTrace, checked_trace
+from spanloom.records.json_lines import json_value, raw_lines
+from spanloom.records.place import RecordPlace
+from spanloom.records.record_files import KINDS, RecordFile, kind_of, read_records
+from spanloom.records.unpacked import plain_suffix
+from spanloom.storage.unchanged import file_state
+
+OnForm = Callable[[TraceForm, Any], None]
+"""Is told the form of a file, and the record that has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A record. `number`: its line or row, from 1; `read`: bytes of the file read so far; `values`: JSON values of
+    traces, and errors that say why a record, or a part of it, gives none."""
+
+    number: int
+    read: int
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormChoice:
+    """How records are read. `form`: that of all records; without it, `recognise` looks for one."""
+
+    form: TraceForm | None = None
+    recognise: bool = False
+    on_form: OnForm | None = None
+
+
+OWN_FORM = FormChoice()
+"""Traces in Spanloom's own form alone."""
+
+
+def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Iterator[Reading]:
+    """The records of a file. `called`: its name for messages. Raises SourceError where it cannot be read to its end."""
+    form = choice.form
+    undecided = choice.recognise and form is None
+    for number, read, value in _records(path, called):
+        if isinstance(value, ValueError):
+            yield Reading(number, read, (value,))
+            continue
+        if undecided and isinstance(value, dict):
+            form = None if is_own(value) else recognise_form(value)
+            undecided = form is None and not is_own(value)
+            if form is not None and choice.on_form is not None:
+                choice.on_form(form, value)
+        if form is None or (choice.form is None and is_own(value)):
+            yield Reading(number, read, (value,))
+        elif not isinstance(value, dict):
+            yield Reading(number, read, (ValueError("not a JSON object"),))
+        else:
+            try:
+                yield Reading(number, read, tuple(form.traces(value)))
+            except NoTraceError as refused:
+                yield Reading(number, read, (refused,))
+
+
+def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters: int) -> CheckedTrace | None:
+    """The first valid trace of a file; None where there is none."""
+    for reading in read_values(path, called, choice):
+        for value in reading.values:
+            if isinstance(value, ValueError):
+                continue
+            with suppress(ValueError):
+                return checked_trace(value, max_step_characters)
+    return None
+
+
+def _records(path: Path, called: str) -> Iterator[tuple[int, int, Any]]:
+    """Number, bytes read and value of each record; a ValueError for one that cannot be read."""
+    try:
+        if KINDS.get(plain_suffix(path), "JSON Lines") == "JSON Lines" or kind_of(path) == "JSON Lines":
+            yield from _lines(path)
+        else:
+            yield from _rows(path)
+    except OSError as fault:
+        raise SourceError(
+            f"the file cannot be read: {fault.strerror or fault}", where=called, remedy="see to the file and its disk"
+        ) from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, Any]]:
+    read = 0
+    for number, line in enumerate(raw_lines(path), start=1):
+        read += len(line) + 1
+        if not line or line.isspace():
+            continue
+        value: Any
+        try:
+            value = json_value(line)
+        except RecursionError:
+            value = ValueError("nested too deep")
+        except ValueError as fault:  # orjson's and the standard library's error, and that of bytes which are no UTF-8
+            value = ValueError(f"not JSON: {fault}")
+        yield number, read, value
+
+
+def _rows(path: Path) -> Iterator[tuple[int, int, Any]]:
+    refused: list[tuple[int, int, Any]] = []
+    read = 0
+
+    def unreadable(error: RecordError) -> None:
+        number = error.where.number if isinstance(error.where, RecordPlace) else 0
+        refused.append((number, read, ValueError(error.what)))
+
+    def on_read(done: int) -> None:
+        nonlocal read
+        read = done
+
+    file = RecordFile(path=path, name=path.name, kind=kind_of(path), state=file_state(path))
+    for place, value in read_records(file, unreadable, on_read):
+        yield from refused
+        refused.clear()
+        yield place.number, read, value
+    yield from refused

@@ -1,0 +1,91 @@
+"""Texts → ids by the fast encoder of a `tokenizer.json`, and the characters of each token.
+
+In: a loaded file. Out: ids int32 [T] of whole texts, without the tokens that the post-processor adds; offsets of tokens
+in code points.
+
+fastokens encodes, and keeps the ids of the texts between added tokens: a text that continues an earlier one costs what
+is new in it. `tokenizers` is the truth: `audit` encodes texts again with it, and where fastokens does not take the
+file, it encodes alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.errors import AuditError
+from spanloom.supervision import Tokens
+from spanloom.tokenizers.encoding import JsonTokenizer
+
+CACHE_BYTES = 64_000_000
+"""Of texts and ids that fastokens keeps."""
+
+
+class IdEncoder:
+    """The encoder of one file. `fast`: whether fastokens takes the file."""
+
+    def __init__(self, tokenizer: JsonTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._fast = _fast_tokenizer(tokenizer)
+        self._bytes: dict[int, bytes] = {}
+
+    @property
+    def fast(self) -> bool:
+        return self._fast is not None
+
+    def ids(self, text: str) -> Tokens:
+        """Token ids of a whole text, int32 [T]. Raises TokenizerError where the tokenizer fails."""
+        if self._fast is None:
+            return self._tokenizer.encode([text], special=False)[0].ids
+        # One text at a time: a batch would start a thread for each core.
+        flat, _ = self._fast.encode_batch_flat([text])
+        return np.frombuffer(flat, dtype=np.dtype("<i4"))
+
+    def audit(self, texts: Sequence[str]) -> None:
+        """Raises AuditError where the ids of a text differ from those of the tokenizers package."""
+        if self._fast is None:
+            return
+        for text, encoded in zip(texts, self._tokenizer.encode(texts, special=False), strict=True):
+            if not np.array_equal(self.ids(text), encoded.ids):
+                raise AuditError(
+                    f"fastokens and tokenizers give different ids for the text {text[:80]!r}",
+                    where=str(self._tokenizer.path),
+                    remedy="report the tokenizer; encode with tokenizers alone",
+                )
+
+    def offsets(self, text: str, ids: Tokens) -> npt.NDArray[np.int64] | None:
+        """Begin and end of each token in code points of the text, int64 [T, 2].
+
+        None where the tokens do not spell the text byte by byte: the tokenizer normalizes it.
+        """
+        pieces = [self._bytes_of(token) for token in ids.tolist()]
+        data = text.encode()
+        if b"".join(pieces) != data:
+            return None
+        ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
+        begins = ends - np.fromiter(map(len, pieces), np.int64, len(pieces))
+        if len(data) != len(text):
+            character = np.cumsum((np.frombuffer(data, np.uint8) & 0xC0) != 0x80) - 1
+            begins, ends = character[begins], character[ends - 1] + 1
+        return np.stack([begins, ends], axis=1)
+
+    def _bytes_of(self, token: int) -> bytes:
+        piece = self._bytes.get(token)
+        if piece is None:
+            piece = self._bytes[token] = self._tokenizer.token_bytes(token)
+        return piece
+
+
+def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:
+    """fastokens' tokenizer of the file; None where it does not take it."""
+    import fastokens
+
+    try:
+        fast = fastokens.Tokenizer.from_file(str(tokenizer.path))
+        fast.no_truncation()
+        fast.no_padding()
+        fast.enable_segment_cache(CACHE_BYTES)
+    except (ValueError, RuntimeError, OSError):
+        return None
+    return fast

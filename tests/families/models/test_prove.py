@@ -1,0 +1,167 @@
+"""A conversation by a template: which tokens are trained, and as which span."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from families.models.conftest import Prove, proving_of
+from spanloom.families.models.conversation import read_conversation
+from spanloom.families.models.errors import ModelError
+from spanloom.families.models.model import load_model
+from spanloom.families.models.prove.conversation import Proven, prove_conversation
+from spanloom.families.models.prove.documents import Document
+from support.chat_models import CHATML, small_tokenizer, write_model
+
+QUESTION = {"role": "user", "content": "where?"}
+FORGETS = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n"
+    "{% if m.reasoning_content and loop.last %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|end|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+"""Forgets the reasoning of earlier turns."""
+
+
+def parts(document: Document) -> list[tuple[int, str]]:
+    """Stretches of one span, with their texts."""
+    tokenizer = small_tokenizer()
+    edges = [0, *(np.flatnonzero(np.diff(document.spans)) + 1).tolist(), len(document.spans)]
+    return [
+        (int(document.spans[first]), tokenizer.decode(document.tokens[first:last].tolist(), skip_special_tokens=False))
+        for first, last in pairwise(edges)
+    ]
+
+
+def proven(outcome: Any) -> tuple[Document, ...]:
+    assert isinstance(outcome, Proven), outcome
+    return outcome.documents
+
+
+def test_what_the_model_samples_is_trained_with_the_token_that_ends_its_turn(prove: Prove) -> None:
+    messages = [QUESTION, {"role": "assistant", "content": "here"}]
+    (document,) = proven(prove(CHATML, messages))
+    assert parts(document) == [
+        (0, "<|start|>user\nwhere?<|end|>\n<|start|>assistant\n"),
+        (2, "here<|end|>"),
+        (0, "\n"),
+    ]
+    assert document.mask.tolist() == (document.spans > 0).astype(int).tolist()
+    assert (document.tokens.dtype, document.mask.dtype, document.spans.dtype) == (np.int32, np.uint8, np.uint8)
+
+
+def test_reasoning_and_calls_have_spans_of_their_own(prove: Prove) -> None:
+    call = {"id": "1", "name": "look", "arguments": {"at": "map"}}
+    messages = [
+        QUESTION,
+        {"role": "assistant", "content": "wait", "reasoning": "a map", "tool_calls": [call]},
+        {"role": "tool", "content": "north"},
+        {"role": "assistant", "content": "north", "reasoning": "read it"},
+    ]
+    (document,) = proven(prove(CHATML, messages))
+    assert [part for part in parts(document) if part[0]] == [
+        (1, "<think>\na map\n</think>"),
+        (3, '\n\nwait<call>look {"at": "map"}</call><|end|>'),
+        (1, "<think>\nread it\n</think>"),
+        (2, "\n\nnorth<|end|>"),
+    ]
+
+
+def test_several_runs_are_one_document_where_each_begins_the_next_prompt(prove: Prove) -> None:
+    messages = [QUESTION, {"role": "assistant", "content": "here"}, QUESTION, {"role": "assistant", "content": "there"}]
+    (document,) = proven(prove(CHATML, messages))
+    assert [text for span, text in parts(document) if span] == ["here<|end|>", "there<|end|>"]
+
+
+def test_a_template_that_rewrites_history_needs_a_document_for_each_run(prove: Prove) -> None:
+    thinks = {"role": "assistant", "content": "here", "reasoning": "hm"}
+    plain = {"role": "assistant", "content": "there"}
+    documents = proven(prove(FORGETS, [QUESTION, thinks, QUESTION, plain, QUESTION, thinks]))
+    # The second and third run share a document: nothing of the second is forgotten.
+    assert [[run.run for run in document.runs] for document in documents] == [[1], [3, 5]]
+    assert "hm" not in documents[1].text.split("there")[0]
+
+
+def test_what_the_prompt_supplies_is_context(prove: Prove) -> None:
+    template = CHATML.replace("<|start|>assistant\n{% endif %}", "<|start|>assistant\n<think>\n{% endif %}")
+    messages = [QUESTION, {"role": "assistant", "content": "here", "reasoning": "hm"}]
+    (document,) = proven(prove(template, messages))
+    assert [part for part in parts(document) if part[0]] == [(1, "hm\n</think>"), (2, "\n\nhere<|end|>")]
+
+
+def test_the_marker_of_whoever_speaks_next_ends_a_turn(prove: Prove, tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }}</call>{% endfor %}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    markers = ("<|user|>", "<|assistant|>", "<|tool|>")
+    call = {"id": "1", "name": "look", "arguments": {}}
+    messages = [
+        QUESTION,
+        {"role": "assistant", "content": "here"},
+        QUESTION,
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+    ]
+    model = load_model(
+        write_model(tmp_path / "m", template, stops=("<|user|>", "<|tool|>"), tokenizer=small_tokenizer(markers))
+    )
+    outcome = prove_conversation(model, read_conversation({"messages": messages}, name="c"), proving_of(model))
+    (document,) = proven(outcome)
+    assert document.text.endswith("here<|user|>where?<|assistant|><call>look</call><|tool|>")
+    assert [run.turn_end for run in document.runs] == ["<|user|>", "<|tool|>"]
+    assert int(document.mask.sum()) == sum(len(run.tokens) - run.first for run in document.runs)
+
+
+def test_a_token_across_the_boundary_is_cut_as_servers_cut_it(prove: Prove) -> None:
+    messages = [QUESTION, {"role": "assistant", "content": "\n\nhere"}]
+    (document,) = proven(prove(CHATML, messages))
+    assert document.runs[0].boundary == "served"
+    assert [text for span, text in parts(document) if span] == ["\n\nhere<|end|>"]
+    refusal = prove(CHATML, messages, served=False)
+    assert not isinstance(refusal, Proven)
+    assert refusal.kind == "merge_at_boundary"
+
+
+def test_what_is_not_to_be_trained_is_context(prove: Prove) -> None:
+    messages = [
+        QUESTION, {"role": "assistant", "content": "here", "trained": False}, QUESTION,
+        {"role": "assistant", "content": "there"},
+    ]  # fmt: skip
+    (document,) = proven(prove(CHATML, messages))
+    assert [text for span, text in parts(document) if span] == ["there<|end|>"]
+
+
+def test_a_greeting_without_a_prompt_is_context(prove: Prove) -> None:
+    messages = [{"role": "assistant", "content": "welcome"}, QUESTION, {"role": "assistant", "content": "there"}]
+    (document,) = proven(prove(CHATML, messages))
+    assert [text for span, text in parts(document) if span] == ["there<|end|>"]
+
+
+def test_thinking_is_switched_as_each_run_is_proven(prove: Prove) -> None:
+    template = (
+        "{% for m in messages %}<|start|>{{ m.role }}\n"
+        "{% if m.role == 'assistant' %}{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n"
+        "{% elif enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+        "{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant\n"
+        "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n"
+        "{% endif %}{% endif %}"
+    )
+    messages = [
+        QUESTION, {"role": "assistant", "content": "here"}, QUESTION,
+        {"role": "assistant", "content": "there", "reasoning": "hm"},
+    ]  # fmt: skip
+    outcome = prove(template, messages)
+    assert isinstance(outcome, Proven)
+    assert [dict(run.variables) for run in outcome.runs] == [{"enable_thinking": False}, {}]
+
+
+def test_stop_tokens_must_be_declared(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m", stops=())
+    with pytest.raises(ModelError, match="no stop tokens are declared"):
+        load_model(folder)
+    with pytest.raises(ModelError, match="is not in the tokenizer"):
+        load_model(folder, stops=["<|nothing|>"])
+    assert list(load_model(folder, stops=["<|end|>"]).stops.values()) == ["<|end|>"]

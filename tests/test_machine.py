@@ -1,0 +1,91 @@
+"""The limits of a container, as the kernel writes them, decide how many workers start; not the cores of the node."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spanloom.machine import usable_cpus, usable_memory, workers_that_fit
+
+MIB = 1 << 20
+AFFINITY = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cgroups(directory: Path, membership: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """/proc/self/cgroup and /sys/fs/cgroup with these contents."""
+    (directory / "membership").write_text(membership)
+    for name, text in files.items():
+        path = directory / "fs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    return directory / "membership", directory / "fs"
+
+
+V1 = "5:memory:/kubepods/pod1\n3:cpu,cpuacct:/kubepods/pod1\n0::/\n"
+
+
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        ("0::/\n", {"cpu.max": "50000 100000"}),
+        ("0::/\n", {"cpu.max": "100000 100000"}),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "100000 100000", "cpu.max": "max 100000"}),
+        ("0::/../other\n", {"cpu.max": "100000 100000"}),
+        (V1, {"cpu,cpuacct/cpu.cfs_quota_us": "100000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}),
+        (V1, {"cpu/kubepods/pod1/cpu.cfs_quota_us": "10000", "cpu/kubepods/pod1/cpu.cfs_period_us": "100000"}),
+    ],
+)
+def test_a_limit_of_up_to_one_cpu_is_one(tmp_path: Path, membership: str, files: dict[str, str]) -> None:
+    assert usable_cpus(*cgroups(tmp_path, membership, files)) == 1
+
+
+@pytest.mark.skipif(AFFINITY < 2, reason="needs two CPUs")
+@pytest.mark.parametrize(("quota", "cpus"), [("150000", 2), ("200000", 2), ("100001", 2), ("99999", 1)])
+def test_a_part_of_a_cpu_counts_as_one(tmp_path: Path, quota: str, cpus: int) -> None:
+    assert usable_cpus(*cgroups(tmp_path, "0::/\n", {"cpu.max": f"{quota} 100000"})) == cpus
+
+
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000", "memory.max": "max"}),
+        ("0::/\n", {}),
+        ("", {}),
+        ("0::/\n", {"cpu.max": "many", "memory.max": ""}),
+        (V1, {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712"}),
+        ("0::/\n", {"cpu.max": "99900000 100000", "memory.max": str(1 << 60)}),
+    ],
+)
+def test_without_a_limit_the_machine_counts(tmp_path: Path, membership: str, files: dict[str, str]) -> None:
+    places = cgroups(tmp_path, membership, files)
+    assert usable_cpus(*places) == AFFINITY
+    assert usable_memory(*places) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("membership", "files"),
+    [
+        ("0::/\n", {"memory.max": str(900 * MIB)}),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": str(900 * MIB)}),
+        (V1, {"memory/kubepods/pod1/memory.limit_in_bytes": str(900 * MIB)}),
+        (V1, {"memory/memory.limit_in_bytes": str(900 * MIB)}),
+    ],
+)
+def test_memory_limits_the_workers(tmp_path: Path, membership: str, files: dict[str, str]) -> None:
+    places = cgroups(tmp_path, membership, files)
+    assert usable_memory(*places) == 900 * MIB
+    assert workers_that_fit(450 * MIB, *places) == 1
+    assert workers_that_fit(900 * MIB, *places) == 1
+    assert workers_that_fit(1 * MIB, *places) == AFFINITY
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no CPU affinity")
+def test_a_process_that_is_held_to_one_cpu_has_one() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from spanloom.machine import usable_cpus; print(usable_cpus())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "1\n"
