@@ -56,8 +56,10 @@ constraints = $(if $(MEGATRON),$(VENV)/constraints.txt,constraints.txt)
 # What `make setup LOCKED=1` installs, in one go; packages that have no wheel are built with locks/build.txt alone. Without
 # a look at what they depend on: pip refuses hashes where one package asks for another with an extra.
 locked = $(foreach lock,torch data megatron train service dev,-r locks/$(lock).txt)
+# SERIAL=1 builds one image after another.
+SERIAL ?=
 bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
-	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); docker buildx bake -f docker/docker-bake.hcl
+	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); SERIAL=$(SERIAL) docker/bake.sh
 
 help: ## List these verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
