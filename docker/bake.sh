@@ -4,5 +4,5 @@
 set -euo pipefail
 bake=(docker buildx bake -f "$(dirname "$0")/docker-bake.hcl")
 if [ -z "${SERIAL:-}" ]; then exec "${bake[@]}" "$@"; fi
-targets=$("${bake[@]}" --print "$@" 2>/dev/null | python3 -c 'import json, sys; print(*json.load(sys.stdin)["target"])')
+targets=$("${bake[@]}" --print "$@" | python3 -c 'import json, sys; print(*json.load(sys.stdin)["target"])')
 for target in $targets; do "${bake[@]}" "$target"; done
