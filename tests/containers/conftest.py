@@ -33,6 +33,31 @@ def docker(*arguments: object, check: bool = True) -> "subprocess.CompletedProce
     return subprocess.run(["docker", *map(str, arguments)], capture_output=True, text=True, check=check)
 
 
+class Containers:
+    """Answers of commands in the images. Images of the same layers and settings give one answer, so one is asked."""
+
+    def __init__(self, images: dict[str, dict[str, Any]]) -> None:
+        self._images = images
+        self._answers: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
+
+    def run(self, step: str, *command: str) -> "subprocess.CompletedProcess[str]":
+        key = (self._what_differs(step), *command)
+        if key not in self._answers:
+            self._answers[key] = docker("run", *NARROW, image(step), *command, check=False)
+        return self._answers[key]
+
+    def inside(self, step: str, *command: str) -> str:
+        done = self.run(step, *command)
+        assert done.returncode == 0, (step, command, done.stderr)
+        return done.stdout.strip()
+
+    def _what_differs(self, step: str) -> str:
+        config = self._images[step]["Config"]
+        environment = [variable for variable in config["Env"] if not variable.startswith("SPANLOOM_IMAGE=")]
+        settings = (config["User"], config.get("Entrypoint"), config["WorkingDir"], sorted(environment))
+        return json.dumps([self._images[step]["RootFS"]["Layers"], settings])
+
+
 def checkout_sha() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -59,6 +84,11 @@ def images() -> dict[str, dict[str, Any]]:
         if made_of != checkout_sha():
             absent(DOCKER, f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
     return found
+
+
+@pytest.fixture(scope="session")
+def containers(images: dict[str, dict[str, Any]]) -> Containers:
+    return Containers(images)
 
 
 @pytest.fixture(scope="session")

@@ -38,12 +38,18 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
-def test_the_whole_graph_makes_what_a_build_makes(
-    images: dict[str, Any], source: Path, tmp_path: Path, cli: Cli
-) -> None:
-    ran = run_local(source, tmp_path / "work", "valid_fraction=0.5", "deep=8")
+@pytest.fixture(scope="module")
+def run(images: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work folder: beside it the source, in it the dataset and what kfp keeps of each task."""
+    folder = tmp_path_factory.mktemp("run")
+    source = sources.write_source(folder / "source", [sources.rows(6, prefix=f"s{shard}") for shard in range(4)])
+    ran = run_local(source, folder / "work", "valid_fraction=0.5", "deep=8")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    root = tmp_path / "work/dataset"
+    return folder / "work"
+
+
+def test_the_whole_graph_makes_what_a_build_makes(run: Path, tmp_path: Path, cli: Cli) -> None:
+    root, source = run / "dataset", run.parent / "source"
     built = tmp_path / "built"
     done = cli(
         *("build", "--source", source, "--out", built, "--valid-fraction", "0.5", "--deep", "8", "--quiet"),
@@ -54,7 +60,7 @@ def test_the_whole_graph_makes_what_a_build_makes(
     ours, theirs = (json.loads((folder / "manifest.json").read_bytes()) for folder in (built, root))
     assert theirs["content"] == ours["content"]
     assert theirs["environment"]["image"].startswith("ghcr.io/spanloom/spanloom-assemble-manifest:")
-    assert theirs["environment"]["source"] == str(tmp_path / "work/source")
+    assert theirs["environment"]["source"] == str(run / "source")
 
 
 @pytest.fixture
@@ -103,22 +109,19 @@ def test_a_capped_run_into_the_canonical_root_fails_before_anything_stands_there
     assert not root.exists()
 
 
-def test_every_task_answers_with_its_artifacts_and_numbers(
-    images: dict[str, Any], source: Path, tmp_path: Path
-) -> None:
-    assert run_local(source, tmp_path / "work", "valid_fraction=0.5").returncode == 0
-    told: dict[str, dict[str, dict[str, Any]]] = {}
-    for file in (tmp_path / "work").glob("synth-kd-*/*/executor_output.json"):
-        said = json.loads(file.read_bytes())["artifacts"]
-        told[file.parent.name] = {name: entry["artifacts"][0]["metadata"] for name, entry in said.items()}
-    assert len(told) == 12
-    renders = [metadata["metrics"] for task, metadata in told.items() if task.startswith("render-shard")]
+def test_every_task_answers_with_its_artifacts_and_numbers(run: Path) -> None:
+    answers: dict[str, dict[str, dict[str, Any]]] = {}
+    for file in run.glob("synth-kd-*/*/executor_output.json"):
+        artifacts = json.loads(file.read_bytes())["artifacts"]
+        answers[file.parent.name] = {name: entry["artifacts"][0]["metadata"] for name, entry in artifacts.items()}
+    assert len(answers) == 12
+    renders = [metadata["metrics"] for task, metadata in answers.items() if task.startswith("render-shard")]
     assert [metrics["rows"] for metrics in renders] == [6] * 4
-    total = told["assemble-manifest"]["metrics"]
+    total = answers["assemble-manifest"]["metrics"]
     assert total["train_sequences"] + total["valid_sequences"] == 24
     assert total["train_tokens"] + total["valid_tokens"] == sum(metrics["tokens"] for metrics in renders)
-    assert told["validate-alignment"]["metrics"]["findings"] == 0
-    page = next((tmp_path / "work").glob("synth-kd-*/validate-alignment/html"))
+    assert answers["validate-alignment"]["metrics"]["findings"] == 0
+    page = next(run.glob("synth-kd-*/validate-alignment/html"))
     assert page.read_bytes().startswith(b"<!doctype html>")
 
 
@@ -128,12 +131,12 @@ def test_a_bad_row_fails_the_run_and_the_steps_own_message_is_there(images: dict
         tmp_path / "source", [sources.rows(2, prefix=f"s{shard}") + ([bad] if shard == 2 else []) for shard in range(4)]
     )
     ran = run_local(source, tmp_path / "work")
-    said = ran.stdout + ran.stderr
+    output = ran.stdout + ran.stderr
     assert ran.returncode != 0
-    assert "error: " in said
-    assert "shard 02" in said
-    assert "broken" in said
-    assert "--max-rejects" in said
+    assert "error: " in output
+    assert "shard 02" in output
+    assert "broken" in output
+    assert "--max-rejects" in output
     # The second: `kfp.local` takes a container that is gone when it asks for a success, and misses its outputs later.
-    assert "Inner task failed: " in said or "Tried to get output" in said
+    assert "Inner task failed: " in output or "Tried to get output" in output
     assert not (tmp_path / "work/dataset/manifest.json").exists()

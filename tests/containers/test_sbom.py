@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from packaging.utils import canonicalize_name
 
-from containers.conftest import NARROW, STEPS, VERSION, docker, image
+from containers.conftest import STEPS, VERSION, Containers
 from support.each import each
 
 pytestmark = pytest.mark.containers
@@ -14,17 +14,17 @@ pytestmark = pytest.mark.containers
 PIP = "PATH=${PATH#*:}; exec python3 -m pip --python /opt/venv/bin/python list --format json"
 
 
-def sbom(name: str) -> dict[str, Any]:
-    document = json.loads(docker("run", *NARROW, image(name), "cat", "/opt/sbom.cdx.json").stdout)
+def sbom(name: str, containers: Containers) -> dict[str, Any]:
+    document = json.loads(containers.inside(name, "cat", "/opt/sbom.cdx.json"))
     assert isinstance(document, dict)
     return document
 
 
 @each("name", [*STEPS, "train", "traces-api"])
-def test_an_sbom_lists_the_packages_that_pip_lists(name: str, images: dict[str, Any]) -> None:
-    document = sbom(name)
+def test_an_sbom_lists_the_packages_that_pip_lists(name: str, containers: Containers) -> None:
+    document = sbom(name, containers)
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
-    listed = json.loads(docker("run", *NARROW, image(name), "sh", "-c", PIP).stdout)
+    listed = json.loads(containers.inside(name, "sh", "-c", PIP))
     packages = {canonicalize_name(package["name"]): package["version"] for package in listed}
     components = [document["metadata"]["component"], *document["components"]]
     assert {canonicalize_name(component["name"]): component["version"] for component in components} == packages
@@ -32,8 +32,8 @@ def test_an_sbom_lists_the_packages_that_pip_lists(name: str, images: dict[str, 
     assert packages["spanloom"] == VERSION
 
 
-def test_an_sbom_has_purls_and_dependencies_and_no_time_of_its_own(images: dict[str, Any]) -> None:
-    document = sbom("render-shard")
+def test_an_sbom_has_purls_and_dependencies_and_no_time_of_its_own(containers: Containers) -> None:
+    document = sbom("render-shard", containers)
     purls = {component["name"]: component["purl"] for component in document["components"]}
     assert purls["orjson"].startswith("pkg:pypi/orjson@")
     root = document["metadata"]["component"]
