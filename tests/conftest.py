@@ -13,6 +13,7 @@ from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from support import warm
 from support.cases import REPOSITORY, beside
+from support.nightly import NIGHTLY
 from support.requirements import BESIDE, SAMPLE, absent
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -29,8 +30,12 @@ def pytest_xdist_auto_num_workers() -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The slow files first: each file is run by one worker, and the last ones should be short."""
+    later = [item for item in items if item.get_closest_marker("nightly") and not NIGHTLY]
+    config.hook.pytest_deselected(items=later)
+    left_out = set(later)
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         if BESIDE & set(getattr(item, "fixturenames", ())):
             item.add_marker("beside")

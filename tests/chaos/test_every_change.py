@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from chaos.enumeration import Prepared, trials, try_one
+from support.nightly import nightly
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ COMMANDS = (
     "plan",
 )
 SEED = int(os.environ.get("SPANLOOM_CHAOS_SEED", "20261"))
-TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "4"))
+TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "2"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -36,7 +37,7 @@ def test_a_fault_leaves_nothing_false_and_the_same_command_finishes(
     assert [str(trial) for trial in tried if trial.wrong] == []
 
 
-@pytest.mark.parametrize("command", ["build", "build --overwrite"])
+@pytest.mark.parametrize("command", ["build", nightly("build --overwrite")])
 def test_workers_and_kills_of_a_process_of_its_own_are_no_other(
     prepared: Callable[[str], Prepared], command: str
 ) -> None:

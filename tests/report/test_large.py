@@ -35,7 +35,7 @@ def peak_bytes(*arguments: object) -> int:
     return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_million_documents_are_reported_in_bounded_memory_on_a_small_page(tmp_path: Path) -> None:
     """Many more documents, each with an exercise of its own: reported in nearly the same memory."""
     peaks: dict[str, list[int]] = {"validate": [], "stats": [], "export": []}

@@ -21,6 +21,7 @@ from spanloom.dataset.export.parquet import export_dataset
 from spanloom.errors import ArtifactError, ConflictError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.export_views import export_views
+from support.nightly import nightly
 
 COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
 
@@ -113,7 +114,7 @@ def test_the_form_of_trl_has_what_it_trains_on_and_nothing_else(demo: Path, for_
     assert json.loads((for_trl / "export.json").read_bytes())["export"] == "spanloom_trl_v1"
 
 
-@pytest.mark.parametrize("form", ["exported", "for_trl"])
+@pytest.mark.parametrize("form", [nightly("exported"), "for_trl"])
 def test_trl_trains_on_it_as_it_is(
     form: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

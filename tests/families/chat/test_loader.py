@@ -32,6 +32,7 @@ from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from support.chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
+from support.nightly import NIGHTLY, nightly
 
 RECORDS = token_records(1200)
 B = 24
@@ -203,7 +204,7 @@ class TestShards:
             list(PackedChatDataset(texts, post_training=True, **options)),
         )
 
-    @pytest.mark.parametrize(("workers", "late"), [(0, False), (2, False), (4, True)])
+    @pytest.mark.parametrize(("workers", "late"), [(0, False), nightly(2, False), (4, True)])
     def test_leaving_in_the_middle_of_a_pass_prints_nothing(self, tmp_path: Path, workers: int, late: bool) -> None:
         """Neither an abort of a worker, nor what a reader says that Python closes at its own end, nor what torch says
         of workers that are `late`: still importing when the first one's batch is here."""
@@ -368,7 +369,7 @@ class TestResume:
         assert same(head + tail, list(make()))
 
     @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), (2, 0), (3, 100)])
+    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), nightly(2, 0), (3, 100)])
     @pytest.mark.parametrize("drop_last", [False, True])
     def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int, drop_last: bool) -> None:
         options: dict[str, Any] = {"drop_last": drop_last, **(FORK if workers else {})}
@@ -379,7 +380,8 @@ class TestResume:
             )
 
         unbroken = list(make())
-        for after in (0, 1, 8, len(unbroken) - 2, len(unbroken)):
+        cuts = (0, 1, 8, len(unbroken) - 2, len(unbroken))
+        for after in cuts if NIGHTLY or not workers else cuts[2:4]:  # starting workers takes seconds
             head, tail = interrupted(make, after)
             assert same(head + tail, unbroken), after
 

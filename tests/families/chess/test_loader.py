@@ -410,6 +410,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly  # the loader of packed chat does the same in `make test`
 def test_leaving_while_workers_are_still_importing_prints_nothing(games: Path, tmp_path: Path) -> None:
     (tmp_path / "leave.py").write_text(holding(LEAVE, free=("SpawnProcess-1",)))
     command = [sys.executable, "-W", "ignore:This DataLoader will create", "leave.py", games]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 ROWS = (8300, 4300, 300, 100)  # parts: 3, 2, 1 and 1
 OPTIONS = ("--valid-fraction", "0.1", "--deep", "0", "--workers", "2")
-KILLS = int(os.environ.get("SPANLOOM_KILLS", "8"))
+KILLS = int(os.environ.get("SPANLOOM_KILLS", "4"))
 """How often a build is killed at a random point: two of each kind; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""

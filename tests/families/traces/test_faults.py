@@ -37,7 +37,7 @@ from support.traces import json_lines
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("SPANLOOM_KILLS", "8"))
+ROUNDS = int(os.environ.get("SPANLOOM_KILLS", "4"))
 """Kills of each command, the first of those that the seed draws; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""

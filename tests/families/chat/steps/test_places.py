@@ -10,10 +10,12 @@ from spanloom.storage.publishing import publish_file
 from spanloom.storage.staging import list_objects, read_object
 from support import sources
 from support.chat_datasets import write_tokenizer
+from support.nightly import nightly
 from support.object_stores import Place
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ordinary_place", ["emulator", nightly("s3")], indirect=True)
 def test_the_steps_over_a_bucket_give_what_one_machine_gives(tmp_path: Path, ordinary_place: Place, cli: Cli) -> None:
     at = ordinary_place.uri
     tokenizer = write_tokenizer(tmp_path / "tokenizer.json")

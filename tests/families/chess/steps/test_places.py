@@ -20,6 +20,7 @@ from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.staging import list_objects, read_object
 from spanloom.storage.uri import Uri
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
+from support.nightly import nightly
 from support.object_stores import Place
 
 VALID = 0.3
@@ -53,6 +54,7 @@ def prepare_shards(games: str | None, thinking: str | None, root: str, inventori
     return said
 
 
+@pytest.mark.parametrize("place", ["gs", nightly("s3")], indirect=True)
 def test_steps_over_a_bucket_make_what_one_run_makes(tmp_path: Path, place: Place, sources: tuple[Path, Path]) -> None:
     at = place.uri
     games, thinking = upload(sources[0], at / "games"), upload(sources[1], at / "thinking")

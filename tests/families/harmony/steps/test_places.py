@@ -21,6 +21,7 @@ from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.staging import list_objects, read_object, stage_folder
 from support import sources
+from support.nightly import nightly
 from support.object_stores import Place
 from support.remote_datasets import Built, build
 
@@ -31,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Built:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordinary_place", ["emulator", "s3", "seaweedfs"], indirect=True)
+@pytest.mark.parametrize("ordinary_place", ["emulator", nightly("s3"), "seaweedfs"], indirect=True)
 def test_the_steps_over_a_bucket_give_what_the_build_gives(
     tmp_path: Path, asset: Path, ordinary_place: Place, built: Built, cli: Cli
 ) -> None:

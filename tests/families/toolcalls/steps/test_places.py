@@ -26,6 +26,7 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 from spanloom.steps import validate_alignment
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.staging import read_object
+from support.nightly import nightly
 from support.object_stores import Place
 from support.toolcall_samples import CALL, write_samples
 
@@ -60,6 +61,7 @@ def template(fixtures: Path, tmp_path: Path) -> Path:  # noqa: F811
     return path
 
 
+@pytest.mark.parametrize("place", [nightly("gs"), "s3"], indirect=True)
 def test_steps_over_a_bucket_make_what_the_commands_make(
     tmp_path: Path,
     place: Place,

@@ -27,6 +27,7 @@ from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.steps import validate_alignment
 from spanloom.storage.staging import read_object
+from support.nightly import nightly
 from support.object_stores import Place
 
 BEGAN = "2026-01-01T00:00:00Z"
@@ -59,6 +60,7 @@ def host(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.parametrize("place", [nightly("gs"), "s3"], indirect=True)
 def test_steps_over_a_bucket_make_what_one_machine_makes(tmp_path: Path, place: Place, host: Path) -> None:
     at = place.uri
     source, tokenizer = str(at / "sample.jsonl"), str(at / "tokenizer.json")

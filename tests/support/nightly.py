@@ -1,0 +1,21 @@
+"""What `make test` leaves to the nightly run: SPANLOOM_NIGHTLY=1 runs it.
+
+A test or a parameter with the mark `nightly` is deselected otherwise; drawn tests draw fewer.
+"""
+
+import os
+from typing import Any
+
+import pytest
+
+NIGHTLY = os.environ.get("SPANLOOM_NIGHTLY", "") not in ("", "0")
+
+
+def drawn(nightly: int, otherwise: int) -> int:
+    """How many a test draws."""
+    return nightly if NIGHTLY else otherwise
+
+
+def nightly(*values: object) -> Any:
+    """A parameter set that only the nightly run has."""
+    return pytest.param(*values, marks=pytest.mark.nightly)
