@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from support.http_service import Answer, Service
+from support.nightly import nightly
 
 FACTOR = 30
 """Bytes of resident memory that a byte of a body may cost."""
@@ -122,7 +123,19 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
 ACCEPTED = {"a legal meta of empty objects", "a legal meta in a batch", "a wide trace", "provenance"}
 
 
-@pytest.mark.parametrize("name", BODIES)
+AT_ONCE = {
+    "a batch of empty objects",
+    "a trace of empty steps",
+    "a legal meta in a batch",
+    "ids that are no text",
+    "provenance",
+    "line feeds",
+    "a batch of samples",
+}
+"""One of each kind of body: a server of its own costs seconds. Nightly tries them all."""
+
+
+@pytest.mark.parametrize("name", [name if name in AT_ONCE else nightly(name) for name in BODIES])
 def test_memory_is_bounded_by_the_body(serve: Serve, name: str) -> None:
     url, make = BODIES[name]
     body = make()

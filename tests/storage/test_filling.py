@@ -10,7 +10,7 @@ import pytest
 from spanloom.errors import ConflictError
 from spanloom.storage import TEMPORARY_MARK, publish_bytes
 from spanloom.storage.filling import filling
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 
 RECORD = ".record"
 FILES = {"a/one": b"1", "a/two": b"2", "three": b"3", "last.json": b"4"}
@@ -38,7 +38,7 @@ def test_killed_before_any_change_the_same_command_fills_the_folder(tmp_path: Pa
     out = tmp_path / "new" / "out"
     change = 0
     while True:
-        change += 1
+        change += STRIDE
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
         if not killed_before(change, lambda: fill(out)):
             break
@@ -59,7 +59,7 @@ def test_clearing_may_be_killed_as_well(tmp_path: Path) -> None:
     assert killed_before(change - 3, lambda: fill(tmp_path / "left"))
     second = 0
     while True:
-        second += 1
+        second += STRIDE
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
         shutil.copytree(tmp_path / "left", tmp_path / "out")
         if not killed_before(second, lambda: fill(tmp_path / "out", identity="another")):

@@ -11,7 +11,7 @@ import pytest
 from spanloom.errors import ConflictError
 from spanloom.storage import publish_bytes
 from spanloom.storage.filling_in_steps import filling_in_steps
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 
 RECORD, LAST = ".record", "last.json"
 STEPS = ({"one": b"1", "more/one": b"10"}, {"two": b"2"}, {"three": b"3"})
@@ -46,7 +46,7 @@ def test_killed_before_any_change_the_same_command_goes_on(tmp_path: Path) -> No
     out = tmp_path / "new" / "out"
     change, gone_on = 0, set()
     while True:
-        change += 1
+        change += STRIDE
         shutil.rmtree(tmp_path / "new", ignore_errors=True)
         if not killed_before(change, lambda: fill(out)):
             break
@@ -89,7 +89,7 @@ def test_another_run_clears_what_was_begun_wherever_it_was_killed(tmp_path: Path
     out = tmp_path / "out"
     change = 0
     while True:
-        change += 1
+        change += STRIDE
         if not killed_before(change, lambda: fill(out, identity="old")):
             break
         assert fill(out, identity="new") == [0, 1, 2]

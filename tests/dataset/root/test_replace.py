@@ -13,7 +13,7 @@ from spanloom.dataset.root.lock import NEW_NAME, BuildRecord, claim, remove_work
 from spanloom.dataset.root.replace import finish_replacing, is_replacing, replace_dataset
 from spanloom.errors import ConflictError
 from spanloom.report.views import is_own_view
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 
 FROZEN = Path(__file__).parents[2] / "frozen"
 FOREIGN = {"notes.txt": b"mine", "nested/.part.spanloom-tmp-abcdefgh": b"mine", "report.html": b"<p>mine</p>"}
@@ -76,7 +76,7 @@ def test_killed_before_any_change_one_dataset_is_whole_and_the_next_run_does_the
     seen = set()
     change = 0
     while True:
-        change += 1
+        change += STRIDE
         trial = Path(shutil.copytree(root, tmp_path / f"trial{change}"))
         ended = killed_before(change, lambda trial=trial: replace(trial))
         here, new = whole(trial), whole(trial / ".work" / NEW_NAME)
@@ -89,13 +89,14 @@ def test_killed_before_any_change_one_dataset_is_whole_and_the_next_run_does_the
         assert files(trial) == expected(), change
     assert files(trial) == expected()
     assert not (trial / "valid").exists()
-    assert seen == {
+    possible = {
         ("synth_kd", "packed_chat", False),  # before the commit
         (None, "packed_chat", True),
         ("packed_chat", "packed_chat", True),
         ("packed_chat", None, True),
         ("packed_chat", None, False),
     }
+    assert seen == possible if STRIDE == 1 else seen <= possible
 
 
 def test_finishing_may_be_killed_as_well(root: Path, tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_finishing_may_be_killed_as_well(root: Path, tmp_path: Path) -> None:
     assert is_replacing(half / ".work")
     change = 0
     while True:
-        change += 1
+        change += STRIDE
         trial = Path(shutil.copytree(half, tmp_path / f"trial{change}"))
         ended = killed_before(change, lambda trial=trial: finish(trial))
         assert "packed_chat" in (whole(trial), whole(trial / ".work" / NEW_NAME)), change

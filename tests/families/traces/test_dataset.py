@@ -35,7 +35,7 @@ from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
 from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 from support.traces import store_rows
 
 KEY = "d-1"
@@ -327,7 +327,7 @@ def test_a_refused_run_takes_nothing_from_one_that_was_killed(tmp_path: Path, ho
     while not list(out.glob("train/shard_*")):
         shutil.rmtree(out, ignore_errors=True)
         assert killed_before(change, lambda: make(root, tokenizer, out))
-        change += 1
+        change += STRIDE
     standing = sorted(out.glob("train/shard_*"))
     opened = open_store(default_url(root))
     with opened.snapshot() as snapshot:

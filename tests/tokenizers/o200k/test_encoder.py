@@ -86,7 +86,6 @@ def test_a_process_encodes_on_one_core_and_may_use_them_all(asset: Path) -> None
 import os, sys, time
 from pathlib import Path
 from spanloom.tokenizers.o200k.encoder import Encoder
-from support.nightly import NIGHTLY
 threads = lambda: len(os.listdir("/proc/self/task"))
 cores, before = os.sched_getaffinity(0), threads()
 encoder = Encoder(Path(sys.argv[1]))
@@ -112,7 +111,6 @@ import sys
 from pathlib import Path
 import numpy as np
 from spanloom.tokenizers.o200k.encoder import Encoder
-from support.nightly import NIGHTLY
 encoder, draw = Encoder(Path(sys.argv[1])), np.random.default_rng(0)
 for turn in range(1, 121):
     letters = draw.integers(97, 123, size=(20_000, 9)).astype(np.uint8)

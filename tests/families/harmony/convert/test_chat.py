@@ -24,7 +24,7 @@ from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 
 
 def record(number: int, **more: Any) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def test_killed_before_any_change_the_same_command_ends_with_the_same_bytes(tmp_
     go(tmp_path / "whole")
     change = 0
     while True:
-        change += 1
+        change += STRIDE
         out = tmp_path / f"out{change}"
         if not killed_before(change, lambda: go(out)):  # noqa: B023  # called at once
             break
