@@ -42,6 +42,7 @@ def test_exit_code_and_output(
     assert fresh[0] == code
 
 
+@pytest.mark.nightly  # `make test` has a build in fresh processes, and many forked ones
 def test_a_build_with_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(6), sources.rows(5, "more")])
     for name, cold in (("forked", False), ("fresh", True)):

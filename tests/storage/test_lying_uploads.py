@@ -16,6 +16,7 @@ from spanloom.storage.publishing import publish_file, remove_if_allowed
 from spanloom.storage.staging import find, stage_file
 from spanloom.storage.stores import gcs, retry, s3
 from spanloom.storage.uri import Uri
+from support.nightly import nightly
 from support.object_stores import BUCKET, Contents, Place, amazon_client
 from support.stores import lies
 from support.stores.gcs import CloudStorage
@@ -39,7 +40,7 @@ def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(moto.s3.models, "S3_UPLOAD_PART_MIN_SIZE", 5 * UNIT)
 
 
-@pytest.fixture(params=SIZES)
+@pytest.fixture(params=[nightly("small"), "large"])
 def size(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -206,7 +206,9 @@ class Fork:
         return self._process.exitcode
 
     def send_signal(self, number: signal.Signals) -> None:
-        os.kill(self.pid, number)
+        """As of `subprocess.Popen`: nothing, where the process has ended meanwhile."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
 
 class Piped:
