@@ -30,7 +30,7 @@ from spanloom.families.models.prove.conversation import Proven, Proving, prove_c
 from support.model_material import DAY, models_of, pairs
 
 TURNS = 3
-LENGTH = 800
+LENGTH = 700
 """Characters of a text, about."""
 
 
