@@ -16,6 +16,7 @@ from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import AsGiven, Form, shaped
 from spanloom.families.models.model import Model
+from spanloom.families.models.prove.context import check_tools, dropped_names, forgotten_texts, tool_texts
 from spanloom.families.models.prove.fields import Sentinels, Tracer
 from spanloom.families.models.prove.prefixes import Encoded, check_prefix, encoded
 from spanloom.families.models.prove.refusals import (
@@ -36,7 +37,7 @@ from spanloom.families.models.prove.turn_end import completion_end, missing_end,
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import Offsets
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, TemplateRaisedError
-from spanloom.tokenizers.traced_text import plain_text
+from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 SALTS = ("v", "w", "kx", "qj")
 """Letters of sentinels; the next where a text holds such a word."""
@@ -62,6 +63,8 @@ class ProvenRun:
     boundary    `joined`, or `served`: P and the completion were encoded apart
     turn_end    the text of the token that ends the turn
     trimmed     whether the template trimmed a text
+    forgotten   texts of earlier assistant messages that F leaves out
+    unnamed     names of users that F leaves out
     """
 
     run: int
@@ -76,6 +79,8 @@ class ProvenRun:
     boundary: str
     turn_end: str
     trimmed: bool
+    forgotten: int = 0
+    unnamed: int = 0
 
 
 class Rendered:
@@ -90,6 +95,7 @@ class Rendered:
             tracer.message = place
             self.traced.append(shaped(message, form, tracer))
         self.fields = tracer.fields
+        self.tool_texts = tool_texts(conversation.tools)
 
     def text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *, prompt: bool = False) -> str:
         return self._render(self.model.template.render, messages, variables, prompt=prompt)
@@ -131,10 +137,13 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     if model.undated:
         _check_date(rendered, run, variables, prompt)
 
-    placed = texts_of_run(traced, rendered.fields, run)
+    marks = marks_of(traced)
+    placed = texts_of_run(marks, rendered.fields, run)
     check_prefix(prompt, whole)
     last = placed.texts[-1].end if placed.texts else len(prompt)
-    check_alone(traced, rendered.fields, run, len(prompt), last)
+    check_alone(marks, rendered.fields, run, len(prompt), last)
+    forgotten = forgotten_texts(marks, rendered.fields, rendered.conversation, run)
+    check_tools(marks, whole, len(prompt), rendered.tool_texts)
     _check_sentinels(rendered, run, variables, prompt, whole, last)
 
     ids = encoded(prompt, whole, model.encoder, served=served)
@@ -164,6 +173,8 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         boundary=ids.boundary,
         turn_end=model.stops[int(ids.completion[end - 1])],
         trimmed=placed.trimmed,
+        forgotten=forgotten,
+        unnamed=dropped_names(marks, rendered.fields, run),
     )
 
 
