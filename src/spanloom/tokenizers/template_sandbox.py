@@ -77,6 +77,10 @@ _MAX_BITS = 20_000
 """Of an integer. Python refuses to print one of more than 4,300 digits, 14,285 bits."""
 
 
+BEGIN_GENERATION, END_GENERATION = "\ue0f0", "\ue0f1"
+"""Characters of private use, written around what a template calls generated."""
+
+
 class LimitError(jinja2.TemplateRuntimeError):
     """The template was stopped by a limit."""
 
@@ -97,10 +101,14 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Meter:
-    """What a rendering has taken so far. `traced`: its texts have marks (`traced_text.py`), which are to be kept."""
+    """What a rendering has taken so far.
+
+    `traced`: its texts have marks (`traced_text.py`), which are to be kept. `generation`: the marks of the tag are written.
+    """
 
     limits: Limits
     traced: bool = False
+    generation: bool = False
     steps: int = 0
     characters: int = 0
     bytes: int = 0
@@ -138,14 +146,23 @@ METER: ContextVar[Meter] = ContextVar("METER")
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`, which transformers cuts masks by: here its body as it is."""
+    """`{% generation %}…{% endgeneration %}`, which transformers cuts masks by: here its body as it is.
+
+    Where the meter asks for it, `BEGIN_GENERATION` and `END_GENERATION` are written around the body.
+    """
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
+        begin, end = (self._written(mark, line) for mark in (BEGIN_GENERATION, END_GENERATION))
+        return nodes.Scope([begin, *body, end]).set_lineno(line)
+
+    @staticmethod
+    def _written(mark: str, line: int) -> nodes.Node:
+        call = nodes.Call(nodes.EnvironmentAttribute("generation_mark"), [nodes.Const(mark)], [], None, None)
+        return nodes.Output([call]).set_lineno(line)
 
 
 class Environment(ImmutableSandboxedEnvironment):
@@ -202,6 +219,9 @@ class Environment(ImmutableSandboxedEnvironment):
     def join_texts(self, values: Sequence[Any]) -> str:
         METER.get().make(sum(map(_size, values)), max(map(_width, values)))
         return self.concat([str(value) for value in values])
+
+    def generation_mark(self, mark: str) -> str:
+        return mark if METER.get().generation else ""
 
     def slice_of(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         meter = METER.get()

@@ -65,6 +65,7 @@ class ProvenRun:
     trimmed     whether the template trimmed a text
     forgotten   texts of earlier assistant messages that F leaves out
     unnamed     names of users that F leaves out
+    generation  whether `{% generation %}` marks what is trained; None where the template has no such tag
     """
 
     run: int
@@ -81,6 +82,7 @@ class ProvenRun:
     trimmed: bool
     forgotten: int = 0
     unnamed: int = 0
+    generation: bool | None = None
 
 
 class Rendered:
@@ -175,7 +177,25 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         trimmed=placed.trimmed,
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
+        generation=_marked_alike(rendered, run, variables, len(prompt), stop),
     )
+
+
+def _marked_alike(rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: int, stop: int) -> bool | None:
+    """Whether the template's `{% generation %}` marks what is trained of F, the characters [prompt, stop)."""
+    template = rendered.model.template
+    if not template.marks_generation:
+        return None
+    try:
+        text, spans = template.generated_spans(
+            rendered.plain[: run + 1], tools=rendered.conversation.tools, **variables
+        )
+    except ChatTemplateError:
+        return False
+    # A next speaker's marker that ends the turn is not in this text.
+    inside = [(max(begin, prompt), end) for begin, end in spans if end > prompt]
+    joined = [begin for begin, _ in inside[1:]] == [end for _, end in inside[:-1]]
+    return bool(inside) and joined and (inside[0][0], inside[-1][1]) == (prompt, min(stop, len(text)))
 
 
 def offsets_of_completion(model: Model, prompt: str, whole: str, ids: Encoded) -> Offsets:
