@@ -1,5 +1,5 @@
-"""Conversations drawn at random, with what real ones have: any order of roles, calls with values of every JSON type, text
-with white space, other scripts, JSON, tags and control strings.
+"""Conversations drawn at random, with what real ones have: any order of roles, calls with values of every JSON type,
+text with white space, other scripts, JSON, tags and control strings.
 
 In: a seed. Out: a record in the OpenAI form, as `support.mask_reference` and `read_conversation` take it.
 """
@@ -10,10 +10,41 @@ from typing import Any
 Record = dict[str, Any]
 
 WORDS = (
-    "tide", "lantern", "été", "中文 字", "🙂‍↔️", "שלום", "٣", "a\\b", '"quoted"', "it's", "{braces}", "{{ jinja }}", "{% raw %}",
-    "<b>bold</b>", "&amp;", "null", "True", "7.50", "-0", "1e5", "x" * 40, "two  blanks", "tab\there", "line\nfeed", "\n\n",
-    "user", "assistant:", "[INST]", "<tool_call>", "</s>x", "# Tools", "```py\nprint(1)\n```", "https://a.b/c?d=e", "\u00a0",
-)  # fmt: skip
+    "tide",
+    "lantern",
+    "été",
+    "中文 字",
+    "🙂‍↔️",
+    "שלום",
+    "٣",
+    "a\\b",
+    '"quoted"',
+    "it's",
+    "{braces}",
+    "{{ jinja }}",
+    "{% raw %}",
+    "<b>bold</b>",
+    "&amp;",
+    "null",
+    "True",
+    "7.50",
+    "-0",
+    "1e5",
+    "x" * 40,
+    "two  blanks",
+    "tab\there",
+    "line\nfeed",
+    "\n\n",
+    "user",
+    "assistant:",
+    "[INST]",
+    "<tool_call>",
+    "</s>x",
+    "# Tools",
+    "```py\nprint(1)\n```",
+    "https://a.b/c?d=e",
+    "\u00a0",
+)
 RARE = ("<|im_end|>", "</think>", "<think>", "<|end|>", "<end_of_turn>", "<|user|>", "｜", "<|start|>")
 EDGES = ("", "", "", "", " ", "\n", "  \n", "\n\n")
 NAMES = ("find_place", "tide_times", "run", "Set-Mode", "a_b_c")

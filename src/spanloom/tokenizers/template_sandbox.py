@@ -103,7 +103,8 @@ class Limits:
 class Meter:
     """What a rendering has taken so far.
 
-    `traced`: its texts have marks (`traced_text.py`), which are to be kept. `generation`: the marks of the tag are written.
+    `traced`: its texts have marks (`traced_text.py`), which are to be kept. `generation`: the marks of the tag are
+    written.
     """
 
     limits: Limits

@@ -30,7 +30,8 @@ from tokenizers import Tokenizer
 COUNT = int(os.environ.get("SPANLOOM_DRAWN_CHATS", "24"))
 CHOSEN = {
     "otc_qwen-2.5", "otc_qwen-3", "lcpp_Qwen3-Coder", "trl_qwen3_training", "otc_deepseek-v3", "otc_deepseek-v3.1",
-    "lcpp_deepseek-ai-DeepSeek-V3.2", "otc_glm-4-32b-0414", "otc_glm-4.7-flash", "otc_glm-5.1", "lcpp_openai-gpt-oss-120b",
+    "lcpp_deepseek-ai-DeepSeek-V3.2", "otc_glm-4-32b-0414", "otc_glm-4.7-flash", "otc_glm-5.1",
+    "lcpp_openai-gpt-oss-120b",
     "lcpp_Mistral-Small-3.2-24B-Instruct-2506", "lcpp_unsloth-mistral-Devstral-Small-2507",
     "lcpp_mistralai-Ministral-3-14B-Reasoning-2512",
 }  # fmt: skip

@@ -145,7 +145,7 @@ def as_lines(result: ProbeResult) -> list[str]:
     facts = {
         "proven": f"{len(result.proven)} of {len(result.tried)} conversations",
         **{f"  {name}": f"{count['proven']} of {count['of']}" for name, count in groups(result).items()},
-        "documents": f"{result.in_several_documents} of {len(result.proven)} conversations need several (history is rewritten)"
+        "documents": f"{result.in_several_documents} of {len(result.proven)} proven conversations need several"
         if result.in_several_documents
         else "one for each conversation",
         "reasoning": "inline, in <think> tags of the content" if inline else form.reasoning,

@@ -1,8 +1,8 @@
 """What a run is answered to: the texts of earlier messages and of the tools must be in F.
 
 In: the marks of F, F, the fields of all messages, the conversation, the place of the run. Out: how many texts of earlier
-assistant messages F leaves out: a template that rewrites history forgets them, and they are trained elsewhere. Raises
-RefusedError: `text_dropped` for a text of the system, the user, a tool's result or a tool's definition.
+assistant messages F leaves out: a template that rewrites history forgets them, and they are trained elsewhere.
+Raises RefusedError: `text_dropped` for a text of the system, the user, a tool's result or a tool's definition.
 
 Tools are not traced. Their texts are looked for in what F holds beside the texts of messages.
 """
@@ -48,7 +48,8 @@ def forgotten_texts(marks: Sequence[Mark], fields: Sequence[Field], conversation
 def dropped_names(marks: Sequence[Mark], fields: Sequence[Field], run: int) -> int:
     """How many names of users before the run are not in F."""
     written = {mark[2] for mark in marks}
-    return sum(field.kind == NAME and field.message < run for number, field in enumerate(fields) if number not in written)
+    names = [number for number, field in enumerate(fields) if field.kind == NAME and field.message < run]
+    return sum(number not in written for number in names)
 
 
 def _is_written(pieces: Sequence[Mark], text: str) -> bool:

@@ -43,8 +43,8 @@ SALTS = ("v", "w", "kx", "qj")
 """Letters of sentinels; the next where a text holds such a word."""
 
 PLAIN_EVERY = 8
-"""One of so many runs, by its text, is rendered without marks too. Method S renders each without marks, with other texts:
-a frame that changes by tracing is found there."""
+"""One of so many runs, by its text, is rendered without marks too. Method S renders each without marks, with other
+texts: a frame that changes by tracing is found there."""
 
 
 @dataclass(frozen=True, kw_only=True)

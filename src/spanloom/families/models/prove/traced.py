@@ -1,8 +1,8 @@
 """Method A: where in F each text of the run is, by the marks that it carries through the template.
 
 In: the marks of F as `render_traced` gives it, the fields of all messages, the place of the run, the end of P. Out: the
-marks of the run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed, and
-no other text among them.
+marks of the run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed,
+and no other text among them.
 """
 
 from collections.abc import Sequence

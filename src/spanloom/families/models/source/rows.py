@@ -71,7 +71,9 @@ def read_row(
     settings = {key: given[key] for key in VARIABLES if key in given and key in words.variables}
     identity = given.get("model_identity")
     dropped_identity = identity if "model_identity" not in settings and identity != DEFAULT_IDENTITY else None
-    unread = [key for key in (*given, *whole.chat_template_kwargs) if key not in settings and key not in words.variables]
+    unread = [
+        key for key in (*given, *whole.chat_template_kwargs) if key not in settings and key not in words.variables
+    ]
     conversation = Conversation(
         id=name,
         messages=messages,
