@@ -1,7 +1,7 @@
 """What a run is answered to: the texts of earlier messages and of the tools must be in F.
 
-In: the marks of F, F, the fields of all messages, the conversation, the place of the run. Out: how many texts of earlier
-assistant messages F leaves out: a template that rewrites history forgets them, and they are trained elsewhere.
+In: the marks of F, F, the fields of all messages, the conversation, the place of the run. Out: how many texts of
+earlier assistant messages F leaves out: a template that rewrites history forgets them; they are trained elsewhere.
 Raises RefusedError: `text_dropped` for a text of the system, the user, a tool's result or a tool's definition.
 
 Tools are not traced. Their texts are looked for in what F holds beside the texts of messages.

@@ -1,7 +1,7 @@
 """What is wrong with a conversation, seen by methods B and S alone: why it may be refused, and what of it is lost.
 
-In: a `Reference`, a conversation of the source. Out: the classes of refusals that fit it; texts that the template drops.
-Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods B and
+In: a `Reference`, a conversation of the source. Out: the classes of refusals that fit it; texts that the template
+drops. Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods B and
 S do not tell why: all classes of such faults fit.
 """
 
@@ -46,7 +46,7 @@ def lost_texts(
 ) -> list[str]:
     """Texts of the system, the user, tools and their definitions that the template drops before the run."""
     words: Words = {}
-    put = swapping(words, "")
+    put = swapping(words, "", as_long=True)
     places = [at for at in range(run) if conversation.messages[at].role != "assistant"]
     try:
         text = reference.rendered(conversation, run + 1, variables, swap=put, swapped=places)
@@ -109,6 +109,8 @@ def _of_run(
             yield "undated"
     if lost_texts(reference, conversation, place, variables):
         yield "text_dropped"
+    if _is_mixed(reference, conversation, place, variables):
+        yield "mixed_texts"
     if not whole.startswith(prompt):
         yield "prompt_not_prefix"
         if not _found(reference, conversation, place, variables):
@@ -137,6 +139,20 @@ def _of_run(
             begin < before.end and end > after.start for begin, end in offsets[first:]
         ):
             yield "token_straddles"
+
+
+def _is_mixed(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
+    """Whether the completion has a text of an earlier message."""
+    words: Words = {}
+    put = swapping(words, "")
+    places = range(place)
+    try:
+        whole = reference.rendered(conversation, place + 1, variables, swap=put, swapped=places, names=False)
+        words.clear()
+        prompt = reference.rendered(conversation, place, variables, prompt=True, swap=put, swapped=places, names=False)
+    except ChatTemplateError:
+        return False
+    return whole.startswith(prompt) and any(word in whole[len(prompt) :] for word in words)
 
 
 def _found(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:

@@ -252,5 +252,7 @@ def _swapped_schema(schema: Any, put: Swap) -> Any:
         if isinstance(schema.get(key), list):
             other[key] = [_swapped_schema(inside, put) for inside in schema[key]]
     if isinstance(schema.get("properties"), dict):
-        other["properties"] = {name: _swapped_schema(inside, put) for name, inside in schema["properties"].items()}
+        other["properties"] = {
+            put(CALL, name): _swapped_schema(inside, put) for name, inside in schema["properties"].items()
+        }
     return other

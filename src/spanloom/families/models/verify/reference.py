@@ -169,8 +169,8 @@ class Reference:
         more: Sequence[PlainMessage] = (),
         now: datetime | None = None,
     ) -> str:
-        """The text of the first messages and of `more`. `swap`: for the texts of the messages `swapped`, the last of the
-        first by default; `tools` and `now`: in the place of those that are given. Raises ChatTemplateError."""
+        """The text of the first messages and of `more`. `swap`: for the texts of the messages `swapped`, the last of
+        the first by default; `tools` and `now`: in the place of those that are given. Raises ChatTemplateError."""
         places = (count - 1,) if swapped is None else swapped
         messages = [
             template_message(
@@ -200,11 +200,16 @@ class Reference:
                 fault = refused.what
                 continue
             matched = self._matched(other, prompt, whole, words)
-            if matched is not None:
+            if matched is not None and (names or self._has_names(message, whole[len(prompt) :])):
                 groups, tail = matched
                 return self._named(message, groups), tail, names
             fault = "with other texts its frame is another one"
         raise UnprovenError(f"message {place}: {fault}")
+
+    @staticmethod
+    def _has_names(message: PlainMessage, completion: str) -> bool:
+        """Whether the names of functions are in the completion, which other names were not put for."""
+        return all(any(way in completion for way in _written(call["name"])) for call in message.calls)
 
     @staticmethod
     def _matched(
@@ -220,7 +225,8 @@ class Reference:
             for at, piece in enumerate(pieces)
         )
         match = re.compile(pattern, re.DOTALL).fullmatch(whole, len(prompt))
-        if match is None or set(pieces[1::2]) != set(words):
+        once = [piece for piece in pieces[1::2] if words[piece].kind != VALUE]
+        if match is None or set(pieces[1::2]) != set(words) or len(once) != len(set(once)):
             return None
         groups = [(words[piece], match.start(at + 1), match.end(at + 1)) for at, piece in enumerate(pieces[1::2])]
         return groups, pieces[-1] if groups else rest
@@ -323,8 +329,11 @@ class Reference:
         return _Run(tokens=ids, first=first, end=len(ids), spans=[spans, spans])
 
 
-def swapping(words: Words, held: str) -> Swap:
-    """Puts a word that is not in `held` in the place of each text, between its white space; digits for a value."""
+def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
+    """Puts a word that is not in `held` in the place of each text, between its white space; digits for a value.
+
+    `as_long`: a word is no shorter than its text.
+    """
 
     def put(kind: str, text: str) -> str:
         core = text.strip()
@@ -336,7 +345,8 @@ def swapping(words: Words, held: str) -> Swap:
                 number += 1000
             words[digits] = _Swapped(kind, core, "")
             return digits
-        while (word := f"Zx{number:04d}y") in held or word in words:
+        more = "y" * (len(core) - 6 if as_long else 1)
+        while (word := f"Zx{number:04d}{more or 'y'}z") in held or word in words:
             number += 1000
         begin = text.index(core)
         words[word] = _Swapped(kind, core, text[:begin])
