@@ -2,8 +2,8 @@
 
 In: a pair of tokenizer and template of the folder that `SPANLOOM_MODELS` names. Out: JSON with the seconds of each
 route and two ratios. `proof`: P and F of each run by transformers' `apply_chat_template`, against conversations proven
-by methods A, B and S. `encoding`: the same texts encoded by transformers' tokenizer, against the encoder of a build. Each
-round takes texts that no round before it had, so that no cache knows them.
+by methods A, B and S. `encoding`: such texts encoded by transformers' tokenizer, against the encoder of a build. Each
+round takes texts that no round had before, so that no cache knows them.
 
     PYTHONPATH=tests python -m bench.model_proof --conversations 150 --rounds 3
 """

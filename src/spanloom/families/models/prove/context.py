@@ -53,7 +53,7 @@ def dropped_names(marks: Sequence[Mark], fields: Sequence[Field], run: int) -> i
 
 
 def _is_written(pieces: Sequence[Mark], text: str) -> bool:
-    """Whether the pieces of a text leave out white space alone. A text that was changed as a whole counts as written."""
+    """Whether the pieces of a text leave out white space alone. A text that was changed as a whole is written."""
     if any(not mark[5] for mark in pieces):
         return True
     end = 0

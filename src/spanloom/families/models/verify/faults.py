@@ -1,8 +1,8 @@
 """What is wrong with a conversation, seen by methods B and S alone: why it may be refused, and what of it is lost.
 
 In: a `Reference`, a conversation of the source. Out: the classes of refusals that fit it; texts that the template
-drops. Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods B and
-S do not tell why: all classes of such faults fit.
+drops. Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods
+B and S do not tell why: all classes of such faults fit.
 """
 
 from collections.abc import Iterator, Mapping

@@ -208,8 +208,9 @@ class Reference:
 
     @staticmethod
     def _has_names(message: PlainMessage, completion: str) -> bool:
-        """Whether the names of functions are in the completion, which other names were not put for."""
-        return all(any(way in completion for way in _written(call["name"])) for call in message.calls)
+        """Whether each call's name is in the completion, where no other names were put in their place."""
+        names = [call["name"] for call in message.calls]
+        return all(any(completion.count(way) >= names.count(name) for way in _written(name)) for name in names)
 
     @staticmethod
     def _matched(
