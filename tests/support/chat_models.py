@@ -15,6 +15,7 @@ MARKERS = ("<|start|>", "<|end|>", "<|eof|>", "<|bos|>")
 TEXT = "the answer is here, and there; assistant user system tool\n\n\n" * 20 + "\n\n" * 50
 
 CHATML = (
+    "{% if tools %}<|start|>tools\n{{ tools | tojson }}<|end|>\n{% endif %}"
     "{% for m in messages %}<|start|>{{ m.role }}\n"
     "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content or '' }}"
     "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>"

@@ -112,10 +112,12 @@ def _with_other_end(message: dict[str, Any]) -> dict[str, Any]:
         function = call["function"]
         if isinstance(function["arguments"], str):
             function["arguments"] = function["arguments"].replace('": "', f'": "{OTHER}')
-        else:
+        elif any(isinstance(value, str) for value in function["arguments"].values()):
             for name, value in function["arguments"].items():
                 if isinstance(value, str):
                     function["arguments"][name] = OTHER
+        elif function["arguments"]:
+            function["arguments"] = dict.fromkeys(function["arguments"], 730_019)
         if not function["arguments"] or function["arguments"] == "{}":
             function["name"] += OTHER
     return changed

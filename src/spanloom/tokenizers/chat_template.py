@@ -12,8 +12,10 @@ must give the same text; `random` and `lipsum` are not there for the same reason
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,16 @@ from jinja2.exceptions import SecurityError
 from jinja2.meta import find_undeclared_variables
 
 from spanloom.errors import SpanloomError
-from spanloom.tokenizers.template_sandbox import METER, Environment, LimitError, Limits, Meter, RaisedError
+from spanloom.tokenizers.template_sandbox import (
+    BEGIN_GENERATION,
+    END_GENERATION,
+    METER,
+    Environment,
+    LimitError,
+    Limits,
+    Meter,
+    RaisedError,
+)
 
 MAX_TEMPLATE = 1_000_000
 """Characters of a template."""
@@ -36,6 +47,7 @@ class TemplateRaisedError(ChatTemplateError):
     """A chat template called `raise_exception`."""
 
 
+_GENERATION = re.compile(r"{%[-+]?\s*generation\s*[-+]?%}")
 _REMEDY = "fix the template, or leave such messages out"
 
 
@@ -76,6 +88,11 @@ class ChatTemplate:
                 f"the template cannot be compiled: {_said(fault)}", where=where, remedy="fix it"
             ) from None
 
+    @cached_property
+    def marks_generation(self) -> bool:
+        """Whether the template has the tag `{% generation %}`."""
+        return bool(_GENERATION.search(self.text))
+
     def variables(self) -> frozenset[str]:
         """The names that the template asks for and does not set itself."""
         return frozenset(find_undeclared_variables(Environment().parse(self.text)))
@@ -102,6 +119,34 @@ class ChatTemplate:
         """As `render`, where values hold texts of `traced_text`: the text remembers which characters are of them."""
         return self._rendered(messages, tools, add_generation_prompt, variables, traced=True)
 
+    def generated_spans(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        **variables: Any,
+    ) -> tuple[str, list[tuple[int, int]]]:
+        """The text, and the characters [begin, end) that the template calls generated (`{% generation %}`).
+
+        Raises ChatTemplateError as `render`; also where such a mark is not closed, or the text has its characters.
+        """
+        text = self._rendered(messages, tools, False, variables, traced=False, generation=True)
+        spans: list[tuple[int, int]] = []
+        pieces: list[str] = []
+        length, begin = 0, None
+        for piece in re.split(f"([{BEGIN_GENERATION}{END_GENERATION}])", text):
+            if piece == BEGIN_GENERATION and begin is None:
+                begin = length
+            elif piece == END_GENERATION and begin is not None:
+                spans.append((begin, length))
+                begin = None
+            elif piece in (BEGIN_GENERATION, END_GENERATION):
+                raise self._error("the marks of {% generation %} cannot be told from texts")
+            else:
+                pieces.append(piece)
+                length += len(piece)
+        return "".join(pieces), spans
+
     def _rendered(
         self,
         messages: Sequence[Mapping[str, Any]],
@@ -110,6 +155,7 @@ class ChatTemplate:
         variables: Mapping[str, Any],
         *,
         traced: bool,
+        generation: bool = False,
     ) -> str:
         given = {
             **self.special_tokens,
@@ -119,7 +165,7 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        token = METER.set(Meter(limits=self._limits, traced=traced))
+        token = METER.set(Meter(limits=self._limits, traced=traced, generation=generation))
         try:
             return self._compiled.environment.concat(self._compiled.generate(given))
         except LimitError as fault:

@@ -28,7 +28,7 @@ class IdEncoder:
     def __init__(self, tokenizer: JsonTokenizer) -> None:
         self._tokenizer = tokenizer
         self._fast = _fast_tokenizer(tokenizer)
-        self._bytes: dict[int, bytes] = {}
+        self._bytes = _Pieces(tokenizer)
 
     @property
     def fast(self) -> bool:
@@ -59,21 +59,28 @@ class IdEncoder:
 
         None where the tokens do not spell the text byte by byte: the tokenizer normalizes it.
         """
-        pieces = [self._bytes_of(token) for token in ids.tolist()]
+        pieces = list(map(self._bytes.__getitem__, ids.tolist()))
         data = text.encode()
         if b"".join(pieces) != data:
             return None
-        ends = np.cumsum(np.fromiter(map(len, pieces), np.int64, len(pieces)))
-        begins = ends - np.fromiter(map(len, pieces), np.int64, len(pieces))
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
         if len(data) != len(text):
             character = np.cumsum((np.frombuffer(data, np.uint8) & 0xC0) != 0x80) - 1
             begins, ends = character[begins], character[ends - 1] + 1
         return np.stack([begins, ends], axis=1)
 
-    def _bytes_of(self, token: int) -> bytes:
-        piece = self._bytes.get(token)
-        if piece is None:
-            piece = self._bytes[token] = self._tokenizer.token_bytes(token)
+
+class _Pieces(dict[int, bytes]):
+    """Token → its bytes, looked up once."""
+
+    def __init__(self, tokenizer: JsonTokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> bytes:
+        piece = self[token] = self._tokenizer.token_bytes(token)
         return piece
 
 

@@ -24,6 +24,7 @@ from jinja2 import nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
+from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
@@ -63,8 +64,21 @@ _JOINING = frozenset({"join", "replace", "format"})
 
 _OF_DICTS = frozenset(dir(dict))
 
+_OF_TEXTS = frozenset({name for name in dir(str) if not name.startswith("_")} - {"format", "format_map"})
+"""Methods of texts that are safe to ask for and to call. Jinja's two for formats are not, and are wrapped."""
+
+_OF_CONTEXT = frozenset({"_loop_vars", "_block_vars"})
+"""What compiled templates give with each call for those functions that ask for the context."""
+
+_OF_LOOPS = frozenset({"first", "last", "index", "index0", "length", "previtem", "nextitem", "revindex", "revindex0"})
+"""Values of `loop` that templates read most."""
+
 _MAX_BITS = 20_000
 """Of an integer. Python refuses to print one of more than 4,300 digits, 14,285 bits."""
+
+
+BEGIN_GENERATION, END_GENERATION = "\ue0f0", "\ue0f1"
+"""Characters of private use, written around what a template calls generated."""
 
 
 class LimitError(jinja2.TemplateRuntimeError):
@@ -87,10 +101,15 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Meter:
-    """What a rendering has taken so far. `traced`: its texts have marks (`traced_text.py`), which are to be kept."""
+    """What a rendering has taken so far.
+
+    `traced`: its texts have marks (`traced_text.py`), which are to be kept. `generation`: the marks of the tag are
+    written.
+    """
 
     limits: Limits
     traced: bool = False
+    generation: bool = False
     steps: int = 0
     characters: int = 0
     bytes: int = 0
@@ -128,14 +147,23 @@ METER: ContextVar[Meter] = ContextVar("METER")
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`, which transformers cuts masks by: here its body as it is."""
+    """`{% generation %}…{% endgeneration %}`, which transformers cuts masks by: here its body as it is.
+
+    Where the meter asks for it, `BEGIN_GENERATION` and `END_GENERATION` are written around the body.
+    """
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body).set_lineno(line)
+        begin, end = (self._written(mark, line) for mark in (BEGIN_GENERATION, END_GENERATION))
+        return nodes.Scope([begin, *body, end]).set_lineno(line)
+
+    @staticmethod
+    def _written(mark: str, line: int) -> nodes.Node:
+        call = nodes.Call(nodes.EnvironmentAttribute("generation_mark"), [nodes.Const(mark)], [], None, None)
+        return nodes.Output([call]).set_lineno(line)
 
 
 class Environment(ImmutableSandboxedEnvironment):
@@ -168,6 +196,10 @@ class Environment(ImmutableSandboxedEnvironment):
         # Most of what templates read are keys of messages: Jinja would look for an attribute first, and raise.
         if type(obj) is dict and attribute not in _OF_DICTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
+        if attribute in _safe_names(type(obj)):
+            return getattr(obj, attribute)
+        if type(obj) is Namespace and not attribute.startswith("_") and hasattr(obj, attribute):
+            return getattr(obj, attribute)
         return super().getattr(obj, attribute)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
@@ -188,6 +220,9 @@ class Environment(ImmutableSandboxedEnvironment):
     def join_texts(self, values: Sequence[Any]) -> str:
         METER.get().make(sum(map(_size, values)), max(map(_width, values)))
         return self.concat([str(value) for value in values])
+
+    def generation_mark(self, mark: str) -> str:
+        return mark if METER.get().generation else ""
 
     def slice_of(self, value: Any, start: Any, stop: Any, step: Any) -> Any:
         meter = METER.get()
@@ -217,11 +252,18 @@ class Environment(ImmutableSandboxedEnvironment):
             _check_growth(__obj.__name__, (owner, *args), kwargs)
             if meter.traced and type(owner) is str and __obj.__name__ in {"join", "replace"}:
                 __obj = getattr(TracedText(owner), __obj.__name__)
-        value = super().call(__context, __obj, *args, **kwargs)
+        if type(owner) in _TEXTS and __obj.__name__ in _OF_TEXTS:
+            given = {name: value for name, value in kwargs.items() if name not in _OF_CONTEXT}
+            value = __obj(*args, **given)
+        else:
+            value = super().call(__context, __obj, *args, **kwargs)
         meter.make(_size(value), _width(value))
         return value
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+" and type(left) in _TEXTS and type(right) in _TEXTS and (meter := METER.get(None)):
+            meter.make(len(left) + len(right), 1 if left.isascii() and right.isascii() else 4)
+            return left + right
         _check_operands(operator, left, right)
         return super().call_binop(context, operator, left, right)
 
@@ -242,10 +284,21 @@ class Environment(ImmutableSandboxedEnvironment):
         return metered
 
 
+def _safe_names(kind: type) -> frozenset[str]:
+    """Attributes of a value that need no further look; most of what templates ask for."""
+    return _OF_TEXTS if kind in _TEXTS else _OF_LOOPS if kind is LoopContext else _NOTHING
+
+
+_TEXTS = frozenset({str, TracedText})
+_NOTHING: frozenset[str] = frozenset()
+
+
 def _written(value: Any) -> Any:
     """What the template writes of an expression, counted; Jinja asks for constants when it compiles."""
     meter = METER.get(None)
-    if meter is not None:
+    if meter is not None and type(value) is str:
+        meter.make(len(value), 1 if value.isascii() else _width(value))
+    elif meter is not None:
         meter.make(
             _size(value), _width(value)
         )  # before it is written: what is inside of a list may be the same list many times

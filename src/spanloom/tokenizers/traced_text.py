@@ -194,6 +194,11 @@ def traced(text: str, field: int) -> TracedText:
     return TracedText(text, ((0, len(text), field, 0, len(text), True),) if text else ())
 
 
+def plain_text(text: str) -> str:
+    """The text without marks, as `str`."""
+    return str.__getitem__(text, slice(None))
+
+
 def marks_of(text: str) -> tuple[Mark, ...]:
     """The marks of a text, those that go on in each other put together; none of a plain text."""
     if not isinstance(text, TracedText):

@@ -136,6 +136,31 @@ def test_weights_flags_and_variables_of_a_record(tmp_path: Path) -> None:
     assert (spoken_row[0]["final_tokens"], spoken_row[0]["commentary_tokens"] > 0) == (0, True)
 
 
+def test_settings_that_the_template_does_not_read_are_counted_or_refused(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "where?"}, {"role": "assistant", "content": "here"}]
+    chatgpt = "You are ChatGPT, a large language model trained by OpenAI."
+    settings = {"reasoning_effort": "high", "knowledge_cutoff": "2024-06", "model_identity": chatgpt}
+    rows = [
+        stored({"id": "a", "messages": messages}, settings=settings, chat_template_kwargs={"motto": "Onward!"}),
+        stored({"id": "b", "messages": messages}, settings={"model_identity": "You are a ferryman."}),
+    ]
+    source = write_conversations(tmp_path / "source", [rows])
+    model = write_model(tmp_path / "model", CHATML)
+    result = made(source, model, tmp_path / "root", max_rejects="1")
+    assert result.report.clean, result.report.findings
+    assert result.report.checked["refused rows judged again"] == 1
+    totals = result.manifest.content.totals
+    assert totals.rejected == {"text_dropped": 1}
+    assert totals.cutting is not None
+    assert totals.cutting["dropped_settings"] == 4
+    assert "4 settings that the template does not read" in (result.root / "README.md").read_text()
+    reads = write_model(tmp_path / "reads", "{{ reasoning_effort }}{{ motto }}{{ model_identity }}" + CHATML)
+    result = made(source, reads, tmp_path / "read")
+    assert result.report.clean, result.report.findings
+    assert result.manifest.content.totals.cutting is not None
+    assert result.manifest.content.totals.cutting["dropped_settings"] == 1
+
+
 def test_spans_that_are_not_trained_are_context(source: Path, model: Path, root: Path, tmp_path: Path) -> None:
     result = made(source, model, tmp_path / "root", train=("analysis",), max_rejects="100%")
     assert result.report.clean, result.report.findings

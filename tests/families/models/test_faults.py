@@ -24,7 +24,19 @@ CALLS = {
     "content": "",
     "tool_calls": [{"id": "1", "name": "look", "arguments": {"place": "map", "zoom": 4}}],
 }
+SYSTEM = {"role": "system", "content": "Answer in one sentence."}
+SWITCH = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"id": "1", "name": "look", "arguments": {"open": False, "limit": None}}],
+}
+TOOLS = [
+    {"name": name, "description": f"Does {name}.", "parameters": {"type": "object", "properties": {where: {}}}}
+    for name, where in (("look", "place"), ("walk", "road"))
+]
 TURN = [USER, ANSWER]
+EACH = "{{ c.function.arguments | tojson }}"
+PAIRS = "{% for k, v in c.function.arguments.items() %}{{ k }}=VALUE;{% endfor %}"
 CONTENT = "{{ m.content or '' }}"
 
 
@@ -38,6 +50,7 @@ class Fault:
     stops: tuple[str, ...] = ("<|end|>",)
     special: tuple[str, ...] = ("<|start|>", "<|end|>", "<|eof|>", "<|bos|>")
     served: bool = True
+    tools: list[dict[str, Any]] | None = None
 
 
 def changed(old: str, new: str, template: str = CHATML) -> str:
@@ -183,6 +196,43 @@ FAULTS = {
         ),
         expected=[["It is in the north.<|end|>"]],
     ),
+    "the system text is dropped": Fault(
+        template=changed(CONTENT, "{% if m.role != 'system' %}" + CONTENT + "{% endif %}"),
+        messages=[SYSTEM, ANSWER],
+        expected="text_dropped",
+    ),
+    "the question is cut": Fault(
+        template=changed(CONTENT, "{{ m.content[:7] if m.role == 'user' else m.content }}"), expected="text_dropped"
+    ),
+    "the tools are dropped": Fault(
+        template=changed("{% if tools %}", "{% if false %}"), tools=TOOLS, expected="text_dropped"
+    ),
+    "the second tool is dropped": Fault(
+        template=changed("{{ tools | tojson }}", "{{ tools[:1] | tojson }}"), tools=TOOLS, expected="text_dropped"
+    ),
+    "parameters of tools are dropped": Fault(
+        template=changed(
+            "{{ tools | tojson }}",
+            "{% for t in tools %}{{ t.function.name }}: {{ t.function.description }}{% endfor %}",
+        ),
+        tools=TOOLS,
+        expected="text_dropped",
+    ),
+    "null arguments are dropped": Fault(
+        template=changed(EACH, PAIRS.replace("{{ k }}=VALUE;", "{% if v is not none %}{{ k }}={{ v }};{% endif %}")),
+        messages=[USER, SWITCH],
+        expected="text_dropped",
+    ),
+    "booleans are all written as true": Fault(
+        template=changed(EACH, PAIRS.replace("VALUE", "{{ 'true' if v is boolean else v }}")),
+        messages=[USER, SWITCH],
+        expected="structure_depends_on_text",
+    ),
+    "booleans and nulls are written as Python": Fault(
+        template=changed(EACH, PAIRS.replace("VALUE", "{{ v }}")),
+        messages=[USER, SWITCH],
+        expected=[["<call>look open=False;limit=None;</call><|end|>"]],
+    ),
     "the text is Jinja": Fault(
         messages=[USER, {"role": "assistant", "content": "{{ messages }}{% endfor %}"}],
         expected=[["{{ messages }}{% endfor %}<|end|>"]],
@@ -199,7 +249,7 @@ def test_a_fault_is_refused_or_trained_right(name: str, tmp_path: Path) -> None:
     plain = ["<think>", "</think>", *(stop for stop in fault.stops if stop not in fault.special)]
     tokenizer = small_tokenizer(fault.special, plain)
     model = load_model(write_model(tmp_path / "m", fault.template, stops=fault.stops, tokenizer=tokenizer))
-    conversation = read_conversation({"messages": fault.messages}, name=name)
+    conversation = read_conversation({"messages": fault.messages, "tools": fault.tools}, name=name)
     outcome = prove_conversation(model, conversation, proving_of(model, served=fault.served))
     if isinstance(fault.expected, str):
         assert not isinstance(outcome, Proven)

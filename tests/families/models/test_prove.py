@@ -165,3 +165,41 @@ def test_stop_tokens_must_be_declared(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is not in the tokenizer"):
         load_model(folder, stops=["<|nothing|>"])
     assert list(load_model(folder, stops=["<|end|>"]).stops.values()) == ["<|end|>"]
+
+
+def test_generation_marks_are_compared_and_decide_nothing(prove: Prove) -> None:
+    messages = [QUESTION, {"role": "assistant", "content": "here"}, QUESTION, {"role": "assistant", "content": "there"}]
+    answer = "{{ m.content or '' }}"
+    marked = "{% generation %}" + answer + "<|end|>{% endgeneration %}"
+    cases = {
+        None: CHATML,
+        True: CHATML.replace("<|end|>\n{% endfor %}{% if add", "\n{% endfor %}{% if add").replace(answer, marked),
+        False: CHATML.replace(answer, "{% generation %}" + answer + "{% endgeneration %}"),
+    }
+    trained = []
+    for equal, template in cases.items():
+        outcome = prove(template, messages)
+        assert isinstance(outcome, Proven), outcome
+        assert [run.generation for run in outcome.runs] == [equal, equal]
+        trained.append([text for span, text in parts(outcome.documents[0]) if span])
+    assert trained == [["here<|end|>", "there<|end|>"]] * 3
+
+
+def test_what_history_forgets_and_names_that_are_not_written_are_counted(prove: Prove) -> None:
+    thinks = {"role": "assistant", "content": "here", "reasoning": "hm"}
+    outcome = prove(FORGETS, [{**QUESTION, "name": "Ada"}, thinks, QUESTION, thinks, QUESTION, thinks])
+    assert isinstance(outcome, Proven)
+    assert [(run.forgotten, run.unnamed) for run in outcome.runs] == [(0, 1), (1, 1), (2, 1)]
+    greets = FORGETS.replace("{{ m.content }}", "{{ m.content }}{% if m.name %} {{ m.name }}{% endif %}")
+    outcome = prove(greets, [{**QUESTION, "name": "Ada"}, thinks])
+    assert isinstance(outcome, Proven)
+    assert [run.unnamed for run in outcome.runs] == [0]
+
+
+def test_text_of_answers_that_are_not_trained_must_be_written(prove: Prove) -> None:
+    template = CHATML.replace("{{ m.content or '' }}", "{{ m.content if m.role == 'user' or loop.last else '' }}")
+    messages = [{"role": "assistant", "content": "welcome"}, QUESTION, {"role": "assistant", "content": "there"}]
+    refusal = prove(template, messages)
+    assert not isinstance(refusal, Proven)
+    assert (refusal.kind, refusal.run) == ("text_dropped", 2)
+    assert "'welcome' of message 0 (assistant)" in refusal.message

@@ -182,6 +182,14 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
 # --- Descriptions ---------------------------------------------------------------------------------------------------
 
 
+_LEFT_OUT = {
+    "dropped_settings": "settings that the template does not read",
+    "dropped_names": "names of users that it does not write",
+    "forgotten_texts": "texts of earlier answers that later runs do not see",
+}
+"""Counts of `cutting` that are named where they are not 0."""
+
+
 def describe(content: Content) -> Description:
     """Conversations in a model's chat template: what of them is trained, what was refused, split how."""
     split, cutting, config = content.split, content.totals.cutting, content.config
@@ -203,6 +211,11 @@ def describe(content: Content) -> Description:
         f"{cutting['conversations']:,} conversations with {cutting['runs']:,} assistant runs became"
         f" {cutting['documents']:,} documents; {cutting['left_out_messages']:,} messages are in none of them"
     )
+    for count, what in _LEFT_OUT.items():
+        made += f"; {cutting[count]:,} {what}" if cutting[count] else ""
+    if marked := cutting["generation_equal"] + cutting["generation_other"]:
+        equal = f"{cutting['generation_equal']:,} of {marked:,}"
+        proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"
     eod = f"{config['eod']['text']} ({config['eod']['id']})"
     return Description(
         tags=("conversational",),

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 from spanloom.families.models.conversation import Message, arguments_object, arguments_text
 
-CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID = (
+CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID, NAME = (
     "content",
     "reasoning",
     "call name",
     "argument name",
     "arguments",
     "call id",
+    "name",
 )
 """What a text is of its message. Argument values and arguments written as one text are both `arguments`."""
 
@@ -43,20 +44,20 @@ class Form:
 
 
 class Texts(Protocol):
-    """What becomes of the texts and numbers of a message."""
+    """What becomes of the texts of a message, and of its numbers, booleans and nulls."""
 
     def text(self, kind: str, value: str) -> str: ...
 
-    def number(self, value: float) -> float: ...
+    def number(self, value: float | None) -> float | None: ...
 
 
 class AsGiven:
-    """Texts and numbers as they are."""
+    """Texts and values as they are."""
 
     def text(self, kind: str, value: str) -> str:  # noqa: ARG002  # as the protocol has it
         return value
 
-    def number(self, value: float) -> float:
+    def number(self, value: float | None) -> float | None:
         return value
 
 
@@ -83,6 +84,8 @@ def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
     for key in ("tool_call_id", "name"):
         if message.get(key) is not None:
             written[key] = message[key]
+    if written.get("name") and message["role"] == "user":
+        written["name"] = texts.text(NAME, written["name"])
     return written
 
 
@@ -103,11 +106,9 @@ def _value(value: Any, texts: Texts) -> Any:
         return {texts.text(CALL_KEY, key): _value(item, texts) for key, item in value.items()}
     if isinstance(value, list):
         return [_value(item, texts) for item in value]
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return texts.number(value)
-    return value
+    return texts.number(value)
 
 
-def written_number(value: float) -> tuple[str, ...]:
-    """The ways that a template may write a number."""
+def written_number(value: float | None) -> tuple[str, ...]:
+    """The ways that a template may write a number, a boolean or null: as JSON or as Python."""
     return tuple(dict.fromkeys((json.dumps(value), str(value))))

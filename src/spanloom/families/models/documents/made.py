@@ -18,7 +18,7 @@ from spanloom.families.models.documents.declared import DECLARED, declaring
 from spanloom.families.models.documents.rules import Ingredients
 from spanloom.families.models.prove.conversation import prove_conversation
 from spanloom.families.models.prove.documents import Document
-from spanloom.families.models.prove.refusals import Refusal
+from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
 from spanloom.families.models.source.rows import SourceRow
 from spanloom.supervision import Flags, Tokens
 
@@ -42,6 +42,12 @@ ABOUT_SCHEMA = pa.schema(
 that ends the turn; whether the template trimmed a text."""
 
 
+DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_equal", "generation_other")
+"""Counts of what is not in the documents, none of them a reason to refuse: settings that the template has no variable
+for, names of users, texts of earlier assistant messages that a later run does not see; and of runs that
+`{% generation %}` marks as they are trained, or otherwise."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MadeDocument:
     """A document, token-aligned: tokens int32 [T], mask and spans uint8 [T]. `row`: the columns of `ABOUT_SCHEMA`."""
@@ -62,6 +68,7 @@ class MadeConversation:
     runs       proven and declared runs; `declared`: those that are declared
     left_out   messages behind the last run
     joined     texts of documents that were encoded as a whole, for the audit
+    dropped    what the template leaves out, and marks otherwise, by the names of `DROPPED`
     """
 
     documents: tuple[MadeDocument, ...]
@@ -70,10 +77,18 @@ class MadeConversation:
     declared: int
     left_out: int
     joined: tuple[str, ...]
+    dropped: Mapping[str, int]
 
 
 def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> MadeConversation | Refusal:
     """The documents of the conversation in a row. Raises RowRefusedError where nothing of it is to be trained."""
+    if source.identity is not None:
+        return Refusal(
+            kind=TEXT_DROPPED,
+            message=f"the template has no variable for the model's identity {source.identity[:40]!r}",
+            run=source.conversation.runs()[0],
+            remedy="write it as a system message, or take `model_identity` out of the settings",
+        )
     conversation, proving, emission = source.conversation, ingredients.proving, ingredients.rules.emission
     outcome = prove_conversation(
         ingredients.model, conversation, proving, None if emission is None else declaring(proving, emission)
@@ -95,6 +110,13 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
         joined=tuple(
             document.text for document in outcome.documents if all(run.boundary == "joined" for run in document.runs)
         ),
+        dropped={
+            "dropped_settings": len(source.unread),
+            "dropped_names": max(run.unnamed for run in runs),
+            "forgotten_texts": sum(run.forgotten for run in runs),
+            "generation_equal": sum(run.generation is True for run in runs),
+            "generation_other": sum(run.generation is False for run in runs),
+        },
     )
 
 

@@ -19,7 +19,7 @@ from spanloom.conversations.source.format import SourceFormat
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.source.structure import row_id
 from spanloom.errors import SpanloomError
-from spanloom.families.models.documents.made import ABOUT_SCHEMA, MadeDocument, made_conversation
+from spanloom.families.models.documents.made import ABOUT_SCHEMA, DROPPED, MadeDocument, made_conversation
 from spanloom.families.models.documents.rules import Ingredients, ModelRules, load_ingredients
 from spanloom.families.models.prove.refusals import Refusal
 from spanloom.families.models.source.rows import read_row
@@ -83,6 +83,7 @@ def make_part(task: PartTask) -> dict[str, Any]:
     """Makes the documents of these rows, writes both files, and returns what the second one says."""
     ingredients = _ingredients(task)
     counts: Counter[str] = Counter(conversations=0, runs=0, documents=0, left_out_messages=0, declared=0, untrained=0)
+    counts.update(dict.fromkeys(DROPPED, 0))
     refused: list[dict[str, Any]] = []
     documents: list[MadeDocument] = []
     joined: list[str] = []
@@ -112,6 +113,7 @@ def make_part(task: PartTask) -> dict[str, Any]:
             left_out_messages=made.left_out,
             declared=made.declared,
             untrained=made.untrained,
+            **made.dropped,
         )
     audited = _audit(joined, ingredients)
     _write(task.arrow, documents)

@@ -3,7 +3,6 @@
 In: a model. Out: `Hazards`: the date in the prompt, a default system text, BOS twice, `{% generation %}`.
 """
 
-import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -15,7 +14,6 @@ DEFAULT_SYSTEM_CHARACTERS = 60
 """More than these before the first user's text, where there is no system message, are a default system text."""
 
 _QUESTION = "Quo vadis?"
-_GENERATION = re.compile(r"{%-?\s*generation\s*-?%}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,7 @@ def find_hazards(model: Model) -> Hazards:
         date=model.asks_for_date and text != _text(_at(template, datetime(2031, 12, 30))),
         default_system=before if len(before) > DEFAULT_SYSTEM_CHARACTERS else None,
         double_bos=bool(text) and _bos_twice(model, text or ""),
-        generation_tags=bool(_GENERATION.search(template.text)),
+        generation_tags=template.marks_generation,
     )
 
 

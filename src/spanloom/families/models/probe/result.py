@@ -92,6 +92,11 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         ],
         "boundary": dict(Counter(run.boundary for run in runs)),
         "hazards": {**result.hazards.as_dict(), "history_rewritten": result.in_several_documents > 0},
+        "generation_marks": {
+            "equal": sum(run.generation is True for run in runs),
+            "other": sum(run.generation is False for run in runs),
+        },
+        "forgotten_texts": sum(run.forgotten for run in runs),
         "encoder": "fastokens" if result.model.encoder.fast else "tokenizers",
         "tokenizer_sha256": result.model.tokenizer.sha256,
         "groups": groups(result),
@@ -108,6 +113,14 @@ def groups(result: ProbeResult) -> dict[str, dict[str, int]]:
 
 def _form(form: Form) -> dict[str, Any]:
     return asdict(form)
+
+
+def _generation(result: ProbeResult) -> str:
+    """How the marks of the template compare with what is proven. They decide nothing."""
+    if not result.hazards.generation_tags:
+        return "no"
+    marked = [run.generation for _, proven in result.proven for run in proven.runs]
+    return f"marks {sum(each is True for each in marked)} of {len(marked)} proven runs as they are trained (not used)"
 
 
 def _conversation(tried: Tried) -> dict[str, Any]:
@@ -132,7 +145,7 @@ def as_lines(result: ProbeResult) -> list[str]:
     facts = {
         "proven": f"{len(result.proven)} of {len(result.tried)} conversations",
         **{f"  {name}": f"{count['proven']} of {count['of']}" for name, count in groups(result).items()},
-        "documents": f"{result.in_several_documents} conversations need several (history is rewritten)"
+        "documents": f"{result.in_several_documents} of {len(result.proven)} proven conversations need several"
         if result.in_several_documents
         else "one for each conversation",
         "reasoning": "inline, in <think> tags of the content" if inline else form.reasoning,
@@ -142,7 +155,7 @@ def as_lines(result: ProbeResult) -> list[str]:
         "date in the prompt": "yes: build needs --date" if hazards.date else "no",
         "default system text": repr(hazards.default_system[:60]) if hazards.default_system else "no",
         "BOS twice": "where the tokenizer adds its own tokens to the text" if hazards.double_bos else "no",
-        "{% generation %}": "yes (not used)" if hazards.generation_tags else "no",
+        "{% generation %}": _generation(result),
     }
     lines = [f"{name:<22}{value}" for name, value in facts.items()]
     for tried, refusal in result.refused:

@@ -7,6 +7,7 @@ refusals      the classes of refusals
 fields        the texts of messages, numbered; texts put in their place
 traced        method A: each text of the run is in F once, whole, as given or trimmed
 prefixes      method B: F begins with P, in characters and in tokens
+context       what the run answers to: texts of earlier messages and tools must be in F
 sentinels     method S: other texts in their place, put back, give F again
 turn_end      the stop token that ends the turn
 spans         the span of each token of the completion

@@ -6,7 +6,7 @@ In: the texts that `form.shaped` comes by. Out: `Tracer`, which marks each text 
 
 from dataclasses import dataclass
 
-from spanloom.families.models.form import CALL_ID, CALL_KEY, CALL_NAME, written_number
+from spanloom.families.models.form import CALL_ID, CALL_KEY, CALL_NAME, NAME, written_number
 from spanloom.tokenizers.traced_text import traced
 
 _STRUCTURE = frozenset({CALL_NAME, CALL_KEY})
@@ -22,8 +22,8 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether the template must write it. The ids of calls are left out by most."""
-        return self.kind != CALL_ID and bool(self.text.strip())
+        """Whether the template must write it. The ids of calls and the names of users are left out by most."""
+        return self.kind not in (CALL_ID, NAME) and bool(self.text.strip())
 
 
 class Tracer:
@@ -37,14 +37,15 @@ class Tracer:
         self.fields.append(Field(self.message, kind, value))
         return traced(value, len(self.fields) - 1)
 
-    def number(self, value: float) -> float:
+    def number(self, value: float | None) -> float | None:
         return value
 
 
 class Sentinels:
     """Puts another text in the place of each: a word that occurs nowhere, between the same white space.
 
-    `texts[word]` is the text without white space around it; `numbers[word]` the number, of which `word` is written.
+    `texts[word]` is the text without white space around it; `numbers[word]` the number, boolean or null in whose place
+    `word` is written.
     `structure`: names of functions and arguments too.
     """
 
@@ -52,7 +53,7 @@ class Sentinels:
         self._salt, self._structure = salt, structure
         self.texts: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
-        self.numbers: dict[str, float] = {}
+        self.numbers: dict[str, float | None] = {}
 
     def text(self, kind: str, value: str) -> str:
         core = value.strip()
@@ -63,8 +64,10 @@ class Sentinels:
         start = value.index(core)
         return value[:start] + word + value[start + len(core) :]
 
-    def number(self, value: float) -> float:
-        other = type(value)(730_000_019 + len(self.numbers))
+    def number(self, value: float | None) -> float | None:
+        # A boolean and null have no other value that occurs nowhere: a number is in their place.
+        number = 730_000_019 + len(self.numbers)
+        other = float(number) if isinstance(value, float) else number
         for written in written_number(other):
             self.numbers[written] = value
         return other

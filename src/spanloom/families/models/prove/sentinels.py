@@ -46,10 +46,11 @@ def end_of_texts(prompt: str, whole: str, other: str, sentinels: Sentinels) -> i
         raise _refused(f"{other[end:][:40]!r} is not where it is")
     if missing := [sentinels.texts[word] for word in sentinels.texts if word not in seen]:
         raise _refused(f"{missing[0][:40]!r} is not written where another text is")
-    written = {sentinels.numbers[word] for word in seen if word in sentinels.numbers}
-    if missing_numbers := set(sentinels.numbers.values()) - written:
-        number = next(iter(missing_numbers))
-        raise RefusedError(TEXT_DROPPED, f"the template drops the number {number}", REMEDIES[TEXT_DROPPED])
+    # A float is written in one of two ways: each number by the first part of its words.
+    written = {word.removesuffix(".0") for word in seen}
+    dropped = [value for word, value in sentinels.numbers.items() if word.removesuffix(".0") not in written]
+    if dropped:
+        raise RefusedError(TEXT_DROPPED, f"the template drops the value {dropped[0]}", REMEDIES[TEXT_DROPPED])
     return last
 
 

@@ -1,8 +1,8 @@
 """Method A: where in F each text of the run is, by the marks that it carries through the template.
 
-In: F as `render_traced` gives it, the fields of all messages, the place of the run, the end of P. Out: the marks of the
-run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed, and no other
-text among them.
+In: the marks of F as `render_traced` gives it, the fields of all messages, the place of the run, the end of P. Out: the
+marks of the run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed,
+and no other text among them.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from itertools import pairwise
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.prove.fields import Field
 from spanloom.families.models.prove.refusals import MIXED_TEXTS, REMEDIES, TEXT_ALTERED, TEXT_DROPPED
-from spanloom.tokenizers.traced_text import Mark, marks_of
+from spanloom.tokenizers.traced_text import Mark
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class TracedRun:
     trimmed: bool
 
 
-def texts_of_run(whole: str, fields: Sequence[Field], run: int) -> TracedRun:
+def texts_of_run(marks: Sequence[Mark], fields: Sequence[Field], run: int) -> TracedRun:
     """The run's texts in F. Raises RefusedError: `text_dropped`, `text_altered`."""
-    marks = marks_of(whole)
     pieces: dict[int, list[Mark]] = {number: [] for number, field in enumerate(fields) if field.message == run}
     for mark in marks:
         if mark[2] in pieces:
@@ -46,28 +45,28 @@ def texts_of_run(whole: str, fields: Sequence[Field], run: int) -> TracedRun:
         field = fields[number]
         if not parts:
             if field.required:
-                raise RefusedError(TEXT_DROPPED, f"the template drops {_shown(field)}", REMEDIES[TEXT_DROPPED])
+                raise RefusedError(TEXT_DROPPED, f"the template drops {shown(field)}", REMEDIES[TEXT_DROPPED])
             continue
         if not field.required and not field.text.strip():
             continue
         if not _is_whole(parts, field.text):
             times = sum(mark[3] == 0 for mark in parts)
             what = f"writes {times} times" if times > 1 else "does not write as it is"
-            raise RefusedError(TEXT_ALTERED, f"the template {what}: {_shown(field)}", REMEDIES[TEXT_ALTERED])
+            raise RefusedError(TEXT_ALTERED, f"the template {what}: {shown(field)}", REMEDIES[TEXT_ALTERED])
         placed.append(Placed(parts[0][0], parts[-1][1], number, field))
         trimmed |= parts[0][3] > 0 or parts[-1][4] < len(field.text)
     return TracedRun(tuple(sorted(placed, key=lambda text: text.start)), trimmed)
 
 
-def check_alone(whole: str, fields: Sequence[Field], run: int, prompt: int, last: int) -> None:
+def check_alone(marks: Sequence[Mark], fields: Sequence[Field], run: int, prompt: int, last: int) -> None:
     """Raises RefusedError (`mixed_texts`) where a text of the run is before the end of P, or another one behind it."""
-    for start, end, number, *_ in marks_of(whole):
+    for start, end, number, *_ in marks:
         field = fields[number]
         inside = end > prompt and start < last
         if field.message == run and start < prompt:
-            message = f"the template writes {_shown(field)} before the end of the prompt"
+            message = f"the template writes {shown(field)} before the end of the prompt"
         elif field.message != run and inside:
-            message = f"the template writes {_shown(field)} of message {field.message} into the run"
+            message = f"the template writes {shown(field)} of message {field.message} into the run"
         else:
             continue
         raise RefusedError(MIXED_TEXTS, message, REMEDIES[MIXED_TEXTS])
@@ -81,6 +80,7 @@ def _is_whole(parts: Sequence[Mark], text: str) -> bool:
     return all(before[1] == after[0] and before[4] == after[3] for before, after in pairwise(parts))
 
 
-def _shown(field: Field) -> str:
+def shown(field: Field) -> str:
+    """A text as a message names it: what it is, and its first characters."""
     text = field.text if len(field.text) <= 40 else field.text[:37] + "…"
     return f"{field.kind} {text!r}"

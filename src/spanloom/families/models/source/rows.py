@@ -22,6 +22,9 @@ _SPAN_OF_CHANNEL = {"analysis": 1, "final": 2, "commentary": 3}
 REASONING_SEPARATOR = "\n\n"
 """Between the parts of a reasoning. Parts of a content are one text without a separator, as templates join them."""
 
+DEFAULT_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
+"""What Harmony's system message says where a conversation says nothing else: no text of the conversation's own."""
+
 VARIABLES = ("reasoning_effort", "model_identity")
 """Settings of a conversation that are template variables where the template asks for them."""
 
@@ -32,11 +35,15 @@ class SourceRow:
 
     weight      of its documents in a loss
     commentary  the places of assistant messages whose text is commentary, though they make no call
+    unread      names of settings and template variables that the template does not ask for
+    identity    a model's identity of its own that the template has no variable for: a text that would be dropped
     """
 
     conversation: Conversation
     weight: float
     commentary: frozenset[int]
+    unread: tuple[str, ...] = ()
+    identity: str | None = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +55,7 @@ class TemplateWords:
 
     @classmethod
     def of(cls, template: ChatTemplate) -> "TemplateWords":
-        return cls(template.variables() & set(VARIABLES), "developer" in template.text)
+        return cls(template.variables(), "developer" in template.text)
 
 
 def read_row(
@@ -60,7 +67,13 @@ def read_row(
     else:
         whole = _of_harmony(messages_json, source_format)
     messages = tuple(_message(message, words) for message in whole.messages)
-    settings = {key: value for key, value in whole.settings.as_dict().items() if key in words.variables}
+    given = whole.settings.as_dict()
+    settings = {key: given[key] for key in VARIABLES if key in given and key in words.variables}
+    identity = given.get("model_identity")
+    dropped_identity = identity if "model_identity" not in settings and identity != DEFAULT_IDENTITY else None
+    unread = [
+        key for key in (*given, *whole.chat_template_kwargs) if key not in settings and key not in words.variables
+    ]
     conversation = Conversation(
         id=name,
         messages=messages,
@@ -79,6 +92,8 @@ def read_row(
             for place, message in enumerate(whole.messages)
             if message.channel == "commentary" and not message.calls
         ),
+        unread=tuple(unread),
+        identity=dropped_identity,
     )
 
 

@@ -36,7 +36,19 @@ NOT_CHECKABLE = {
 """Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
 
 REASONS = {*map(str, Reason), *REMEDIES}
-CUTTING = ("conversations", "runs", "documents", "left_out_messages", "declared", "untrained")
+CUTTING = (
+    "conversations",
+    "runs",
+    "documents",
+    "left_out_messages",
+    "declared",
+    "untrained",
+    "dropped_settings",
+    "dropped_names",
+    "forgotten_texts",
+    "generation_equal",
+    "generation_other",
+)
 _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
 
 
@@ -98,6 +110,8 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
         yield in_shard(f"cutting.documents is {cutting['documents']}, {documents} were written")
     if cutting["runs"] < documents + cutting["untrained"] or cutting["declared"] > cutting["runs"]:
         yield in_shard(f"cutting.runs is {cutting['runs']}, which the documents contradict")
+    if cutting["generation_equal"] + cutting["generation_other"] > cutting["runs"]:
+        yield in_shard("cutting compares more runs with {% generation %} than there are")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
         yield in_shard(f"rejected is {shard.rejected}, and conversations are refused for known reasons alone")
     if bool(refused) != (shard.rejects_file is not None):

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-REASONING, CONTENT, CALL = "reasoning", "content", "call"
+REASONING, CONTENT, CALL, VALUE = "reasoning", "content", "call", "value"
 Swap = Callable[[str, str], str]
-"""What a text is of its message, and the text → the text in its place."""
+"""What a text is of its message, and the text → the text in its place. A number, a boolean and null come as JSON with
+the kind `VALUE`, and digits are put in their place."""
 
 _FIELDS = ("reasoning_effort", "model_identity")
 
@@ -214,4 +215,44 @@ def _swapped(value: Any, put: Swap, put_name: Swap) -> Any:
         return put(CALL, value)
     if isinstance(value, dict):
         return {put_name(CALL, key): _swapped(item, put, put_name) for key, item in value.items()}
-    return [_swapped(item, put, put_name) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_swapped(item, put, put_name) for item in value]
+    written = json.dumps(value)
+    digits = put(VALUE, written)
+    return value if digits == written else int(digits)
+
+
+def swapped_tools(conversation: PlainConversation, put: Swap) -> list[dict[str, Any]]:
+    """The tools with words in the place of what a template must write: names, descriptions and choices."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                **tool,
+                "name": put(CALL, tool["name"]),
+                **({"description": put(CALL, tool["description"])} if tool.get("description") else {}),
+                **({"parameters": _swapped_schema(tool["parameters"], put)} if tool.get("parameters") else {}),
+            },
+        }
+        for tool in conversation.tools
+    ]
+
+
+def _swapped_schema(schema: Any, put: Swap) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    other = dict(schema)
+    if isinstance(schema.get("description"), str):
+        other["description"] = put(CALL, schema["description"])
+    if isinstance(schema.get("enum"), list):
+        other["enum"] = [put(CALL, value) if isinstance(value, str) else value for value in schema["enum"]]
+    if isinstance(schema.get("items"), dict):
+        other["items"] = _swapped_schema(schema["items"], put)
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(key), list):
+            other[key] = [_swapped_schema(inside, put) for inside in schema[key]]
+    if isinstance(schema.get("properties"), dict):
+        other["properties"] = {
+            put(CALL, name): _swapped_schema(inside, put) for name, inside in schema["properties"].items()
+        }
+    return other

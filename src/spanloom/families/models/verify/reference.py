@@ -7,7 +7,7 @@ completion, where all that is not a text is as it is with other texts, and `toke
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -21,6 +21,7 @@ from spanloom.families.models.verify.messages import (
     CALL,
     CONTENT,
     REASONING,
+    VALUE,
     PlainConversation,
     PlainMessage,
     Swap,
@@ -75,6 +76,10 @@ class _Swapped:
     core: str
     lead: str
 
+    def ways(self) -> list[str]:
+        """How the text may be written."""
+        return _python(self.core) if self.kind == VALUE else _written(self.core)
+
 
 Words = dict[str, _Swapped]
 
@@ -83,17 +88,18 @@ class Reference:
     """The model of a dataset, loaded from the dataset's own files. Raises SpanloomError where one is broken."""
 
     def __init__(self, root: Path, content: Content) -> None:
-        self._content, self._config = content, content.config
+        self._content, self.config = content, content.config
         folder, date = root / MODEL_FOLDER, content.config["date"]
         now = UNDATED if date is None else datetime.fromisoformat(date)
-        self._template = load_chat_template(folder, now=now)
+        self.template = load_chat_template(folder, now=now)
         self._place = folder / TOKENIZER_NAME
         self._tokenizer = load_json_tokenizer(self._place, extra="chat")
+        self.special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
         added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
         words = sorted((text for text in added if text.strip()), key=len, reverse=True)
         self._added = re.compile("|".join(map(re.escape, words)) or "(?!)")
-        self._names = self._template.variables() & _SETTINGS
-        self._developer = "developer" in self._template.text
+        self.names = self.template.variables() & _SETTINGS
+        self._developer = "developer" in self.template.text
 
     def document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument | str:
         """The document that a row describes; or why there is none like it."""
@@ -104,26 +110,11 @@ class Reference:
         except ChatTemplateError as fault:
             return fault.what
 
-    def is_continued(self, conversation: PlainConversation) -> bool:
-        """Whether each run's text begins with its prompt, under one of the manifest's sets of variables."""
-        return all(
-            any(self._continues(conversation, run, variables) for variables in self._config["variables"])
-            for run in conversation.runs()
-        )
-
-    def _continues(self, conversation: PlainConversation, run: int, variables: Mapping[str, Any]) -> bool:
-        given = {**variables, **template_settings(conversation, self._names)}
-        try:
-            prompt = self._rendered(conversation, run, given, prompt=True)
-            return self._rendered(conversation, run + 1, given).startswith(prompt)
-        except ChatTemplateError:
-            return False
-
     def _document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument:
         runs = [self._run(conversation, row, number) for number in range(len(row["run"]))]
         last = runs[-1]
         spans = [[0] * len(last.tokens)] * 2
-        trained = [name in self._config["train"] for name in self._content.span_names]
+        trained = [name in self.config["train"] for name in self._content.span_names]
         for run in runs:
             if run.tokens[: run.end] != last.tokens[: run.end]:
                 raise UnprovenError("the text of a run does not begin the next run's prompt")
@@ -138,33 +129,33 @@ class Reference:
         if place not in conversation.runs():
             raise UnprovenError(f"message {place} is not to be trained")
         variables = json.loads(row["variables"][number])
-        own = template_settings(conversation, self._names)
-        if all({**given, **own} != variables for given in self._config["variables"]):
+        own = template_settings(conversation, self.names)
+        if all({**given, **own} != variables for given in self.config["variables"]):
             raise UnprovenError(f"the template variables {variables} are none of the manifest's")
-        prompt = self._rendered(conversation, place, variables, prompt=True)
+        prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
         if row["boundary"][number] == "declared":
             return self._declared(prompt, message)
-        whole = self._rendered(conversation, place + 1, variables)
+        whole = self.rendered(conversation, place + 1, variables)
         if not whole.startswith(prompt):
             raise UnprovenError(f"the text of message {place} does not begin with its prompt")
-        texts, tail, names = self._texts(conversation, place, variables, prompt, whole)
+        texts, tail, names = self.texts(conversation, place, variables, prompt, whole)
         ended = len(whole) - len(tail)
         boundary, stop = row["boundary"][number], row["turn_end"][number]
-        ids, offsets, first = self._encoded(prompt, whole, boundary)
-        end = self._end(ids, offsets, first, ended)
+        ids, offsets, first = self.encoded(prompt, whole, boundary)
+        end = self.end(ids, offsets, first, ended)
         if end is None:
-            self._check_marker(conversation, place, variables, tail, stop, names=names)
+            self.check_marker(conversation, place, variables, tail, stop, names=names)
             whole += stop
-            ids, offsets, first = self._encoded(prompt, whole, boundary)
-            end = self._end(ids, offsets, first, ended)
+            ids, offsets, first = self.encoded(prompt, whole, boundary)
+            end = self.end(ids, offsets, first, ended)
             ids, offsets = ids[:end], offsets[:end]
         if end is None or self._tokenizer.id_to_token(ids[end - 1]) != stop:
             raise UnprovenError(f"the turn of message {place} does not end in {stop!r}")
         spans = [self._spans(whole, texts, offsets[first:end], way=way) for way in (0, 1)]
         return _Run(tokens=ids, first=first, end=end, spans=spans)
 
-    def _rendered(
+    def rendered(
         self,
         conversation: PlainConversation,
         count: int,
@@ -172,25 +163,30 @@ class Reference:
         *,
         prompt: bool = False,
         swap: Swap | None = None,
+        swapped: Collection[int] | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         names: bool = True,
         more: Sequence[PlainMessage] = (),
+        now: datetime | None = None,
     ) -> str:
-        """The text of the first messages and of `more`. `swap`: for the texts of the last of the first."""
+        """The text of the first messages and of `more`. `swap`: for the texts of the messages `swapped`, the last of
+        the first by default; `tools` and `now`: in the place of those that are given. Raises ChatTemplateError."""
+        places = (count - 1,) if swapped is None else swapped
         messages = [
             template_message(
                 message,
-                self._config["form"],
+                self.config["form"],
                 developer=self._developer,
-                swap=swap if at == count - 1 else None,
+                swap=swap if at in places else None,
                 names=names,
             )
             for at, message in enumerate([*conversation.messages[:count], *more])
         ]
-        return self._template.render(
-            messages, tools=template_tools(conversation), add_generation_prompt=prompt, **variables
-        )
+        template = self.template if now is None else load_chat_template(self._place.parent, now=now)
+        given = template_tools(conversation) if tools is None else tools
+        return template.render(messages, tools=given, add_generation_prompt=prompt, **variables)
 
-    def _texts(
+    def texts(
         self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str, whole: str
     ) -> tuple[list[_Text], str, bool]:
         """Where the texts of a message are in F, what F has behind the last of them, and whether other names were put
@@ -199,16 +195,22 @@ class Reference:
         for names in (True, False):
             words: Words = {}
             try:
-                other = self._rendered(conversation, place + 1, variables, swap=_swapping(words, whole), names=names)
+                other = self.rendered(conversation, place + 1, variables, swap=swapping(words, whole), names=names)
             except ChatTemplateError as refused:
                 fault = refused.what
                 continue
             matched = self._matched(other, prompt, whole, words)
-            if matched is not None:
+            if matched is not None and (names or self._has_names(message, whole[len(prompt) :])):
                 groups, tail = matched
                 return self._named(message, groups), tail, names
             fault = "with other texts its frame is another one"
         raise UnprovenError(f"message {place}: {fault}")
+
+    @staticmethod
+    def _has_names(message: PlainMessage, completion: str) -> bool:
+        """Whether each call's name is in the completion, where no other names were put in their place."""
+        names = [call["name"] for call in message.calls]
+        return all(any(completion.count(way) >= names.count(name) for way in _written(name)) for name in names)
 
     @staticmethod
     def _matched(
@@ -220,11 +222,12 @@ class Reference:
         rest = other[len(prompt) :]
         pieces = re.split("(" + "|".join(map(re.escape, words)) + ")", rest) if words else [rest]
         pattern = "".join(
-            "(" + "|".join(map(re.escape, _written(words[piece].core))) + ")" if at % 2 else re.escape(piece)
+            "(" + "|".join(map(re.escape, words[piece].ways())) + ")" if at % 2 else re.escape(piece)
             for at, piece in enumerate(pieces)
         )
         match = re.compile(pattern, re.DOTALL).fullmatch(whole, len(prompt))
-        if match is None or set(pieces[1::2]) != set(words):
+        once = [piece for piece in pieces[1::2] if words[piece].kind != VALUE]
+        if match is None or set(pieces[1::2]) != set(words) or len(once) != len(set(once)):
             return None
         groups = [(words[piece], match.start(at + 1), match.end(at + 1)) for at, piece in enumerate(pieces[1::2])]
         return groups, pieces[-1] if groups else rest
@@ -234,9 +237,9 @@ class Reference:
         """The span of each text: reasoning, the answer, or what belongs to calls."""
         answer = COMMENTARY if message.calls or message.spoken else FINAL
         spans = {REASONING: ANALYSIS, CONTENT: answer, CALL: COMMENTARY}
-        return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups]
+        return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups if each.kind != VALUE]
 
-    def _encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
+    def encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
         """Ids and offsets of F, and how many ids are of P. Raises UnprovenError where the boundary is not as said."""
         ids_of_prompt, offsets_of_prompt = self._ids(prompt)
         ids, offsets = self._ids(whole)
@@ -255,13 +258,13 @@ class Reference:
             encoded = self._tokenizer.encode(text, add_special_tokens=False)
         return encoded.ids, encoded.offsets
 
-    def _end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
+    def end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
         """Tokens through the first stop token behind the texts."""
-        stops = set(self._config["stops"].values())
+        stops = set(self.config["stops"].values())
         places = (at for at in range(first, len(ids)) if ids[at] in stops and offsets[at][0] >= ended)
         return next((at + 1 for at in places), None)
 
-    def _check_marker(
+    def check_marker(
         self,
         conversation: PlainConversation,
         place: int,
@@ -282,8 +285,8 @@ class Reference:
         for message in following:
             words.clear()
             try:
-                longer = self._rendered(
-                    conversation, place + 1, variables, swap=_swapping(words, ""), names=names, more=[message]
+                longer = self.rendered(
+                    conversation, place + 1, variables, swap=swapping(words, ""), names=names, more=[message]
                 )
             except ChatTemplateError:
                 continue
@@ -307,12 +310,12 @@ class Reference:
 
     def _declared(self, prompt: str, message: PlainMessage) -> _Run:
         """What the user declared that the model writes behind P."""
-        stops = self._config["stops"]
-        eos = self._template.special_tokens.get("eos_token")
+        stops = self.config["stops"]
+        eos = self.template.special_tokens.get("eos_token")
         closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
         texts: list[_Text] = []
         whole = prompt
-        for piece in re.split(r"(\{\w+\})", self._config["emission"]):
+        for piece in re.split(r"(\{\w+\})", self.config["emission"]):
             written = {
                 "{reasoning}": ("\n\n".join(message.reasoning), ANALYSIS),
                 "{content}": (message.text, COMMENTARY if message.spoken else FINAL),
@@ -322,20 +325,29 @@ class Reference:
                 texts.append(_Text(len(whole), len(whole) + len(written[0]), written[1], ""))
             whole += written[0]
         joined = self._ids(whole)[0][: len(self._ids(prompt)[0])] == self._ids(prompt)[0]
-        ids, offsets, first = self._encoded(prompt, whole, "joined" if joined else "served")
+        ids, offsets, first = self.encoded(prompt, whole, "joined" if joined else "served")
         spans = self._spans(whole, texts, offsets[first:], way=0)
         return _Run(tokens=ids, first=first, end=len(ids), spans=[spans, spans])
 
 
-def _swapping(words: Words, held: str) -> Swap:
-    """Puts a word that is not in `held` in the place of each text, between its white space."""
+def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
+    """Puts a word that is not in `held` in the place of each text, between its white space; digits for a value.
+
+    `as_long`: a word is no shorter than its text.
+    """
 
     def put(kind: str, text: str) -> str:
         core = text.strip()
         if not core:
             return text
         number = len(words)
-        while (word := f"Zx{number:04d}y") in held or word in words:
+        if kind == VALUE:
+            while (digits := str(910_000_000 + number)) in held or digits in words:
+                number += 1000
+            words[digits] = _Swapped(kind, core, "")
+            return digits
+        more = "y" * (len(core) - 6 if as_long else 1)
+        while (word := f"Zx{number:04d}{more or 'y'}z") in held or word in words:
             number += 1000
         begin = text.index(core)
         words[word] = _Swapped(kind, core, text[:begin])
@@ -351,3 +363,8 @@ def _written(text: str) -> list[str]:
         once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         ways += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
     return list(dict.fromkeys(ways))
+
+
+def _python(written: str) -> list[str]:
+    """The ways a template may write a value of JSON: as it is, or as Python."""
+    return list(dict.fromkeys([written, str(json.loads(written))]))

@@ -3,10 +3,11 @@
 In: the dataset, a source folder, how many rows are made again. Out: findings.
 
     all rows          ids, against row tables and rejects
-    a sample of rows  read whole; their documents are rendered and encoded again (`reference`), token by token. A row
-                      that was refused since its prompt is not continued must be like that
+    a sample of rows  read whole; their documents are rendered and encoded again (`reference`), token by token. What is
+                      wrong with a row that was refused is found again: its class must be among that
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,9 @@ from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_row
 from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
-from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX
+from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.source.formats import open_source
+from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
 from spanloom.findings import Finding, Report
@@ -143,10 +145,16 @@ class _ShardCheck:
     def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
         if refused.id is not None and name is not None and refused.id != name:
             yield self._finding(refused.row, f"the rejects file has the id {refused.id!r}, the source {name!r}")
-        if refused.reason != PROMPT_NOT_PREFIX or text is None or self.reference is None:
+        if refused.reason not in REMEDIES or text is None or self.reference is None:
             return
-        if self.reference.is_continued(plain_conversation(text, self.given.format.schema_version)):
-            yield self._finding(refused.row, "it is refused, and the template continues its prompts")
+        self.report.ran("refused rows judged again", 1)
+        conversation = plain_conversation(text, self.given.format.schema_version)
+        fitting = fitting_classes(self.reference, conversation)
+        if not fitting:
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, and nothing is wrong with it")
+        elif refused.reason not in fitting:
+            classes = ", ".join(sorted(fitting))
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, and should be as {classes}")
 
     def _finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
@@ -161,6 +169,9 @@ class _ShardCheck:
         assert self.reference is not None
         if place.row["weight"] != conversation.weight:
             yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
+        for run, variables in zip(place.row["run"], place.row["variables"], strict=True):
+            for text in lost_texts(self.reference, conversation, run, json.loads(variables)):
+                yield place.finding("source", f"the template drops {text[:40]!r} before message {run}")
         expected = self.reference.document(conversation, place.row)
         if isinstance(expected, str):
             yield place.finding("source", expected)

@@ -1,0 +1,189 @@
+"""What is wrong with a conversation, seen by methods B and S alone: why it may be refused, and what of it is lost.
+
+In: a `Reference`, a conversation of the source. Out: the classes of refusals that fit it; texts that the template
+drops. Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods
+B and S do not tell why: all classes of such faults fit.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from spanloom.families.models.verify.messages import (
+    PlainConversation,
+    PlainMessage,
+    swapped_tools,
+    template_settings,
+)
+from spanloom.families.models.verify.reference import Reference, UnprovenError, Words, swapping
+from spanloom.tokenizers.chat_template import ChatTemplateError, TemplateRaisedError
+
+_OTHER_DAY = datetime(2033, 3, 3)
+_DEFAULT_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
+_FRAME = frozenset({"text_dropped", "text_altered", "mixed_texts", "structure_depends_on_text", "trace_changes"})
+"""What a text that is not found with other texts may be refused as."""
+
+
+def fitting_classes(reference: Reference, conversation: PlainConversation) -> set[str]:
+    """The classes that a refusal of this conversation may have; empty where nothing is wrong with it.
+
+    A run is at fault where it is so under each set of template variables.
+    """
+    classes = set(_of_whole(reference, conversation))
+    own = template_settings(conversation, reference.names)
+    for place in conversation.runs():
+        by_set = [
+            set(_of_run(reference, conversation, place, {**given, **own})) for given in reference.config["variables"]
+        ]
+        if all(by_set):
+            classes = classes.union(*by_set)
+    return classes
+
+
+def lost_texts(
+    reference: Reference, conversation: PlainConversation, run: int, variables: Mapping[str, Any]
+) -> list[str]:
+    """Texts of the system, the user, tools and their definitions that the template drops before the run."""
+    words: Words = {}
+    put = swapping(words, "", as_long=True)
+    places = [at for at in range(run) if conversation.messages[at].role != "assistant"]
+    try:
+        text = reference.rendered(conversation, run + 1, variables, swap=put, swapped=places)
+    except ChatTemplateError:  # the template looks at texts: it is asked for each as it is
+        return [
+            each.text
+            for each in (conversation.messages[at] for at in places)
+            if not _holds(reference.rendered(conversation, run + 1, variables), each.text)
+        ]
+    lost = [words[word].core for word in words if word not in text]
+    if not conversation.tools:
+        return lost
+    words.clear()
+    try:
+        text = reference.rendered(conversation, run + 1, variables, tools=swapped_tools(conversation, put))
+    except ChatTemplateError:
+        return lost
+    return lost + [words[word].core for word in words if word not in text]
+
+
+def _holds(text: str, part: str) -> bool:
+    return all(line.strip() in text for line in part.splitlines())
+
+
+def _of_whole(reference: Reference, conversation: PlainConversation) -> Iterator[str]:
+    """What is at fault whatever the run."""
+    config = reference.config
+    messages = [conversation.messages[place] for place in conversation.runs()]
+    thinks = any(message.reasoning for message in messages)
+    if thinks and config["form"]["reasoning"] == "inline" and not config["inline_think"]:
+        yield "text_dropped"
+    if thinks and config["emission"] is not None and "{reasoning}" not in config["emission"]:
+        yield "text_dropped"
+    identity = conversation.settings.get("model_identity")
+    if identity not in (None, _DEFAULT_IDENTITY) and "model_identity" not in reference.names:
+        yield "text_dropped"
+
+
+def _of_run(
+    reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]
+) -> Iterator[str]:
+    message = conversation.messages[place]
+    if any(special in text for text in _texts(message) for special in {*reference.special, *reference.config["stops"]}):
+        yield "special_in_text"
+    try:
+        prompt = reference.rendered(conversation, place, variables, prompt=True)
+        whole = reference.rendered(conversation, place + 1, variables)
+    except TemplateRaisedError:
+        yield "template_raises"
+        return
+    except ChatTemplateError:
+        yield "template_fails"
+        return
+    bos = reference.template.special_tokens.get("bos_token")
+    if bos and prompt.startswith(bos * 2):
+        yield "double_bos"
+    if reference.config["date"] is None and "strftime_now" in reference.template.text:
+        other = reference.rendered(conversation, place, variables, prompt=True, now=_OTHER_DAY)
+        if other != prompt:
+            yield "undated"
+    if lost_texts(reference, conversation, place, variables):
+        yield "text_dropped"
+    if _is_mixed(reference, conversation, place, variables):
+        yield "mixed_texts"
+    if not whole.startswith(prompt):
+        yield "prompt_not_prefix"
+        if not _found(reference, conversation, place, variables):
+            yield from _FRAME
+        return
+    try:
+        texts, tail, names = reference.texts(conversation, place, variables, prompt, whole)
+    except UnprovenError:
+        yield from _FRAME
+        return
+    ended = len(whole) - len(tail)
+    try:
+        ids, offsets, first = reference.encoded(prompt, whole, "joined")
+    except UnprovenError:
+        if reference.config["boundary"] == "refuse":
+            yield "merge_at_boundary"
+        ids, offsets, first = reference.encoded(prompt, whole, "served")
+    stops = reference.config["stops"]
+    if any(ids[at] in stops.values() and offsets[at][0] < ended for at in range(first, len(ids))) or (
+        reference.end(ids, offsets, first, ended) is None
+        and not _is_ended(reference, conversation, place, variables, tail, names=names)
+    ):
+        yield "no_turn_end"
+    for before, after in pairwise(texts):
+        if before.span != after.span and any(
+            begin < before.end and end > after.start for begin, end in offsets[first:]
+        ):
+            yield "token_straddles"
+
+
+def _is_mixed(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
+    """Whether the completion has a text of an earlier message."""
+    words: Words = {}
+    put = swapping(words, "")
+    places = range(place)
+    try:
+        whole = reference.rendered(conversation, place + 1, variables, swap=put, swapped=places, names=False)
+        words.clear()
+        prompt = reference.rendered(conversation, place, variables, prompt=True, swap=put, swapped=places, names=False)
+    except ChatTemplateError:
+        return False
+    return whole.startswith(prompt) and any(word in whole[len(prompt) :] for word in words)
+
+
+def _found(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
+    """Whether each text of the message is in F once, where other texts are in the place of all."""
+    words: Words = {}
+    try:
+        other = reference.rendered(conversation, place + 1, variables, swap=swapping(words, ""))
+    except ChatTemplateError:
+        return False
+    return all(other.count(word) == 1 for word in words)
+
+
+def _is_ended(
+    reference: Reference,
+    conversation: PlainConversation,
+    place: int,
+    variables: Mapping[str, Any],
+    tail: str,
+    *,
+    names: bool,
+) -> bool:
+    """Whether a next speaker's marker ends the turn."""
+    for stop in reference.config["stops"]:
+        try:
+            reference.check_marker(conversation, place, variables, tail, stop, names=names)
+        except UnprovenError:
+            continue
+        return True
+    return False
+
+
+def _texts(message: PlainMessage) -> list[str]:
+    calls = [text for call in message.calls for text in (call["name"], call["arguments"], call["id"] or "")]
+    return [message.text, *message.reasoning, *calls]
