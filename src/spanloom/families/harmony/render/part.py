@@ -30,7 +30,14 @@ from spanloom.conversations.source.folder import (
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.history import CUTTING, Cut, CutConversation, CutRules, cut_conversation
+from spanloom.families.harmony.contract.history import (
+    CUTTING,
+    DIVIDED,
+    Cut,
+    CutConversation,
+    CutRules,
+    cut_conversation,
+)
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
@@ -95,7 +102,7 @@ class BatchResult:
 
     rows     int64 [N]  source row of each document
     about    the other columns about the documents, each of length N
-    cutting  how rows were cut, see `CUTTING`; empty where they are not
+    cutting  how rows were cut, see `CutRules.counts`; empty where they are not
     """
 
     rows_read: int
@@ -174,7 +181,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             "rejected": dict(sorted(rejected.items())),
             "last_reject": last_reject and asdict(last_reject),
             "whole": whole,
-            **({"cutting": {name: cutting[name] for name in CUTTING}} if job.rules else {}),
+            **({"cutting": {name: cutting[name] for name in job.rules.counts}} if job.rules else {}),
         }
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
@@ -256,7 +263,7 @@ def render_rows(
         rejects=rejects,
         fallbacks=rendered.fallbacks,
         audited=audited,
-        cutting=_cutting(of_kept) if rules else {},
+        cutting=_cutting(of_kept, [cuts[position] for position in kept], tokens.lengths) if rules else {},
     )
 
 
@@ -342,18 +349,22 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
     }
 
 
-def _cutting(of_documents: Sequence[_CheckedRow]) -> dict[str, int]:
-    """The counts of `CUTTING` over the rows of which these are the documents."""
+def _cutting(
+    of_documents: Sequence[_CheckedRow], cuts: Sequence[Cut], lengths: npt.NDArray[np.int32]
+) -> dict[str, int]:
+    """The counts of `CUTTING` and `DIVIDED` over the rows of which these are the documents. `lengths` int32 [N]."""
     rows = [row for row, _ in groupby(of_documents)]
-    cuts = [row.cut for row in rows if row.cut]
+    divided = np.array([cut.divided for cut in cuts], dtype=np.bool_)
     counts = (
-        len(cuts),
-        sum(cut.runs for cut in cuts),
+        len(rows),
+        sum(row.cut.runs for row in rows if row.cut),
         len(of_documents),
-        sum(cut.left_out for cut in cuts),
+        sum(row.cut.left_out for row in rows if row.cut),
         sum(row.untrained for row in rows),
+        int(divided.sum()),
+        int(lengths[divided].sum()),
     )
-    return dict(zip(CUTTING, counts, strict=True))
+    return dict(zip((*CUTTING, *DIVIDED), counts, strict=True))
 
 
 @cache
