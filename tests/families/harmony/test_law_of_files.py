@@ -49,9 +49,7 @@ def test_each_token_that_is_trained_has_the_context_that_a_server_shows(
     rules: CutRules, source: Path, tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding
 ) -> None:
     root = tmp_path / "root"
-    result = build(
-        BuildOptions(source=source, out=root, tokenizer=asset, workers=1, valid_fraction=0.2, rules=rules)
-    )
+    result = build(BuildOptions(source=source, out=root, tokenizer=asset, workers=1, valid_fraction=0.2, rules=rules))
     assert result.report.clean, result.report.findings
     checked = check_dataset(root, source, encoding, rules.call_format, prompts=not rules.mask_generation_prompt)
     totals = result.manifest.content.totals

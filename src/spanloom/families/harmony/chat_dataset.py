@@ -68,10 +68,15 @@ def row_schema(content: Content) -> pa.Schema:
     return pa.schema(fields)
 
 
+def runs_note(runs: int) -> str:
+    """What is shown of a document that trains several assistant runs."""
+    return f"{runs} assistant runs"
+
+
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     """How many assistant runs a document trains, and its weight, where they are not 1."""
     if row.get("runs", 1) != 1:
-        yield f"{row['runs']} assistant runs"
+        yield runs_note(row["runs"])
     if row.get("weight", 1.0) != 1.0:
         yield f"weight {row['weight']:g}"
 
@@ -148,8 +153,10 @@ def describe(content: Content) -> Description:
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """The id of a document, and that of its conversation."""
+    """The id of a document, and that of its conversation; how many runs it trains, where runs share documents."""
+    merged = [ExportColumn(name="runs", meaning="assistant runs that the document trains", kind=pa.int64())]
     return (
         ExportColumn(name="id", meaning="the id of the document: CONVERSATION#RUN"),
         ExportColumn(name="conversation", meaning="the id of the conversation in the source"),
+        *(merged if is_merged(content) else []),
     )
