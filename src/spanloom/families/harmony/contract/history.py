@@ -136,8 +136,8 @@ CUTTING = ("conversations", "runs", "documents", "left_out_messages", "untrained
 messages that none of their documents shows, such as a question without an answer; assistant messages that the source
 marks with `trained: false`."""
 DIVIDED = ("divided_documents", "divided_tokens")
-"""What is counted beside these where calls are shown otherwise than they were emitted: documents that would have been the
-begin of the next one, were it not for the header of a call, and their tokens."""
+"""What is counted beside these where calls are shown otherwise than they were emitted: documents that would have been
+the begin of the next one, were it not for the header of a call, and their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
