@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spanloom.conversations.runs import runs_note
 from spanloom.dataset.family import Description, ExportColumn
 from spanloom.dataset.manifest import Content
 from spanloom.families.harmony.contract import config
@@ -66,11 +67,6 @@ def row_schema(content: Content) -> pa.Schema:
     """The columns of the row table; without those that the dataset's release did not have yet."""
     fields = [field for field in HARMONY_CHAT.about if is_merged(content) or field.name not in SINCE_MERGED]
     return pa.schema(fields)
-
-
-def runs_note(runs: int) -> str:
-    """What is shown of a document that trains several assistant runs."""
-    return f"{runs} assistant runs"
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:

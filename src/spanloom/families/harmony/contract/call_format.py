@@ -6,8 +6,8 @@ In: messages of a Harmony conversation. Out: the same messages; a call whose hea
     served    <|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>
 
 `constrain` writes calls as the conversation has them everywhere (of `conversations_v1`: `<|constrain|>json`). `json`
-writes the served header everywhere. `as-served` writes the emitted one in the run that the model samples, and the served
-one in all that is shown before that run.
+writes the served header everywhere. `as-served` writes the emitted one in the run that the model samples, and the
+served one in all that is shown before that run.
 """
 
 from typing import Any

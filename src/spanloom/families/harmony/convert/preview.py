@@ -7,14 +7,13 @@ each assistant run, with the default history, through the same functions as a bu
 from pathlib import Path
 
 from spanloom.conversations.conversation import messages_json
-from spanloom.conversations.runs import document_id
+from spanloom.conversations.runs import document_id, runs_note
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.dataset.document import ShownDocument
 from spanloom.dataset.family import Vocabulary
 from spanloom.dataset.inspect import shown_tokens
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
-from spanloom.families.harmony.chat_dataset import runs_note
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import Cut, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
