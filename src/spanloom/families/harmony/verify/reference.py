@@ -120,11 +120,11 @@ class ShownDocument:
 
 def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
     """What each document of a conversation that is cut holds. `config` as in `disk_documents`."""
-    flagged = _with_calls(flagged, config.get("call_format"))
-    messages, _, _ = flagged
+    written = _with_calls(flagged, config.get("call_format"))
+    messages, _, _ = written
     document: ShownDocument | None = None
     keeps = config["history"] == "keep"
-    for run in _shown_runs(flagged, config):
+    for run in _shown_runs(written, config):
         if document is not None and (keeps or (config.get("merge") and _goes_on(document, run))):
             trained = _trained_until(document)
             between = [0] * (len(run.shown) - trained)
@@ -191,9 +191,9 @@ def _with_calls(flagged: Flagged, call_format: str | None) -> _Written:
     return (shown if call_format == "json" else messages), untrained, shown
 
 
-def _shown_runs(flagged: _Written, config: Mapping[str, Any]) -> Iterator[ShownRun]:
+def _shown_runs(written: _Written, config: Mapping[str, Any]) -> Iterator[ShownRun]:
     """The runs with a message that is trained, and what each is shown."""
-    messages, untrained, as_shown = flagged
+    messages, untrained, as_shown = written
     wanted = {SPAN_NAMED[name] for name in config["train"]}
     runs = _runs(messages)
     last_turn = 0
