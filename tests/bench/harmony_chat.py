@@ -90,17 +90,31 @@ def _processor(command: list[str]) -> tuple[float, str]:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, printed
 
 
-def against_the_loop(work: Path, rows: int, tokenizer: Path) -> None:
-    """Prints conversations a second of the processor, each kind over the same conversations, in one run."""
+def _begin_of(source: Path, folder: Path, rows: int) -> int:
+    """Writes the first `rows` conversations of a source to a folder, without a manifest. Returns how many there are."""
+    folder.mkdir()
+    first = min(source.glob("*.parquet"))
+    table = pq.read_table(first).slice(0, rows)
+    pq.write_table(table, folder / first.name)
+    return table.num_rows
+
+
+def against_the_loop(work: Path, rows: int, tokenizer: Path, loop_rows: int) -> None:
+    """Prints conversations a second of the processor, each kind in the same run.
+
+    The plain loop, which takes as long for each conversation however many there are, goes over `loop_rows` of them.
+    """
     print("| | conversations | a second of the processor | to the loop | to the loop that renders once |")
     print("|---|---|---|---|---|")
     for form, source in _loop_sources(work, rows, tokenizer).items():
         rates: dict[str, float] = {}
         count = sum(pq.read_metadata(path).num_rows for path in source.glob("*.parquet"))
+        few = work / f"{source.name}_few"
+        few_count = _begin_of(source, few, loop_rows)
         for name, more in (("plain loop", []), ("plain loop, rendering once", ["--once"])):
-            command = [sys.executable, "-m", "bench.plain_chat", str(source), str(work / "plain")]
-            seconds, _ = _processor([*command, "--tokenizer", str(tokenizer), *more])
-            rates[name] = count / seconds
+            command = [sys.executable, "-m", "bench.plain_chat", str(few), str(work / "plain")]
+            printed = run([*command, "--tokenizer", str(tokenizer), *more], environment()).stdout
+            rates[name] = few_count / json.loads(printed)["cpu"]
         command = [sys.executable, "-m", "bench.stages", "one-pass", str(source), str(source), str(work)]
         _, printed = _processor([*command, "--tokenizer", str(tokenizer), "--history", "serve"])
         (line,) = json.loads(printed)
@@ -158,6 +172,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--builds", action="store_true", help="whole builds too")
     parser.add_argument("--loop", action="store_true", help="against the plain loop alone; --rows conversations")
+    parser.add_argument("--loop-rows", type=int, default=1000, help="conversations that the plain loop goes over")
     parser.add_argument("--work", type=Path, help="keeps the corpus for the next run")
     given = parser.parse_args()
     tokenizer = verify_asset(locate_asset()).resolve()
@@ -165,7 +180,7 @@ def main() -> None:
         work = given.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         if given.loop:
-            against_the_loop(work, given.rows, tokenizer)
+            against_the_loop(work, given.rows, tokenizer, given.loop_rows)
             return
         sources = _sources(work, given.rows, tokenizer)
         kinds = ("one pass", "one pass, processor", *(["whole build"] if given.builds else []))

@@ -80,7 +80,7 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
         out=out,
         tokenizer=asset,
         shards=5,
-        rules=CutRules(history="keep", train=("final",), turns="last", mask_generation_prompt=True),
+        rules=CutRules(history="keep", train=("final",), turns="last", call_format="json", mask_generation_prompt=True),
         valid_fraction=0.25,
         caps=Caps(max_rows=7, max_rows_per_shard=6, max_tokens=900),
         max_rejects="0.5%",
@@ -101,8 +101,8 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
     assert unchanged == [], "an option that is not tried here"
     done = cli(
         *("build", "--verbose", "--source", source, "--out", out, "--tokenizer", asset, "--shards", 5),
-        *("--history", "keep", "--train", "final", "--turns", "last", "--valid-fraction", 0.25),
-        "--mask-generation-prompt",
+        *("--history", "keep", "--train", "final", "--turns", "last", "--call-format", "json"),
+        *("--mask-generation-prompt", "--valid-fraction", 0.25),
         *("--max-rows", 7, "--max-rows-per-shard", 6, "--max-tokens", 900, "--max-rejects", "0.5%"),
         *("--on-duplicate", "keep", "--renderer", "harmony", "--audit-fraction", 0.125, "--workers", 3, "--deep", 11),
         *("--no-resume", "--overwrite", "--keep-work", "--allow-unknown-sha", "--no-disk-check"),

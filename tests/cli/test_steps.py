@@ -8,7 +8,7 @@ import pytest
 from support.commands import all_commands
 
 RULES = {"eod", "valid_fraction"}
-CUT = {"history", "train", "turns", "mask_generation_prompt"}
+CUT = {"history", "train", "turns", "call_format", "mask_generation_prompt"}
 CAPS = {"max_rows", "max_rows_per_shard", "max_tokens"}
 SELECTION = {"name", "version", "filters", "limit", "strategy", "seed"}
 GATES = {"min_ratio", "min_adversarial_safe"}

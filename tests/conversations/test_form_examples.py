@@ -4,6 +4,7 @@ The expected lines are written by hand from the files. `system` and tools are lo
 """
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,10 @@ def test_the_preview_of_an_example_trains_the_lines_of_the_assistant(name: str, 
     for one, conversation in zip(done, expected, strict=True):
         ours = [line for line in conversation if line.startswith(("analysis:", "commentary:", "final:", "call "))]
         documents = preview_documents(one, asset)
+        # Each run is counted once: a document trains one, or its notes say how many.
+        runs = sum(int(document.notes[0].split()[0]) if document.notes else 1 for document in documents)
+        roles = [message["role"] for message in json.loads(one.row["messages_json"])["messages"]]
+        assert runs == sum(pair[1] == "assistant" != pair[0] for pair in pairwise([None, *roles]))
         trained = "".join(token.text for document in documents for token in document.tokens if token.trained)
         shown = "".join(token.text for token in documents[-1].tokens)
         for line in conversation:

@@ -38,8 +38,13 @@ class Checked:
     weights: dict[str, set[float]] = field(default_factory=dict)
 
 
-def check_dataset(root: Path, source: Path, encoding: HarmonyEncoding) -> Checked:
-    """Every document of a dataset with the history `serve`, all spans and all turns."""
+def check_dataset(
+    root: Path, source: Path, encoding: HarmonyEncoding, call_format: str = "constrain", prompts: bool = True
+) -> Checked:
+    """Every document of a dataset with the history `serve`, all spans and all turns.
+
+    `prompts`: `<|start|>assistant` at the begin of a run is trained.
+    """
     conversations = {}
     for path in sorted(source.glob("*.parquet")):
         for row in pq.read_table(path, columns=["id", "messages_json"]).to_pylist():
@@ -53,7 +58,9 @@ def check_dataset(root: Path, source: Path, encoding: HarmonyEncoding) -> Checke
         parts = [np.split(array, np.cumsum(lengths)[:-1]) for array in arrays]
         for row, tokens, mask, span in zip(pq.read_table(path).to_pylist(), *parts, strict=True):
             said = conversations[row["conversation"]]
-            numbers = _check_document(said["messages"], row, tokens.tolist(), span.tolist(), encoding)
+            numbers = _check_document(
+                said["messages"], row, tokens.tolist(), span.tolist(), encoding, call_format, prompts
+            )
             assert ((span > 0) == (mask > 0)).all()
             seen.update((row["conversation"], number) for number in numbers)
             checked.documents += 1
@@ -77,9 +84,17 @@ def _lengths(path: Path) -> Any:
 
 
 def _check_document(
-    messages: Messages, row: dict[str, Any], tokens: list[int], span: list[int], encoding: HarmonyEncoding
+    messages: Messages,
+    row: dict[str, Any],
+    tokens: list[int],
+    span: list[int],
+    encoding: HarmonyEncoding,
+    call_format: str,
+    prompts: bool,
 ) -> list[int]:
     """Returns the numbers of the runs that a document trains: from `cut` on, as many as `runs` says."""
+    history = messages if call_format == "constrain" else [_as_history(message) for message in messages]
+    messages = history if call_format == "json" else messages
     runs = list(enumerate(_runs(messages)))[row["cut"] :]
     trained = [each for each in runs if any(_is_trained(message) for message in messages[slice(*each[1])])]
     trained = trained[: row["runs"]]
@@ -87,7 +102,7 @@ def _check_document(
     assert tokens[-1] == EOD
     expected = [0] * len(tokens)
     for number, (first, end) in trained:
-        prompt = _prompt(_served(messages[:first]), encoding)
+        prompt = _prompt(_served(history[:first]), encoding)
         assert tokens[: len(prompt)] == prompt, f"run {number} of {row['id']}"
         at = len(prompt)
         last = number == trained[-1][0]
@@ -95,7 +110,7 @@ def _check_document(
             end = max(place + 1 for place in range(first, end) if _is_trained(messages[place]))
         for place in range(first, end):
             ends = last and place == end - 1
-            rendered = _prompt([*_served(messages[:first]), *map(_bare, messages[first : place + 1])], encoding)[at:]
+            rendered = _prompt([*_served(history[:first]), *map(_bare, messages[first : place + 1])], encoding)[at:]
             if ends and messages[place]["channel"] == "final":
                 assert rendered[-1] == END
                 rendered[-1] = RETURN
@@ -104,10 +119,20 @@ def _check_document(
                 is_end = place + 1 == len(messages) or messages[place + 1]["role"] != "assistant"
                 assert not (messages[place]["channel"] == "final" and is_end and not last)
                 expected[at : at + len(rendered)] = [SPANS[messages[place]["channel"]]] * len(rendered)
+                if place == first and not prompts:
+                    expected[at : at + 2] = [0, 0]
             at += len(rendered)
     assert at == len(tokens) - 1, "the document ends in its last run"
     assert span == [*expected[1:], 0]
     return [number for number, _ in trained]
+
+
+def _as_history(message: dict[str, Any]) -> dict[str, Any]:
+    """A call as servers show it: `json` where the model writes `<|constrain|>json`."""
+    kind = message.get("content_type") or ""
+    if message["role"] == "assistant" and message.get("recipient") and kind[:13] == "<|constrain|>":
+        return {**message, "content_type": kind[13:]}
+    return message
 
 
 def _is_trained(message: dict[str, Any]) -> bool:

@@ -55,6 +55,14 @@ TurnsOption = Annotated[
         f"Default: {defaults.TURNS}."
     ),
 ]
+CallFormatOption = Annotated[
+    Literal["constrain", "json", "as-served"] | None,
+    option(
+        "Conversations: the header of a call. constrain: as the model emits it, <|constrain|>json; json: as servers "
+        "show it, commentary json; as-served: trained as emitted, shown before later runs as served, which takes a "
+        f"document for each call. Default: {defaults.CALL_FORMAT}."
+    ),
+]
 MaskOption = Annotated[
     bool,
     option(
@@ -103,6 +111,7 @@ def build(
     history: HistoryOption = None,
     train: TrainOption = None,
     turns: TurnsOption = None,
+    call_format: CallFormatOption = None,
     mask_generation_prompt: MaskOption = False,
     model: for_model.ModelOption = None,
     thinking: for_model.ThinkingOption = None,
@@ -174,7 +183,7 @@ def build(
                 arguments,
                 source=source_folder,
                 source_as_given=source,
-                rules=_rules(history, train, turns, mask_generation_prompt),
+                rules=_rules(history, train, turns, call_format, mask_generation_prompt),
                 caps=made_of(Caps, arguments),
                 check_disk=not no_disk_check,
             )
@@ -185,16 +194,19 @@ def build(
     finish_build(family, result.root, result.manifest, result.report, as_json=as_json)
 
 
-def _rules(history: str | None, train: str | None, turns: str | None, mask: bool) -> "CutRules | None":
+def _rules(
+    history: str | None, train: str | None, turns: str | None, call_format: str | None, mask: bool
+) -> "CutRules | None":
     """How conversations are cut; None where no option says so. Raises SpanloomError for a value that is none."""
     from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
-    if history is None and train is None and turns is None and not mask:
+    if history is None and train is None and turns is None and call_format is None and not mask:
         return None
     return CutRules(
         history=history or defaults.HISTORY,
         train=parsed_train(defaults.TRAIN if train is None else train),
         turns=turns or defaults.TURNS,
+        call_format=call_format or defaults.CALL_FORMAT,
         mask_generation_prompt=mask,
     )
 
@@ -300,6 +312,7 @@ def step_verify_tokenizer(
         "history",
         "train",
         "turns",
+        "call_format",
         "mask_generation_prompt",
         "max_rows",
         "max_rows_per_shard",
@@ -317,6 +330,7 @@ def step_render_shard(
     history: HistoryOption = None,
     train: TrainOption = None,
     turns: TurnsOption = None,
+    call_format: CallFormatOption = None,
     mask_generation_prompt: MaskOption = False,
     renderer: RendererOption = defaults.RENDERER,
     audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
@@ -339,7 +353,7 @@ def step_render_shard(
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
     return {
-        "rules": _rules(history, train, turns, mask_generation_prompt),
+        "rules": _rules(history, train, turns, call_format, mask_generation_prompt),
         "caps": made_of(Caps, arguments),
         "progress": make_progress(quiet, False),
     }

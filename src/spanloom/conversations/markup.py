@@ -54,6 +54,14 @@ _THINKS = tuple(tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair)
 _ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
 
 
+def may_hold_markup(text: str) -> bool:
+    """False for a text of which `refuse_markup`, `without_think_tags` and ToolACE's calls take no notice."""
+    if "<" not in text and "[" not in text and not text.startswith(STRIPPED_STARTS):
+        return False
+    is_unclear = text.lstrip().startswith("[") or text.startswith(STRIPPED_STARTS)
+    return is_unclear or _ANY_MARK.search(text) is not None or _ANY_THINK.search(text) is not None
+
+
 def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
     """Raises RecordRefusedError for a text that holds markup which would be trained as text of the answer.
 

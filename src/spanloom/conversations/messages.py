@@ -18,7 +18,7 @@ from typing import Any, Literal
 from spanloom.conversations.blocks import PART_METADATA, messages_of
 from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
 from spanloom.conversations.flags import FLAGS, is_trained
-from spanloom.conversations.markup import STRIPPED_STARTS, refuse_markup, without_think_tags
+from spanloom.conversations.markup import may_hold_markup, refuse_markup, without_think_tags
 from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
 from spanloom.conversations.turns import (
     Call,
@@ -167,7 +167,7 @@ def plain_turn(message: Any, number: int) -> Turn | None:
         return None
     role = _PLAIN_ROLES.get(name)
     if role == "assistant":
-        if "<" in text or "[" in text or text.startswith(STRIPPED_STARTS) or not text.strip():
+        if may_hold_markup(text) or not text.strip():
             return None
         return Turn(number=number, role=role, texts=(text,), reasoning=() if thought is None else (thought,))
     return None if role is None or thought is not None else Turn(number=number, role=role, texts=(text,))

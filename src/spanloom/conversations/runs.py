@@ -27,3 +27,8 @@ def last_turn(roles: Sequence[str], bounds: Sequence[tuple[int, int]]) -> int:
     if not bounds:
         return 0
     return max((at for at in range(bounds[-1][0]) if roles[at] == "user"), default=0)
+
+
+def runs_note(runs: int) -> str:
+    """What is shown of a document that trains several assistant runs."""
+    return f"{runs} assistant runs"

@@ -140,10 +140,11 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportColumn:
-    """A column that the export takes from the rows as it is: one string for each document."""
+    """A column that the export takes from the rows as it is: one value for each document, of the Arrow type `kind`."""
 
     name: str
     meaning: str
+    kind: pa.DataType = field(default_factory=pa.string)
 
 
 class DatasetFamily(Protocol):

@@ -184,6 +184,17 @@ def test_the_fourth_span_is_shown(built: Path, cli: Cli, tmp_path: Path) -> None
     assert "3 commentary" in card
 
 
+def test_an_export_says_how_many_runs_a_document_trains(built: Path, cli: Cli, tmp_path: Path) -> None:
+    assert cli("export", built, "--to", "parquet", "--out", tmp_path / "exported").returncode == 0
+    exported = pq.read_table(tmp_path / "exported/train", columns=["id", "runs"])
+    rows = rows_of(built)["train"]
+    assert exported.schema.field("runs").type == pa.int64()
+    assert dict(zip(*(exported.column(name).to_pylist() for name in ("id", "runs")), strict=True)) == dict(
+        zip(*(rows.column(name).to_pylist() for name in ("id", "runs")), strict=True)
+    )
+    assert max(exported.column("runs").to_pylist()) > 1
+
+
 def test_the_loss_weighs_the_spans_by_name(built: Path) -> None:
     content = manifest.read(built).content
     tokens = StreamDataset(built, "train", sequence_length=256)
@@ -327,6 +338,25 @@ def test_what_is_neither_shown_nor_trained_may_be_anything(tmp_path: Path) -> No
         }  # fmt: skip
 
 
+def test_a_build_says_what_calls_as_served_cost(tmp_path: Path) -> None:
+    messages = [chat.user("?"), *(chat.call("{}"), chat.result("1")) * 3, chat.final("!")]
+    source = chat.write_source(tmp_path / "source", [[chat.row("a", messages)]])
+    rules = CutRules(call_format="as-served")
+    result = build(options(source, tmp_path / "root", rules=rules, valid_fraction=0.0))
+    assert result.report.clean, result.report.findings
+    rows = pq.read_table(tmp_path / "root/train/shard_00_rows.parquet")
+    assert rows.column("cut").to_pylist() == [0, 1, 2, 3]
+    repeated = sum(rows.column("tokens").to_pylist()[:3])
+    cutting = result.manifest.content.totals.cutting
+    assert cutting == {
+        "conversations": 1, "runs": 4, "documents": 4, "left_out_messages": 0, "untrained_messages": 0,
+        "divided_documents": 3, "divided_tokens": repeated,
+    }  # fmt: skip
+    said = chat_dataset.describe(result.manifest.content)
+    assert f"3 documents with {repeated:,} tokens could not be shared" in said.result["conversations"]
+    assert any("shown before later runs as servers do" in line for line in said.making)
+
+
 def test_the_disk_estimate_goes_by_what_is_written(source: Path) -> None:
     """Of a conversation of many runs most is written several times over."""
     long = [message for turn in range(40) for message in (chat.user(f"{turn:02d}?" * 50), chat.final("!" * 200))]
@@ -411,7 +441,9 @@ def test_records_are_answered_by_the_two_commands_that_make_a_dataset_of_them(tm
 
 def test_what_is_for_conversations_alone_is_refused_of_synth(tmp_path: Path) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(2)])
-    with pytest.raises(SpanloomError, match=r"^--history, --train, --turns and --mask-generation-prompt are for "):
+    with pytest.raises(
+        SpanloomError, match=r"^--history, --train, --turns, --call-format and --mask-generation-prompt are for "
+    ):
         build(BuildOptions(source=source, out=tmp_path / "root", shards=1, rules=CutRules()))
 
 

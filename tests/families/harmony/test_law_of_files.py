@@ -40,13 +40,18 @@ def weight_of(number: int) -> float:
     return 1.0 if number % 3 else (number + 1) / 4
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [CutRules(), CutRules(call_format="as-served", mask_generation_prompt=True), CutRules(call_format="json")],
+    ids=["constrain", "as-served", "json"],
+)
 def test_each_token_that_is_trained_has_the_context_that_a_server_shows(
-    source: Path, tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding
+    rules: CutRules, source: Path, tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding
 ) -> None:
-    options = BuildOptions(source=source, out=tmp_path / "root", tokenizer=asset, workers=1, valid_fraction=0.2)
-    result = build(options)
+    root = tmp_path / "root"
+    result = build(BuildOptions(source=source, out=root, tokenizer=asset, workers=1, valid_fraction=0.2, rules=rules))
     assert result.report.clean, result.report.findings
-    checked = check_dataset(tmp_path / "root", source, encoding)
+    checked = check_dataset(root, source, encoding, rules.call_format, prompts=not rules.mask_generation_prompt)
     totals = result.manifest.content.totals
     assert totals.cutting is not None
     assert checked.documents == totals.cutting["documents"] < checked.runs <= totals.cutting["runs"]

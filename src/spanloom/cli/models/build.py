@@ -85,6 +85,7 @@ OF_MODELS = ("thinking", "inline_think", "boundary", "stop", "date", "variables"
 OF_HARMONY = {
     "history": None,
     "turns": None,
+    "call_format": None,
     "mask_generation_prompt": False,
     "max_rows": None,
     "max_rows_per_shard": None,

@@ -66,6 +66,8 @@ class KeyMap:
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record that have this meaning; none where it lacks it."""
         for name in self.names.get(meaning, ()):
+            if name not in record and "+" not in name:
+                continue
             keys = (name,) if name in record else tuple(name.split("+"))
             if name and not says_nothing(record.get(keys[0])) and keys[0] not in self.metadata:
                 return tuple(key for key in keys if not says_nothing(record.get(key)) and key not in self.metadata)

@@ -23,6 +23,8 @@ from spanloom.text import is_utf8
 
 ANY_KEYS = frozenset({"role", "name", "recipient", "channel", "content_type", "content"})
 """What openai-harmony reads of a message. It passes over any other key."""
+_PLAIN_KEYS = frozenset({"role", "channel", "content"})
+"""Those of most messages: without a name, a recipient and a content type nothing of these can be wrong."""
 TOOL = re.compile(r"functions\.[A-Za-z0-9_.-]+|python|browser\.[a-z_]+")
 """Authors of tool messages, and recipients of calls: functions, and the two tools that Harmony defines itself."""
 CONTENT_TYPE = re.compile(r"(<\|constrain\|>)?[A-Za-z0-9_.+/-]+")
@@ -185,7 +187,10 @@ def _check_strictly(index: int, message: dict[str, Any]) -> None:
                 unknown = ", ".join(repr(key) for key in part if key not in known)
                 message_part = f"a part of message {index}"
                 raise RowRefusedError(Reason.KEY_UNKNOWN, f"{message_part} has {unknown}, which no render would show")
-    role, channel, recipient = message["role"], message.get("channel"), message.get("recipient")
+    role = message["role"]
+    if _PLAIN_KEYS.issuperset(message) and (role == "assistant" or (role != "tool" and message.get("channel") is None)):
+        return
+    channel, recipient = message.get("channel"), message.get("recipient")
     name, content_type = message.get("name"), message.get("content_type")
 
     def refuse(field: str, value: object, wanted: str) -> RowRefusedError:

@@ -106,7 +106,7 @@ def export_form(
         left_out |= set() if "span" in content.arrays else {"span_id"}
         left_out |= {"attention_mask"} if content.block_size is None else set()
         fields = {field: kind for field, (kind, _) in _FIELDS.items() if field not in left_out}
-        fields |= {column.name: pa.string() for column in columns}
+        fields |= {column.name: column.kind for column in columns}
         schema = pa.schema([pa.field(field, kind, nullable=False) for field, kind in fields.items()])
     return Form(name=name, schema=schema, meanings=meanings)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spanloom.conversations.runs import runs_note
 from spanloom.dataset.family import Description, ExportColumn
 from spanloom.dataset.manifest import Content
 from spanloom.families.harmony.contract import config
@@ -47,6 +48,11 @@ ENDS_IN_END = (
     " train for serving with `--history serve`"
 )
 """What is told of `keep`."""
+CALL_FORMAT_SAID = {
+    "json": "calls are written `<|channel|>commentary json`, as servers show them, also where they are trained",
+    "as-served": "calls are trained as the model emits them, with `<|constrain|>json`, and shown before later runs as"
+    " servers do, with `json`",
+}
 MASKED = "; not `<|start|>assistant` at the begin of an answer, which a server gives to the model"
 SINCE_MERGED = ("runs", "weight")
 """Columns of the row table that datasets of earlier releases lack."""
@@ -66,7 +72,7 @@ def row_schema(content: Content) -> pa.Schema:
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     """How many assistant runs a document trains, and its weight, where they are not 1."""
     if row.get("runs", 1) != 1:
-        yield f"{row['runs']} assistant runs"
+        yield runs_note(row["runs"])
     if row.get("weight", 1.0) != 1.0:
         yield f"weight {row['weight']:g}"
 
@@ -85,8 +91,14 @@ def describe(content: Content) -> Description:
     )
     if untrained := cutting.get("untrained_messages", 0):
         made += f"; {untrained:,} assistant messages are marked as not trained"
+    if (divided := cutting.get("divided_documents")) is not None:
+        made += (
+            f"; since calls are shown as served, {divided:,} documents with {cutting['divided_tokens']:,} tokens could"
+            " not be shared with the next run"
+        )
     cut = f"{cutting['conversations']:,} {made}"
     history_said = HISTORY_SAID[history] + (SHARED if is_merged(content) and history != "keep" else "")
+    calls = CALL_FORMAT_SAID.get(content.config.get("call_format", ""))
     masked = MASKED if content.config.get("mask_generation_prompt") else ""
     which = "every assistant run" if turns == "all" else "the assistant runs of the last turn"
     parts = "reasoning (analysis), final or commentary, which holds tool calls and what is said before them"
@@ -104,6 +116,7 @@ def describe(content: Content) -> Description:
             f"{told.making[-1]}; one `<|endoftext|>` after each document",
             f"history `{history}`: {history_said}",
             *([ENDS_IN_END] if history == "keep" and is_merged(content) else []),
+            *([calls] if calls else []),
             f"trained: {train}, of {which}{masked}",
             f"{cutting['conversations']:,} conversations {made}",
             f"split by conversation: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
@@ -136,8 +149,10 @@ def describe(content: Content) -> Description:
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """The id of a document, and that of its conversation."""
+    """The id of a document, and that of its conversation; how many runs it trains, where runs share documents."""
+    merged = [ExportColumn(name="runs", meaning="assistant runs that the document trains", kind=pa.int64())]
     return (
         ExportColumn(name="id", meaning="the id of the document: CONVERSATION#RUN"),
         ExportColumn(name="conversation", meaning="the id of the conversation in the source"),
+        *(merged if is_merged(content) else []),
     )

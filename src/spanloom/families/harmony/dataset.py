@@ -83,6 +83,10 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield wrong(f"cutting.documents is {shard.cutting['documents']}, {documents} were written", shard.shard)
     if shard.cutting is not None and shard.cutting["runs"] < documents:
         yield wrong(f"cutting.runs is {shard.cutting['runs']}, fewer than the {documents} documents", shard.shard)
+    if shard.cutting is not None and shard.cutting.get("divided_documents", 0) > documents - written:
+        divided = shard.cutting["divided_documents"]
+        message = f"cutting.divided_documents is {divided}, more than documents have a next one of their conversation"
+        yield wrong(message, shard.shard)
     if bool(rejected) != (shard.rejects_file is not None):
         there = "there is no rejects file" if rejected else "there is a rejects file"
         yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)

@@ -27,6 +27,7 @@ DEEP = 64
 HISTORY: Literal["serve", "openai-harmony", "keep"] = "serve"
 TRAIN = "analysis,final,commentary"
 TURNS: Literal["all", "last"] = "all"
+CALL_FORMAT: Literal["constrain", "json", "as-served"] = "constrain"
 
 # Conversion of raw SYNTH: what is said around every row, and how rows are laid out.
 MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."

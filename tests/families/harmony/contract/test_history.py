@@ -31,6 +31,12 @@ SEED = 20261
 BATCH = 50
 
 Messages = list[dict[str, Any]]
+FORMATS = ("constrain", "as-served", "json")
+
+
+def format_of(number: int) -> str:
+    """The call format that the drawn conversation of this number is cut with: each in turn."""
+    return FORMATS[number % len(FORMATS)]
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +139,45 @@ def test_subsets_of_spans_and_turns_are_trained_and_what_stands_nowhere_is_count
         assert found.left_out == left_out
 
 
+@pytest.mark.parametrize(
+    ("letters", "rules", "documents", "divided"),
+    [
+        # A call that is shown otherwise than it was emitted ends its document, as a final does.
+        ("uaCtaCtaf", {}, ["uAC", "uactAC", "uactactAF"], [True, True, False]),
+        ("uxaCtaf", {}, ["uCAC", "ucactAF"], [True, False]),
+        # Not for want of a call: the reasoning of the first answer is no longer shown.
+        ("uaCtafuaf", {}, ["uAC", "uactAF", "uctfuAF"], [True, False, False]),
+        ("uaftaC", {}, ["uAF", "uftAC"], [False, False]),
+        ("uaCtaf", {"history": "openai-harmony"}, ["uAC", "uactAF"], [True, False]),
+        # A call that is not trained may be shown otherwise: the document is shared.
+        ("uaCtaf", {"train": ("analysis", "final")}, ["uActAF"], [False]),
+        ("uaCtaCtaf", {"train": ("analysis", "final")}, ["uActActAF"], [False]),
+    ],
+)
+def test_a_call_that_is_shown_as_served_ends_its_document(
+    letters: str, rules: dict[str, Any], documents: list[str], divided: list[bool]
+) -> None:
+    found = cut(of(letters), call_format="as-served", **rules)
+    assert told(found) == documents
+    assert [one.divided for one in found.cuts] == divided
+    for one in found.cuts:
+        (last, _) = one.begins[-1]
+        kinds = [message.get("content_type") for message in one.shown.messages]
+        assert set(kinds[:last]) <= {None, "json"}
+        assert set(kinds[last:]) <= {None, "<|constrain|>json"}
+    as_json = cut(of(letters), call_format="json", **rules)
+    assert told(as_json) == told(cut(of(letters), **rules))
+    assert {message.get("content_type") for one in as_json.cuts for message in one.shown.messages} == {None, "json"}
+
+
+def test_calls_without_constrain_share_documents_also_as_served() -> None:
+    plain_calls = [
+        {**message, "content_type": "json"} if "recipient" in message and message["role"] == "assistant" else message
+        for message in of("uaCtaCtaf")
+    ]
+    assert told(cut(plain_calls, call_format="as-served")) == ["uACtACtAF"]
+
+
 def test_runs_are_the_stretches_of_assistant_messages() -> None:
     assert assistant_runs(["user", "assistant", "assistant", "tool", "assistant"]) == [(1, 3), (4, 5)]
     assert assistant_runs(["assistant"]) == [(0, 1)]
@@ -146,9 +191,13 @@ def test_rules_that_are_none_are_refused() -> None:
         {"train": ()},
         {"train": ("context",)},
         {"train": ("final",) * 2},
+        {"call_format": "served"},
     ):
-        with pytest.raises(SpanloomError, match=r"^--(history|turns|train) must"):
+        with pytest.raises(SpanloomError, match=r"^--(history|turns|train|call-format) must"):
             CutRules(**wrong)
+    with pytest.raises(SpanloomError, match="as-served does not go with --history keep"):
+        CutRules(history="keep", call_format="as-served")
+    assert "call_format" not in CutRules().as_dict()
     assert CutRules(train=("commentary", "final")).as_dict()["train"] == ["final", "commentary"]
 
 
@@ -172,6 +221,16 @@ def served(messages: Sequence[dict[str, Any]]) -> Messages:
         default=-1,
     )
     return [one for at, one in enumerate(messages) if at > last or one.get("channel") != "analysis"]
+
+
+def with_headers(messages: Sequence[dict[str, Any]]) -> Messages:
+    """As vLLM and the published template write the headers of calls in the history."""
+    return [
+        {**one, "content_type": str(one["content_type"]).replace("<|constrain|>", "")}
+        if one["role"] == "assistant" and one.get("recipient") and one.get("content_type")
+        else one
+        for one in messages
+    ]
 
 
 def drawn(count: int) -> list[Messages]:
@@ -211,16 +270,18 @@ def test_what_comes_before_each_run_of_a_document_is_what_is_rendered_for_its_co
     found = drawn(LAW)
     for first in range(0, len(found), BATCH):
         batch = [
-            (plain(messages), one)
-            for messages in found[first : first + BATCH]
-            for one in cut(messages, history=history).cuts
+            (number, plain(messages), one)
+            for number, messages in enumerate(found[first : first + BATCH])
+            for one in cut(messages, history=history, call_format=format_of(number)).cuts
         ]
-        tokens = documents_of([one for _, one in batch], fast, encoding)
-        for (messages, one), document in zip(batch, tokens, strict=True):
+        tokens = documents_of([one for _, _, one in batch], fast, encoding)
+        for (number, messages, one), document in zip(batch, tokens, strict=True):
             starts = np.flatnonzero(np.array(document) == START)
             shared += one.runs > 1
             for place, begins in one.begins:
                 before = messages[:begins]
+                if format_of(number) != "constrain":
+                    before = with_headers(before)
                 prompt = document[: int(starts[place])]
                 by_default = completion(before, encoding, drops=True)
                 finals = [at for at, said in enumerate(before) if said.get("channel") == "final"]
@@ -232,7 +293,8 @@ def test_what_comes_before_each_run_of_a_document_is_what_is_rendered_for_its_co
                         assert prompt == by_default
                 else:
                     assert prompt == by_default
-                assert one.shown.messages[place] == messages[begins]
+                emitted = with_headers if format_of(number) == "json" else list
+                assert [one.shown.messages[place]] == emitted([messages[begins]])
             assert not one.shown.labels[: one.begins[0][0]].any()
     assert history != "serve" or unfiltered > LAW
     assert shared > LAW / 4
@@ -244,24 +306,27 @@ def test_runs_share_a_document_wherever_the_tokens_allow_it(
 ) -> None:
     """A document for each run, rendered: the next run joins where its prompt begins with all up to the last trained
     token. Token for token, the shared document is then the last of theirs, and has the labels of all."""
-    for messages in drawn(LAW):
-        alone = cut(messages, history=history, merge=False).cuts
+    for number, messages in enumerate(drawn(LAW)):
+        calls = format_of(number)
+        alone = cut(messages, history=history, merge=False, call_format=calls).cuts
         rendered = render_through_harmony([one.shown for one in alone], encoding).documents
         ends = np.cumsum(rendered.lengths)[:-1]
         tokens, spans = (np.split(values, ends) for values in (rendered.tokens, rendered.span_id))
         wanted: list[tuple[int, Any, Any]] = []
-        for number, (document, span) in enumerate(zip(tokens, spans, strict=True)):
+        for at, (document, span) in enumerate(zip(tokens, spans, strict=True)):
             if wanted:
                 _, before, labels = wanted[-1]
                 trained = int(np.flatnonzero(labels)[-1]) + 1
-                prompt = int(np.flatnonzero(document == START)[alone[number].begins[0][0]])
+                prompt = int(np.flatnonzero(document == START)[alone[at].begins[0][0]])
                 if trained <= prompt and np.array_equal(before[:trained], document[:trained]):
                     both = span.copy()
                     both[:trained] += labels[:trained]
                     wanted[-1] = wanted[-1][0], document, both
                     continue
-            wanted.append((alone[number].number, document, span))
-        shared = cut(messages, history=history).cuts
+            wanted.append((alone[at].number, document, span))
+        shared = cut(messages, history=history, call_format=calls).cuts
+        as_emitted = cut(messages, history=history).cuts
+        assert sum(one.divided for one in shared) == len(shared) - len(as_emitted)
         made = render_through_harmony([one.shown for one in shared], encoding).documents
         assert [one.number for one in shared] == [number for number, _, _ in wanted]
         assert made.tokens.tolist() == np.concatenate([document for _, document, _ in wanted]).tolist()
@@ -277,7 +342,9 @@ def test_each_message_that_is_to_be_trained_is_trained_exactly_once_whatever_the
             for message in messages[first:end]
             if message.get("trained") is not False
         ]
-        for rules in ({}, {"merge": False}, {"history": "openai-harmony"}, {"history": "keep"}):
+        rules: dict[str, Any]
+        as_served = {"call_format": "as-served"}
+        for rules in ({}, {"merge": False}, {"history": "openai-harmony"}, {"history": "keep"}, as_served):
             found = cut(messages, **rules)
             trained = [
                 {**message, "trained": None}

@@ -4,7 +4,7 @@ import numpy as np
 import openai_harmony
 import pytest
 
-from spanloom.families.harmony.tokenizer import CHANNEL, END, EOD, MESSAGE, RETURN, START
+from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
 from spanloom.families.harmony.verify import spans as verify_spans
 from spanloom.families.harmony.verify.spans import spans_from_wrappers
 
@@ -55,3 +55,30 @@ def test_broken_wrappers_are_found_where_they_are(document: list[int], offset: i
     _, faults = read([*FINAL, EOD], document)
     assert any(fault[:2] == (1, offset) and message in fault[2] for fault in faults), faults
     assert all(fault[0] == 1 for fault in faults)
+
+
+@pytest.mark.parametrize(
+    ("call_format", "headers", "wrong"),
+    [
+        ("constrain", (CONSTRAIN, CONSTRAIN), []),
+        ("json", (CONSTRAIN, 9), [5]),
+        ("json", (9, 9), []),
+        ("as-served", (CONSTRAIN, CONSTRAIN), [5]),
+        ("as-served", (9, CONSTRAIN), []),
+    ],
+)
+def test_calls_before_the_last_run_are_written_as_servers_show_them(
+    call_format: str, headers: tuple[int, int], wrong: list[int]
+) -> None:
+    """Two calls with a result between them; the header of each has `<|constrain|>` or another token (9)."""
+    result = [START, verify_spans.TOOLS["functions"], 7, MESSAGE, 5, END]
+    first, second = (
+        [START, verify_spans.ASSISTANT, 6, CHANNEL, *verify_spans.COMMENTARY, header, MESSAGE, 5, CALL]
+        for header in headers
+    )
+    document = [*USER, *first, *result, *second, EOD]
+    trained = verify_spans.TrainedMessages(history="serve", turns="all", spans=(1, 2, 3), call_format=call_format)
+    tokens = np.array(document, dtype=np.int32)
+    _, faults = spans_from_wrappers(tokens, np.array([tokens.size], dtype=np.int32), trained)
+    assert [fault.offset for fault in faults] == wrong
+    assert all("<|constrain|>" in fault.message for fault in faults)

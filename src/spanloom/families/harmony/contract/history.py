@@ -6,7 +6,8 @@ An **assistant run** is a stretch of assistant messages; where it begins, a serv
 `serve` and `openai-harmony` the document of a run shows what came before it, less the reasoning that is no longer
 shown, and then the run. Runs share a document where the later one is shown exactly the document so far, as between
 calls of tools. A run that ends in `final` ends its document: it is trained to end in `<|return|>`, and later runs are
-shown `<|end|>`. With `keep` the conversation is one document.
+shown `<|end|>`. So does a run with a call that later runs are shown with another header (see `call_format`). With
+`keep` the conversation is one document.
 
     user  analysis  final │ user  analysis  call  tool  analysis  final │ user  analysis  final
     serve            0:  user ANALYSIS FINAL
@@ -26,6 +27,7 @@ from spanloom.conversations.runs import assistant_runs, last_turn
 from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.call_format import CALL_FORMATS, emitted_and_served
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, Profile
 from spanloom.supervision import SPAN_CONTEXT
 
@@ -45,6 +47,7 @@ class CutRules:
     merge    runs share a document where they can; False in datasets of earlier releases: a document for each run
     mask_generation_prompt   the tokens that each run begins with, `<|start|>assistant`, are not trained: a server gives
              them to the model
+    call_format   how the headers of calls are written: see `call_format`
     """
 
     history: str = defaults.HISTORY
@@ -52,12 +55,21 @@ class CutRules:
     turns: str = defaults.TURNS
     merge: bool = True
     mask_generation_prompt: bool = False
+    call_format: str = defaults.CALL_FORMAT
 
     def __post_init__(self) -> None:
         if self.history not in HISTORIES:
             raise SpanloomError(f"--history must be one of {', '.join(HISTORIES)}, not {self.history!r}")
         if self.turns not in TURNS:
             raise SpanloomError(f"--turns must be one of {', '.join(TURNS)}, not {self.turns!r}")
+        if self.call_format not in CALL_FORMATS:
+            raise SpanloomError(f"--call-format must be one of {', '.join(CALL_FORMATS)}, not {self.call_format!r}")
+        if self.call_format == "as-served" and self.history == "keep":
+            raise SpanloomError(
+                "--call-format as-served does not go with --history keep: one document shows each call once, as it was"
+                " emitted",
+                remedy="--history serve, or --call-format json, which writes every call as servers show it",
+            )
         names = HARMONY_CHAT.span_names[1:]
         if not self.train or set(self.train) - set(names) or len(set(self.train)) != len(self.train):
             raise SpanloomError(
@@ -68,7 +80,14 @@ class CutRules:
         """As the config of a manifest has it; the spans in the order of their ids."""
         train = [name for name in HARMONY_CHAT.span_names if name in self.train]
         config: dict[str, Any] = {"history": self.history, "train": train, "turns": self.turns}
+        if self.call_format != defaults.CALL_FORMAT:
+            config["call_format"] = self.call_format
         return config | {name: True for name in FLAGS if getattr(self, name)}
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """What is counted of the conversations."""
+        return (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
 
 
 def parsed_train(given: str) -> tuple[str, ...]:
@@ -85,7 +104,7 @@ def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
         return rules or CutRules()
     if rules is not None:
         raise SpanloomError(
-            "--history, --train, --turns and --mask-generation-prompt are for conversations"
+            "--history, --train, --turns, --call-format and --mask-generation-prompt are for conversations"
             f" ({HARMONY_CHAT.source.schema_version})",
             remedy=f"leave them away: a row of {profile.source.schema_version} is one document",
         )
@@ -103,13 +122,22 @@ def rules_of(config: Mapping[str, Any], profile: Profile) -> CutRules | None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise SpanloomError(f"config.{name} is {value!r}, not a boolean")
-    return CutRules(history=config["history"], train=tuple(config["train"]), turns=config["turns"], **flags)
+    return CutRules(
+        history=config["history"],
+        train=tuple(config["train"]),
+        turns=config["turns"],
+        call_format=config.get("call_format", defaults.CALL_FORMAT),
+        **flags,
+    )
 
 
 CUTTING = ("conversations", "runs", "documents", "left_out_messages", "untrained_messages")
 """What a manifest counts of the rows that were taken: conversations; their assistant runs; the documents made of them;
 messages that none of their documents shows, such as a question without an answer; assistant messages that the source
 marks with `trained: false`."""
+DIVIDED = ("divided_documents", "divided_tokens")
+"""What is counted beside these where calls are shown otherwise than they were emitted: documents that would have been
+the begin of the next one, were it not for the header of a call, and their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,13 +147,15 @@ class Cut:
     number  the first assistant run that it trains, counted from 0; 0 where the conversation is kept whole
     shown   its messages; those of the runs that it trains have the label of their span, all others that of context
     begins  of each run that it trains: place of the run's first message among `shown`, and in the conversation
-    source  all messages of the conversation
+    source  all messages of the conversation, as they are shown before later runs
+    divided   the next document begins with it, but for the header of a call
     """
 
     number: int
     shown: LabelledConversation
     begins: Sequence[tuple[int, int]]
     source: Sequence[dict[str, Any]]
+    divided: bool = False
 
     @property
     def runs(self) -> int:
@@ -144,7 +174,7 @@ class CutConversation:
 
 def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> CutConversation:
     """The documents of a conversation; none where it has no message that the rules train."""
-    messages = conversation.messages
+    messages, before = emitted_and_served(conversation.messages, rules.call_format)
     roles = [message["role"] for message in messages]
     runs = assistant_runs(roles)
     trained = {HARMONY_CHAT.span_names.index(name) for name in rules.train}
@@ -155,20 +185,31 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
     ]
     if rules.history == "keep":
         begins = [(first, first) for first, end in runs if any(labels[first:end])]
-        whole = Cut(number=0, shown=_labelled(messages, labels), begins=begins, source=messages)
+        whole = Cut(number=0, shown=_labelled(messages, labels), begins=begins, source=before)
         return CutConversation(cuts=(whole,) if begins else (), runs=len(runs), left_out=0)
     analysis = [message.get("channel") == "analysis" for message in messages]
     analysis_before = [0, *accumulate(analysis)]
+    rewritten = [one is not other for one, other in zip(messages, before, strict=True)]
+    rewritten_before = [0, *accumulate(rewritten)]
     cuts: list[Cut] = []
     shown_until, analysis_shown = 0, [0] * (len(messages) + 1)
-    for group in _groups(messages, runs, labels, analysis_before, rules):
+    for group in _groups(messages, runs, labels, analysis_before, rewritten_before, rules):
         first, hidden, end = runs[group.runs[0]][0], group.hidden, group.end
-        shown, of_shown = messages[:end], [SPAN_CONTEXT] * first + labels[first:end]
+        last = runs[group.runs[-1]][0]
+        shown, of_shown = before[:last] + messages[last:end], [SPAN_CONTEXT] * first + labels[first:end]
         if analysis_before[hidden]:
             places = [place for place in range(end) if place >= hidden or not analysis[place]]
             shown, of_shown = [shown[place] for place in places], [of_shown[place] for place in places]
         begins = [(at - analysis_before[min(at, hidden)], at) for at in (runs[number][0] for number in group.runs)]
-        cuts.append(Cut(number=group.runs[0], shown=_labelled(shown, of_shown), begins=begins, source=messages))
+        cuts.append(
+            Cut(
+                number=group.runs[0],
+                shown=_labelled(shown, of_shown),
+                begins=begins,
+                source=before,
+                divided=group.divided,
+            )
+        )
         shown_until = end
         analysis_shown[hidden] += 1
         analysis_shown[end] -= 1
@@ -185,12 +226,14 @@ class _Group:
     """Runs that share a document: it shows the messages before `end`, but for analysis before `hidden`.
 
     trained  the end of its last message that is trained: what comes later may be shown otherwise to the next run
+    divided  a later run would share it, were it not for the header of a call
     """
 
     runs: list[int]
     hidden: int
     trained: int
     end: int
+    divided: bool = False
 
 
 def _groups(
@@ -198,24 +241,28 @@ def _groups(
     runs: Sequence[tuple[int, int]],
     labels: Sequence[int],
     analysis_before: Sequence[int],
+    rewritten_before: Sequence[int],
     rules: CutRules,
 ) -> Iterator[_Group]:
-    """The runs with a message that is trained, in as few documents as they can share. `analysis_before[n]`: messages on
-    analysis among the first n.
+    """The runs with a message that is trained, in as few documents as they can share.
+
+    `analysis_before[n]`, `rewritten_before[n]`: messages on analysis among the first n, and those that later runs are
+    shown with another header.
 
     A run joins the document before it where it is shown what that document has, token for token:
 
     - nothing of that document is dropped, or shown again, for the later run: no analysis is between the two `hidden`;
     - the document does not end in a `final` that is trained, whose end would change from `<|return|>` to `<|end|>`;
-    - no function is defined only after a system message of the document, whose text would change.
+    - no function is defined only after a system message of the document, whose text would change;
+    - no call of its last run, up to the last trained message, is shown to later runs with another header.
 
     What of the document comes after its last message that is trained may change.
     """
     definition = next((at for at, message in enumerate(messages) if defines_functions(message)), len(messages))
     system = next((at for at, message in enumerate(messages) if message["role"] == "system"), len(messages))
     group: _Group | None = None
-    before_runs = hidden_before(messages, runs, rules.history)
-    for number, ((first, end), hidden) in enumerate(zip(runs, before_runs, strict=True)):
+    of_runs = hidden_before(messages, runs, rules.history)
+    for number, ((first, end), hidden) in enumerate(zip(runs, of_runs, strict=True)):
         if not any(labels[first:end]):
             continue
         trained = end
@@ -226,7 +273,9 @@ def _groups(
             same_history = analysis_before[min(high, group.trained)] == analysis_before[min(low, group.trained)]
             same_end = group.trained < group.end or messages[group.end - 1]["channel"] != "final"
             same_system = not (system < group.trained <= definition < end)
-            if same_history and same_end and same_system:
+            shared = same_history and same_end and same_system
+            group.divided = shared and rewritten_before[group.trained] > rewritten_before[runs[group.runs[-1]][0]]
+            if shared and not group.divided:
                 group.runs.append(number)
                 group.hidden, group.trained, group.end = hidden, trained, end
                 continue

@@ -11,11 +11,12 @@ with after its last whole shard. There is no clock and no randomness, so the sam
 bytes (under one version of pyarrow), gone on with or not.
 """
 
+import gc
 import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import chain, islice
@@ -226,7 +227,7 @@ def convert_chat(
     }
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
         if not steps.finished:
-            with process_pool(workers) if workers > 1 else nullcontext() as pool:
+            with _unwatched(), process_pool(workers) if workers > 1 else nullcontext() as pool:
                 counts = _write_shards(chat, out, conversion, steps, on_progress, pool)
             for file in chat.files:
                 check_unchanged(file.path, file.state)
@@ -234,6 +235,17 @@ def convert_chat(
             write_atomically(out / MANIFEST_NAME, readable_json(manifest))
             return manifest
         return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+
+
+@contextmanager
+def _unwatched() -> Iterator[None]:
+    """The garbage collector leaves alone what there is. Records make objects by the thousand, which sets it looking
+    through all that the libraries made."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _write_shards(

@@ -7,7 +7,7 @@ each assistant run, with the default history, through the same functions as a bu
 from pathlib import Path
 
 from spanloom.conversations.conversation import messages_json
-from spanloom.conversations.runs import document_id
+from spanloom.conversations.runs import document_id, runs_note
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.dataset.document import ShownDocument
 from spanloom.dataset.family import Vocabulary
@@ -15,7 +15,7 @@ from spanloom.dataset.inspect import shown_tokens
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.history import CutRules, cut_conversation
+from spanloom.families.harmony.contract.history import Cut, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.convert.conversion import Converted
 from spanloom.families.harmony.dataset import messages_of
@@ -37,12 +37,12 @@ def preview_documents(converted: Converted, asset: Path) -> list[ShownDocument]:
         raise SpanloomError(f"openai-harmony does not take this conversation: {reason}", where=converted.where)
     vocabulary = load_vocabulary(asset, tokenizer.SPECIAL_NAMES)
     return [
-        _shown(rendered.documents.between(number, number + 1), cut.number, str(converted.row["id"]), vocabulary)
+        _shown(rendered.documents.between(number, number + 1), cut, str(converted.row["id"]), vocabulary)
         for number, cut in enumerate(cuts)
     ]
 
 
-def _shown(document: TokenDocuments, run: int, conversation: str, vocabulary: Vocabulary) -> ShownDocument:
+def _shown(document: TokenDocuments, cut: Cut, conversation: str, vocabulary: Vocabulary) -> ShownDocument:
     mask, span = document.loss_mask, document.span_id
     disk = [shift_to_labels(values, document.lengths).tolist() for values in (mask, span)]
     tokens = shown_tokens(
@@ -56,11 +56,12 @@ def _shown(document: TokenDocuments, run: int, conversation: str, vocabulary: Vo
     return ShownDocument(
         split="preview",
         shard=0,
-        sequence=run,
+        sequence=cut.number,
         row=None,
-        id=document_id(conversation, run),
+        id=document_id(conversation, cut.number),
         groups={},
         span_names=CHAT_OF_ANY_MODEL.span_names,
         tokens=tuple(tokens),
         messages=tuple(messages_of(tokens)),
+        notes=(runs_note(cut.runs),) if cut.runs > 1 else (),
     )

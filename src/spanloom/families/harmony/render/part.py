@@ -30,7 +30,14 @@ from spanloom.conversations.source.folder import (
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.history import CUTTING, Cut, CutConversation, CutRules, cut_conversation
+from spanloom.families.harmony.contract.history import (
+    CUTTING,
+    DIVIDED,
+    Cut,
+    CutConversation,
+    CutRules,
+    cut_conversation,
+)
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
@@ -45,6 +52,8 @@ from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 GENERATION_PROMPT_TOKENS = 2
 """`<|start|>assistant`, after which a server samples."""
+COLLECT_AFTER = 20_000
+"""Objects made, less those freed, after which a worker looks for garbage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,7 @@ class BatchResult:
 
     rows     int64 [N]  source row of each document
     about    the other columns about the documents, each of length N
-    cutting  how rows were cut, see `CUTTING`; empty where they are not
+    cutting  how rows were cut, see `CutRules.counts`; empty where they are not
     """
 
     rows_read: int
@@ -174,7 +183,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             "rejected": dict(sorted(rejected.items())),
             "last_reject": last_reject and asdict(last_reject),
             "whole": whole,
-            **({"cutting": {name: cutting[name] for name in CUTTING}} if job.rules else {}),
+            **({"cutting": {name: cutting[name] for name in job.rules.counts}} if job.rules else {}),
         }
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
@@ -256,7 +265,7 @@ def render_rows(
         rejects=rejects,
         fallbacks=rendered.fallbacks,
         audited=audited,
-        cutting=_cutting(of_kept) if rules else {},
+        cutting=_cutting(of_kept, [cuts[position] for position in kept], tokens.lengths) if rules else {},
     )
 
 
@@ -342,26 +351,32 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
     }
 
 
-def _cutting(of_documents: Sequence[_CheckedRow]) -> dict[str, int]:
-    """The counts of `CUTTING` over the rows of which these are the documents."""
+def _cutting(
+    of_documents: Sequence[_CheckedRow], cuts: Sequence[Cut], lengths: npt.NDArray[np.int32]
+) -> dict[str, int]:
+    """The counts of `CUTTING` and `DIVIDED` over the rows of which these are the documents. `lengths` int32 [N]."""
     rows = [row for row, _ in groupby(of_documents)]
-    cuts = [row.cut for row in rows if row.cut]
+    divided = np.array([cut.divided for cut in cuts], dtype=np.bool_)
     counts = (
-        len(cuts),
-        sum(cut.runs for cut in cuts),
+        len(rows),
+        sum(row.cut.runs for row in rows if row.cut),
         len(of_documents),
-        sum(cut.left_out for cut in cuts),
+        sum(row.cut.left_out for row in rows if row.cut),
         sum(row.untrained for row in rows),
+        int(divided.sum()),
+        int(lengths[divided].sum()),
     )
-    return dict(zip(CUTTING, counts, strict=True))
+    return dict(zip((*CUTTING, *DIVIDED), counts, strict=True))
 
 
 @cache
 def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
     renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
     # Parsing makes objects by the thousand, which sets the garbage collector looking through all there are. What the
-    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering.
+    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering. What
+    # is parsed has no cycles and goes with its batch: to look more rarely saves a tenth.
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     return renderer
 
 

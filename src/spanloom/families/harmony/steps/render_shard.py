@@ -21,7 +21,7 @@ from spanloom.conversations.source.folder import (
 from spanloom.conversations.source.rejects import Reject, reject_limit
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps, rows_read
-from spanloom.families.harmony.contract.history import CUTTING, CutRules, rules_for
+from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
@@ -117,7 +117,7 @@ def render_shard(
         "rejected": dict(sorted(rejected.items())),
     }
     if rules:
-        counts["cutting"] = {name: sum(part["cutting"][name] for part in summaries) for name in CUTTING}
+        counts["cutting"] = {name: sum(part["cutting"][name] for part in summaries) for name in rules.counts}
     whole = {
         "artifact": "rendered_shard_v1",
         "family": profile.family,

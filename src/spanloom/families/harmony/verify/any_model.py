@@ -10,9 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from spanloom.families.harmony.verify.rules import Judgement
-from spanloom.families.harmony.verify.rules import _json as parsed_json
-from spanloom.families.harmony.verify.rules import _Refused as Refused
+from spanloom.families.harmony.verify.rules import Judgement, RowRefused, parsed_json
 
 _OF_ROLE = {
     "system": "role content",
@@ -26,23 +24,23 @@ _CHANNELS = ["analysis", "commentary", "final"]
 
 
 def harmony_json(messages_json: bytes | None) -> bytes:
-    """`{"messages": [...]}` of Harmony, with `trained` and `weight` where the row has them. Raises Refused."""
+    """`{"messages": [...]}` of Harmony, with `trained` and `weight` where the row has them. Raises RowRefused."""
     if messages_json is None:
-        raise Refused("messages_json_missing", "messages_json is null")
+        raise RowRefused("messages_json_missing", "messages_json is null")
     whole = parsed_json(messages_json, "messages_json")
     if type(whole) is not dict or type(whole.get("messages")) is not list:
-        raise Refused("no_messages_list", 'messages_json must be an object with a list under "messages"')
+        raise RowRefused("no_messages_list", 'messages_json must be an object with a list under "messages"')
     given = whole["messages"]
     if given == []:
-        raise Refused("no_messages", "the list of messages is empty")
+        raise RowRefused("no_messages", "the list of messages is empty")
     _only(whole, "messages tools settings chat_template_kwargs weight", "messages_json")
     for at, message in enumerate(given):
         _check_message(message, f"message {at}")
     answers = [message for message in given if message["role"] == "assistant"]
     if answers == []:
-        raise Refused("no_assistant", "no message is from the assistant: nothing would be trained")
+        raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
     if all(message.get("trained") is False for message in answers):
-        raise Refused("nothing_trained", "no message of the assistant is trained")
+        raise RowRefused("nothing_trained", "no message of the assistant is trained")
     if type(whole.get("chat_template_kwargs", {})) not in (dict, type(None)):
         raise _wrong("chat_template_kwargs", "an object")
     weight = whole.get("weight")
@@ -57,26 +55,26 @@ def harmony_or_refusal(messages_json: bytes | None) -> tuple[bytes | None, Judge
     """What `harmony_json` returns, or why it does not."""
     try:
         return harmony_json(messages_json), None
-    except Refused as refused:
+    except RowRefused as refused:
         return None, Judgement(id=None, reason=refused.reason, detail=refused.detail)
 
 
-def _wrong(name: str, wanted: str) -> Refused:
-    return Refused("field_invalid", f"{name} must be {wanted}")
+def _wrong(name: str, wanted: str) -> RowRefused:
+    return RowRefused("field_invalid", f"{name} must be {wanted}")
 
 
 def _only(keys: dict[str, Any], known: str, where: str) -> None:
     if others := [key for key in keys if key not in known.split()]:
         named = ", ".join(map(repr, others))
-        raise Refused("key_unknown", f"{where} has the keys {named}, which the format does not have")
+        raise RowRefused("key_unknown", f"{where} has the keys {named}, which the format does not have")
 
 
 def _check_message(message: Any, where: str) -> None:
     if type(message) is not dict:
-        raise Refused("message_not_object", f"{where} is not an object")
+        raise RowRefused("message_not_object", f"{where} is not an object")
     role = message.get("role")
     if type(role) is not str or role not in _OF_ROLE:
-        raise Refused("role_unknown", f"{where} has role {role!r}, not one of {', '.join(_OF_ROLE)}")
+        raise RowRefused("role_unknown", f"{where} has role {role!r}, not one of {', '.join(_OF_ROLE)}")
     _only(message, _OF_ROLE[role], where)
     _parts(message.get("content"), f"content of {where}")
     if message.get("channel") not in (None, "commentary", "final"):
@@ -137,7 +135,7 @@ def _system(settings: Any) -> dict[str, Any]:
     if (effort := content["reasoning_effort"]) is not None:
         content["reasoning_effort"] = effort[:1].upper() + effort[1:].lower()
         if content["reasoning_effort"] not in ("Low", "Medium", "High"):
-            raise Refused("effort_unknown", f"there is no reasoning effort {effort!r}")
+            raise RowRefused("effort_unknown", f"there is no reasoning effort {effort!r}")
     content["channel_config"] = {"valid_channels": _CHANNELS, "channel_required": True}
     return {"role": "system", "content": [content]}
 
@@ -148,7 +146,7 @@ def _messages(given: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Itera
     instructions = ["".join(part["text"] for part in _parts(message.get("content"), "")) for message in given[:turns]]
     instructions = [text for text in instructions if text != ""]
     if len(instructions) > 1:
-        raise Refused("system_twice", "there are two texts of instructions; Harmony has one developer message")
+        raise RowRefused("system_twice", "there are two texts of instructions; Harmony has one developer message")
     content: dict[str, Any] = {"instructions": instructions[0]} if instructions else {}
     if tools:
         content["tools"] = {"functions": {"name": "functions", "tools": tools}}
@@ -158,7 +156,7 @@ def _messages(given: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Itera
     for at, message in enumerate(given[turns:], start=turns):
         where, role = f"message {at}", message["role"]
         if role in ("system", "developer"):
-            raise Refused("system_not_first", f"{where} is a {role} message that is not the first")
+            raise RowRefused("system_not_first", f"{where} is a {role} message that is not the first")
         if role == "user":
             _check_ended(spoken, where)
             call = None
@@ -181,7 +179,7 @@ def _check_ended(spoken: list[dict[str, Any]], where: str) -> None:
     last = spoken[-1] if spoken else {}
     if last.get("role") == "assistant" and "recipient" not in last and last["channel"] != "final":
         does = {"analysis": "only reasons", "commentary": "only speaks before a call"}[last["channel"]]
-        raise Refused("answer_missing", f"before {where}, the assistant {does}: there is no answer and no call")
+        raise RowRefused("answer_missing", f"before {where}, the assistant {does}: there is no answer and no call")
 
 
 def _of_user(message: dict[str, Any]) -> dict[str, Any]:
@@ -195,7 +193,7 @@ def _of_tool(message: dict[str, Any], call: dict[str, Any] | None, where: str) -
     fits = call is not None and all(wanted[key] in (None, value) for key, value in named.items())
     if call is None or not fits:
         shown = ", ".join(f"{key} {value!r}" for key, value in named.items()) or "no name"
-        raise Refused("tool_result_unmatched", f"{where} (tool; {shown}) belongs to no one call before it")
+        raise RowRefused("tool_result_unmatched", f"{where} (tool; {shown}) belongs to no one call before it")
     header = {"channel": "commentary", "recipient": "assistant"}
     return {
         "role": "tool",
@@ -209,14 +207,14 @@ def _of_assistant(
     message: dict[str, Any], spoken: list[dict[str, Any]], call: dict[str, Any] | None, where: str
 ) -> Iterator[dict[str, Any]]:
     if spoken and (spoken[-1]["role"], spoken[-1].get("channel")) == ("assistant", "final"):
-        raise Refused("assistant_after_answer", f"{where} (assistant) follows an answer of the assistant")
+        raise RowRefused("assistant_after_answer", f"{where} (assistant) follows an answer of the assistant")
     if call is not None:
         detail = f"{where} (assistant) comes before the result of the call of {call['name']}"
-        raise Refused("tool_calls_parallel", detail)
+        raise RowRefused("tool_calls_parallel", detail)
     calls = message.get("tool_calls") or []
     if len(calls) > 1:
         detail = f"{where} makes {len(calls)} calls at once; Harmony has one at a time"
-        raise Refused("tool_calls_parallel", detail)
+        raise RowRefused("tool_calls_parallel", detail)
     trained = {} if message.get("trained", True) else {"trained": False}
     said = "commentary" if calls else message.get("channel") or "final"
     for key, channel in (("reasoning", "analysis"), ("content", said)):

@@ -35,7 +35,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     )
     if not caps_are_sound:
         yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")
-    cut_options = ("history", "train", "turns", "merge", "mask_generation_prompt") if profile.cuts else ()
+    cut_options = (
+        ("history", "train", "turns", "merge", "call_format", "mask_generation_prompt") if profile.cuts else ()
+    )
     wanted = {
         "input_schema": profile.source.schema_version,
         "shards": len(content.shards),

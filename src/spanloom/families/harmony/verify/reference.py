@@ -53,8 +53,8 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
 
 
 def disk_documents(messages_json: str, encoding: HarmonyEncoding, config: Mapping[str, Any]) -> Iterator[DiskSequences]:
-    """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns, and
-    `merge` where runs share documents.
+    """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns,
+    `merge` where runs share documents, and `call_format` where it is not `constrain`.
 
     What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ.
     """
@@ -120,10 +120,11 @@ class ShownDocument:
 
 def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
     """What each document of a conversation that is cut holds. `config` as in `disk_documents`."""
-    messages, _ = flagged
+    written = _with_calls(flagged, config.get("call_format"))
+    messages, _, _ = written
     document: ShownDocument | None = None
     keeps = config["history"] == "keep"
-    for run in _shown_runs(flagged, config):
+    for run in _shown_runs(written, config):
         if document is not None and (keeps or (config.get("merge") and _goes_on(document, run))):
             trained = _trained_until(document)
             between = [0] * (len(run.shown) - trained)
@@ -171,9 +172,28 @@ def _has_functions(messages: list[dict[str, Any]]) -> bool:
     return any(type(each) is dict and each.get("tools") for each in functions)
 
 
-def _shown_runs(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownRun]:
-    """The runs with a message that is trained, and what each is shown."""
+_Written = tuple[list[dict[str, Any]], set[int], list[dict[str, Any]]]
+"""As `Flagged`, and the messages as later runs are shown them."""
+
+
+def _with_calls(flagged: Flagged, call_format: str | None) -> _Written:
+    """The messages with the headers of calls written as `call_format` says. One object where nothing changes."""
     messages, untrained = flagged
+    if call_format is None:
+        return messages, untrained, messages
+    shown = []
+    for message in messages:
+        called = message["role"] == "assistant" and message.get("recipient") is not None
+        word = str(message.get("content_type") or "")
+        if called and word.startswith("<|constrain|>"):
+            message = {**message, "content_type": word[len("<|constrain|>") :]}
+        shown.append(message)
+    return (shown if call_format == "json" else messages), untrained, shown
+
+
+def _shown_runs(written: _Written, config: Mapping[str, Any]) -> Iterator[ShownRun]:
+    """The runs with a message that is trained, and what each is shown."""
+    messages, untrained, as_shown = written
     wanted = {SPAN_NAMED[name] for name in config["train"]}
     runs = _runs(messages)
     last_turn = 0
@@ -186,7 +206,7 @@ def _shown_runs(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownRu
         spans = [span if span in wanted and at not in untrained else 0 for at, span in enumerate(spans, start=first)]
         if not any(spans):
             continue
-        before = messages[:first]
+        before = as_shown[:first]
         shown = before
         if config["history"] != "keep":
             shown = _as_served(before) if config["history"] == "serve" else _as_openai_harmony(before)

@@ -57,8 +57,8 @@ class Judgement:
     detail: str = ""
 
 
-class _Refused(Exception):
-    """A row breaks a rule."""
+class RowRefused(Exception):
+    """A row breaks a rule: why, and in which words the rejects must have it."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -84,17 +84,17 @@ def judge_row(
     row_id = given_id
     try:
         if undecodable:
-            raise _Refused("not_utf8", "a column of this row is not UTF-8")
+            raise RowRefused("not_utf8", "a column of this row is not UTF-8")
         row_id = judged_id(family, given_id, metadata_json)
         messages, untrained = _messages(messages_json, form)
         documents = [messages]
         if form.cut:
             documents = [document.messages for document in shown_documents((messages, untrained), config)]
             if not documents:
-                raise _Refused("nothing_trained", "no message of it is of a span that is trained")
+                raise RowRefused("nothing_trained", "no message of it is of a span that is trained")
         if encoding is not None and not all(_is_rendered(document, encoding) for document in documents):
-            raise _Refused("renderer_refused", "")
-    except _Refused as refused:
+            raise RowRefused("renderer_refused", "")
+    except RowRefused as refused:
         return Judgement(id=row_id, reason=refused.reason, detail=refused.detail)
     return Judgement(id=row_id)
 
@@ -103,54 +103,54 @@ def refused_id(family: str, given: str | None, metadata_json: str | None) -> Jud
     """The id of a row, or why it has none."""
     try:
         return Judgement(id=judged_id(family, given, metadata_json))
-    except _Refused as refused:
+    except RowRefused as refused:
         return Judgement(id=given, reason=refused.reason, detail=refused.detail)
 
 
 def judged_id(family: str, given: str | None, metadata_json: str | None) -> str:
-    """The id: of its column, else of the metadata; both must agree. Raises _Refused."""
+    """The id: of its column, else of the metadata; both must agree. Raises RowRefused."""
     key = _FORMATS[family].id
     other = None
     if metadata_json is not None:
-        metadata = _json(metadata_json, "metadata_json")
+        metadata = parsed_json(metadata_json, "metadata_json")
         if type(metadata) is not dict:
-            raise _Refused("metadata_json_invalid", f"metadata_json is {_a(metadata)}, not an object")
+            raise RowRefused("metadata_json_invalid", f"metadata_json is {_a(metadata)}, not an object")
         other = metadata.get(key)
     if other is not None:
         if type(other) is not str:
-            raise _Refused(f"{key}_not_string", f"{key} in metadata_json is {_a(other)}, not a string")
+            raise RowRefused(f"{key}_not_string", f"{key} in metadata_json is {_a(other)}, not a string")
         if given is not None and other != given:
-            raise _Refused(f"{key}_mismatch", f"column {key} is {given!r}, metadata_json says {other!r}")
+            raise RowRefused(f"{key}_mismatch", f"column {key} is {given!r}, metadata_json says {other!r}")
     either = other if given is None else given
     if either is None:
-        raise _Refused(f"{key}_missing", f"{key} is neither in its column nor in metadata_json")
+        raise RowRefused(f"{key}_missing", f"{key} is neither in its column nor in metadata_json")
     if either == "":
-        raise _Refused(f"{key}_missing", f"{key} is empty")
+        raise RowRefused(f"{key}_missing", f"{key} is empty")
     if any(0xD800 <= ord(character) <= 0xDFFF for character in either):
-        raise _Refused("not_utf8", f"{key} {either!r} holds a lone surrogate")
+        raise RowRefused("not_utf8", f"{key} {either!r} holds a lone surrogate")
     return either
 
 
 def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
-    """The messages of a row, and which of them are marked as not trained. Raises _Refused."""
+    """The messages of a row, and which of them are marked as not trained. Raises RowRefused."""
     if messages_json is None:
-        raise _Refused("messages_json_missing", "messages_json is null")
-    value = _json(messages_json, "messages_json")
+        raise RowRefused("messages_json_missing", "messages_json is null")
+    value = parsed_json(messages_json, "messages_json")
     if type(value) is not dict or type(value.get("messages")) is not list:
-        raise _Refused("no_messages_list", 'messages_json must be an object with a list under "messages"')
+        raise RowRefused("no_messages_list", 'messages_json must be an object with a list under "messages"')
     messages: list[dict[str, Any]] = value["messages"]
     if messages == []:
-        raise _Refused("no_messages", "the list of messages is empty")
+        raise RowRefused("no_messages", "the list of messages is empty")
     if form.headers and [key for key in value if key not in ("messages", "weight")]:
-        raise _Refused("key_unknown", f"messages_json has the keys {', '.join(repr(key) for key in value)}")
+        raise RowRefused("key_unknown", f"messages_json has the keys {', '.join(repr(key) for key in value)}")
     if form.headers and value.get("weight") is not None and not _is_weight(value["weight"]):
-        raise _Refused("header_invalid", f"weight is {value['weight']!r}, not a number above 0")
+        raise RowRefused("header_invalid", f"weight is {value['weight']!r}, not a number above 0")
     untrained = set()
     for at, message in enumerate(messages):
         if _check_message(at, message, form):
             untrained.add(at)
     if all(message["role"] != "assistant" for message in messages):
-        raise _Refused("no_assistant", "no message is from the assistant: nothing would be trained")
+        raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
     return messages, untrained
 
 
@@ -160,27 +160,27 @@ def _is_weight(value: object) -> bool:
 
 
 def _check_message(at: int, message: Any, form: _Format) -> bool:
-    """Raises _Refused. Returns whether the message is marked as not trained; the key is taken out of it."""
+    """Raises RowRefused. Returns whether the message is marked as not trained; the key is taken out of it."""
     if type(message) is not dict:
-        raise _Refused("message_not_object", f"message {at} is {_a(message)}, not an object")
+        raise RowRefused("message_not_object", f"message {at} is {_a(message)}, not an object")
     role, channel = message.get("role"), message.get("channel")
     if role not in form.roles:
-        raise _Refused("role_unknown", f"message {at} has role {role!r}, not one of {', '.join(form.roles)}")
+        raise RowRefused("role_unknown", f"message {at} has role {role!r}, not one of {', '.join(form.roles)}")
     untrained = False
     if form.headers and "trained" in message:
         mark = message.pop("trained")
         untrained = mark is False
         if mark is not None and not (untrained and role == "assistant"):
             detail = f"message {at} ({role}) has trained {mark!r}, not false on an assistant message"
-            raise _Refused("header_invalid", detail)
+            raise RowRefused("header_invalid", detail)
     if form.headers:
         for what in _unknown_keys(at, message):
-            raise _Refused("key_unknown", f"{what}, which no render would show")
+            raise RowRefused("key_unknown", f"{what}, which no render would show")
         for what, value, wanted in _wrong_headers(message):
-            raise _Refused("header_invalid", f"message {at} ({role}) has {what} {value!r}, not {wanted}")
+            raise RowRefused("header_invalid", f"message {at} ({role}) has {what} {value!r}, not {wanted}")
     if role == "assistant" and channel not in form.channels:
         channels = f"{', '.join(form.channels[:-1])} or {form.channels[-1]}"
-        raise _Refused("channel_unknown", f"message {at} (assistant) has channel {channel!r}, not {channels}")
+        raise RowRefused("channel_unknown", f"message {at} (assistant) has channel {channel!r}, not {channels}")
     return untrained
 
 
@@ -270,14 +270,14 @@ def _is_rendered(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> b
     return tokens[:1] == [START] and tokens.count(START) == len(messages)
 
 
-def _json(text: str | bytes, column: str) -> Any:
-    """RFC 8259, each key once in its object. Raises _Refused."""
+def parsed_json(text: str | bytes, column: str) -> Any:
+    """RFC 8259, each key once in its object. `column`: what the words of a refusal name. Raises RowRefused."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise _Refused("duplicate_key", f"{column} holds the key {twice!r} twice in one object")
+            raise RowRefused("duplicate_key", f"{column} holds the key {twice!r} twice in one object")
         return dict(pairs)
 
     def no_constant(name: str) -> Any:
@@ -287,9 +287,9 @@ def _json(text: str | bytes, column: str) -> Any:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
         return json.loads(decoded, object_pairs_hook=unique, parse_constant=no_constant)
     except UnicodeDecodeError:
-        raise _Refused("not_utf8", f"{column} is not UTF-8") from None
+        raise RowRefused("not_utf8", f"{column} is not UTF-8") from None
     except (ValueError, RecursionError) as fault:
-        raise _Refused(f"{column}_invalid", f"{column} is not JSON: {fault}") from None
+        raise RowRefused(f"{column}_invalid", f"{column} is not JSON: {fault}") from None
 
 
 def _a(value: object) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.families.harmony.contract.spans import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
-from spanloom.families.harmony.tokenizer import CALL, CHANNEL, END, EOD, MESSAGE, RETURN, START
+from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
 
 # The words of a header are one token each; a test holds them against the tokenizer.
@@ -46,6 +46,7 @@ class TrainedMessages:
     merged     runs share documents where they can
     untrained  some messages of the source are marked as not trained
     prompted   `<|start|>assistant` at the begin of a run is not trained
+    call_format   `json`: no call has `<|constrain|>`; `as-served`: none before the last run of its document has
     """
 
     history: str
@@ -54,6 +55,7 @@ class TrainedMessages:
     merged: bool = False
     untrained: bool = False
     prompted: bool = False
+    call_format: str = "constrain"
 
 
 def spans_from_wrappers(
@@ -113,6 +115,12 @@ def spans_from_wrappers(
         documents = np.searchsorted(ends, opens, side="right")
         if trained.history == "serve":
             fault(opens[_hidden(documents, assistant, labels, said == ANALYSIS)], _NOT_SHOWN)
+        if trained.call_format != "constrain":
+            calls = assistant & headed & (tokens[np.maximum(closes - 1, 0)] == CALL)
+            constrained = calls & (_first_after(specials[kinds == CONSTRAIN], opens, tokens.size) < bodies)
+            if trained.call_format == "as-served":
+                constrained &= np.arange(opens.size) < _last_of_each(documents, ~assistant)
+            fault(opens[constrained], _AS_EMITTED)
         labelled = _labelled(opens, closes, on_disk)
         keeps = _trained(documents, assistant, roles == CONTEXT_ROLES["user"], labelled, trained)
         labels[~keeps | ~np.isin(labels, trained.spans)] = SPAN_CONTEXT
@@ -133,6 +141,7 @@ def spans_from_wrappers(
 
 
 _NOT_SHOWN = "analysis stands before a later final, which no server would show"
+_AS_EMITTED = "the header of a call has <|constrain|>, which no server would show"
 _ENDS_IN_END = "a final that is trained ends a run and not its document, so that it does not end in <|return|>"
 
 Places = npt.NDArray[np.int64]
