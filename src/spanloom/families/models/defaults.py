@@ -13,6 +13,10 @@ SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
 
 VALID_FRACTION = 0.001
 MAX_REJECTS = "0"
+MAX_ROWS = None
+MAX_ROWS_PER_SHARD = None
+ON_DUPLICATE = "error"
 ROOT = "data/megatron/model_chat_v1"
+CAPPED_ROOT = "data/megatron/model_chat_v1_smoke"
 DEEP = 256
 """Rows that validation of a build renders again."""
