@@ -107,7 +107,7 @@ def made_and_validated(
     build. `keep_work`: intermediates stay. `options` are those of `validate_alignment`.
     """
     with held_root(root) as work:
-        if replaced := is_replacing(work):
+        if replaced := replacing is not None and is_replacing(work):
             progress.say(f"going on to replace the dataset at {root} by the one under {work / NEW_NAME}")
             _say_kept(root, finish_replacing(root, work, is_own_view), progress)
         standing = _to_be_replaced(root, differs, replacing, replaced=replaced)

@@ -110,6 +110,7 @@ def check_options(arguments: Mapping[str, Any]) -> None:
 
 def build_for_model(arguments: Mapping[str, Any]) -> None:
     """`spanloom build` with `--model`. `arguments`: those of the command, by name."""
+    from spanloom.cli.models.commands import variables_of
     from spanloom.conversations.source.caps import RowCaps
     from spanloom.families import dataset_family
     from spanloom.families.models.build import BuildOptions, build
@@ -128,7 +129,7 @@ def build_for_model(arguments: Mapping[str, Any]) -> None:
             source_as_given=arguments["source"],
             model=model,
             model_as_given=arguments["model"],
-            rules=rules_of(arguments),
+            rules=rules_of({**arguments, "variables": variables_of(arguments["variables"] or [])}),
             caps=made_of(RowCaps, arguments),
         )
         progress.detail(f"{options}")
@@ -138,8 +139,11 @@ def build_for_model(arguments: Mapping[str, Any]) -> None:
 
 
 def rules_of(arguments: Mapping[str, Any]) -> "ModelRules":
-    """The rules that options say. Raises typer.BadParameter or ModelError for a value that is none."""
-    from spanloom.cli.models.commands import date_of, variables_of
+    """The rules of options by name; `variables` are values, `stop` texts or ids.
+
+    Raises typer.BadParameter or ModelError for a value that is none.
+    """
+    from spanloom.cli.models.commands import date_of
     from spanloom.families.models.documents.rules import ModelRules, parsed_train
 
     date_of(arguments["date"])  # raises for a text that is no day
@@ -148,9 +152,9 @@ def rules_of(arguments: Mapping[str, Any]) -> "ModelRules":
         thinking=arguments["thinking"] or defaults.THINKING[0],
         inline_think=arguments["inline_think"],
         boundary=arguments["boundary"] or defaults.BOUNDARY[0],
-        stops=tuple(arguments["stop"] or ()),
+        stops=tuple(map(str, arguments["stop"] or ())),
         date=arguments["date"],
-        variables=variables_of(arguments["variables"] or []),
+        variables=arguments["variables"],
         train=defaults.SPAN_NAMES[1:] if arguments["train"] is None else parsed_train(arguments["train"]),
         # A shell hands a line feed on as two characters.
         emission=None if emission is None else emission.replace("\\n", "\n"),

@@ -1,4 +1,4 @@
-"""Any Hugging Face model: `spanloom model probe`."""
+"""Any Hugging Face model: `spanloom model probe` and `spanloom model sample`."""
 
 import re
 from datetime import datetime
@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
-from spanloom.cli.options import option
+from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
 
@@ -81,6 +82,18 @@ def probe(
         print_json(as_json(result))
     else:
         say("\n".join(as_lines(result)))
+
+
+@model_app.command("sample")
+def sample(
+    out: Annotated[str, place("Folder or URI for chat.jsonl and model/.")],
+    scratch: options.Scratch = None,
+) -> None:
+    """Write small conversations and a small model's folder: to try `build --model` without a download."""
+    from spanloom.families.models.sample_model import run
+
+    for name in run(out=out, scratch=scratch):
+        say(f"{out.rstrip('/')}/{name}")
 
 
 def date_of(text: str | None) -> datetime | None:

@@ -11,6 +11,7 @@ SPAN_NAMES = ("context", "analysis", "final", "commentary")
 
 SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
 
+TRAIN = ",".join(SPAN_NAMES[1:])
 VALID_FRACTION = 0.001
 MAX_REJECTS = "0"
 MAX_ROWS = None

@@ -75,6 +75,7 @@ from spanloom.provenance import (
     require_git_sha,
     sha256_json,
 )
+from spanloom.report.progress import Progress
 from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
@@ -436,7 +437,7 @@ def run(
     on_duplicate: str = defaults.ON_DUPLICATE,
     workers: int | None = None,
     allow_unknown_sha: bool = False,
-    on_progress: OnProgress | None = None,
+    progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. A remote root is claimed first.
@@ -456,21 +457,19 @@ def run(
         loaded = load_ingredients(folder, rules)
 
         def make(place: Path) -> Manifest:
-            return tokenize_conversations(
-                source=opened,
-                ingredients=loaded,
-                root=place,
-                options=TokenizeOptions(
-                    work=Path(work),
-                    caps=caps,
-                    max_rejects=max_rejects,
-                    on_duplicate=on_duplicate,
-                    workers=workers,
-                    allow_unknown_sha=allow_unknown_sha,
-                    environment={"source": source, "model": model, "root": root},
-                ),
-                on_progress=on_progress,
+            options = TokenizeOptions(
+                work=Path(work),
+                caps=caps,
+                max_rejects=max_rejects,
+                on_duplicate=on_duplicate,
+                workers=workers,
+                allow_unknown_sha=allow_unknown_sha,
+                environment={"source": source, "model": model, "root": root},
             )
+            with nullcontext() if progress is None else progress.counting("prove", "conversations") as on_progress:
+                return tokenize_conversations(
+                    source=opened, ingredients=loaded, root=place, options=options, on_progress=on_progress
+                )
 
         identity = {
             "config": config_of(loaded, caps),
