@@ -19,5 +19,8 @@ MAX_ROWS_PER_SHARD = None
 ON_DUPLICATE = "error"
 ROOT = "data/megatron/model_chat_v1"
 CAPPED_ROOT = "data/megatron/model_chat_v1_smoke"
+MODELS = "data/models"
+"""Where `spanloom model fetch` puts the folders of models."""
+
 DEEP = 256
 """Rows that validation of a build renders again."""
