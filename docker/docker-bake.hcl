@@ -70,6 +70,7 @@ target "step" {
       { step = "merge-toolcalls", base = "data" },
       { step = "audit-toolcalls", base = "data" },
       { step = "tokenize-toolcalls", base = "data" },
+      { step = "tokenize-conversations", base = "data" },
     ]
   }
   target = "image"

@@ -27,7 +27,7 @@ say "running the steps in their containers"
 validated() { [ "$(docker wait "$(compose ps --all --quiet "$1")")" = 0 ]; }
 last=(
   validate-alignment validate-alignment-chat validate-chess validate-traces validate-alignment-traces
-  validate-alignment-harmful validate-alignment-retain
+  validate-alignment-harmful validate-alignment-retain validate-alignment-models
 )
 all_validated() { for service in "${last[@]}"; do validated "$service" || return 1; done; }
 if ! compose up --detach --no-build "${last[@]}" >"$out.log" 2>&1 ||
@@ -46,6 +46,7 @@ say "fetching the datasets"
 "$spanloom" fetch gs://spanloom/packed "$out/packed"
 "$spanloom" fetch gs://spanloom/chess/prepared "$out/prepared"
 "$spanloom" fetch gs://spanloom/traces/tokens "$out/tokens"
+"$spanloom" fetch gs://spanloom/models/root "$out/models/root"
 for split in harmful retain; do "$spanloom" fetch "gs://spanloom/toolcalls/roots/$split" "$out/calls/$split"; done
 mkdir -p "$out/exported"
 for file in manifest.json trace.jsonl tunix_sft.jsonl training_example.jsonl; do
@@ -92,6 +93,11 @@ toolcalls merge --harmful-dir "$calls/samples/harmful" --retain-dir "$calls/samp
 toolcalls tokenize --data "$calls/train.jsonl" --template "$calls/in/chat_template.jinja" \
   --tokenizer "$calls/in/tokenizer.json" --out "$calls/roots" --valid-fraction 0.2 --quiet
 
+"$spanloom" model sample --out "$out/models/in" >/dev/null
+"$spanloom" convert "$out/models/in/chat.jsonl" --out "$out/models/source" --yes --quiet >/dev/null
+SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" build --source gs://spanloom/models/source --model gs://spanloom/models/in/model \
+  --out "$out/models/built" --valid-fraction 0.2 --quiet
+
 "$spanloom" validate "$out/dataset" --source "$out/source" --quiet
 "$spanloom" manifest diff "$out/built" "$out/dataset"
 for split in train valid; do diff -r "$out/built/$split" "$out/dataset/$split"; done
@@ -115,5 +121,8 @@ for root in harmful retain; do
   "$spanloom" manifest diff "$calls/roots/$root" "$out/calls/$root"
   for split in train valid; do diff -r "$calls/roots/$root/$split" "$out/calls/$root/$split"; done
 done
-made=("$out/dataset" "$out/packed" "$out/prepared" "$out/tokens" "$out/calls" "$out/exported")
+"$spanloom" validate "$out/models/root" --source "$out/models/source" --quiet
+"$spanloom" manifest diff "$out/models/built" "$out/models/root"
+for folder in train valid model; do diff -r "$out/models/built/$folder" "$out/models/root/$folder"; done
+made=("$out/dataset" "$out/packed" "$out/prepared" "$out/tokens" "$out/calls" "$out/exported" "$out/models/root")
 say "containers and host made the same $(find "${made[@]}" -type f | wc -l) files"

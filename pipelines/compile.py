@@ -12,6 +12,7 @@ from pathlib import Path
 from kfp import compiler
 
 from pipelines.chess_games import chess_games_pipeline
+from pipelines.model_chat import model_chat_pipeline
 from pipelines.packed_chat import packed_chat_pipeline
 from pipelines.placement import Placement
 from pipelines.synth_kd import synth_kd_pipeline, synth_raw_to_kd_pipeline
@@ -25,6 +26,7 @@ PIPELINES = {
     "chess_games": chess_games_pipeline,
     "toolcalls_dataset": toolcalls_dataset_pipeline,
     "traces_dataset": traces_dataset_pipeline,
+    "model_chat": model_chat_pipeline,
 }
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

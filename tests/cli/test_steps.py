@@ -11,6 +11,9 @@ RULES = {"eod", "valid_fraction"}
 CUT = {"history", "train", "turns", "call_format", "mask_generation_prompt"}
 CAPS = {"max_rows", "max_rows_per_shard", "max_tokens"}
 SELECTION = {"name", "version", "filters", "limit", "strategy", "seed"}
+OF_MODEL = {"thinking", "inline_think", "boundary", "stops", "date", "variables", "train", "emission"} | {
+    *("valid_fraction", "max_rows", "max_rows_per_shard", "quiet")
+}
 GATES = {"min_ratio", "min_adversarial_safe"}
 # Step → family, options that `run` has not, what is made of them for it.
 STEPS: dict[str, tuple[str, set[str], set[str]]] = {
@@ -27,6 +30,7 @@ STEPS: dict[str, tuple[str, set[str], set[str]]] = {
     "merge-toolcalls": ("toolcalls", {"dr_ratio", "seed", "eval_fraction"} | GATES, {"options"}),
     "audit-toolcalls": ("toolcalls", set(), set()),
     "tokenize-toolcalls": ("toolcalls", RULES | {"max_length"}, {"rules"}),
+    "tokenize-conversations": ("models", OF_MODEL, {"rules", "caps", "progress"}),
     "ingest-traces": ("traces", set(), set()),
     "build-traces": ("traces", SELECTION, {"request"}),
     "export-traces": ("traces", {"control_tokens", "protect_metadata"}, {"options"}),

@@ -12,7 +12,7 @@ from support import declarations
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker/compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-SEEDS = ("object-store", "seed", "seed-chat", "seed-traces", "seed-toolcalls")
+SEEDS = ("object-store", "seed", "seed-chat", "seed-traces", "seed-toolcalls", "seed-models")
 STEPS = {name: service for name, service in SERVICES.items() if name not in SEEDS}
 # The tokenizer and the completions only where the pipeline gives a URI that may be empty.
 OPTIONAL = {"--executor-input", "--tokenizer", "--completions"}
@@ -20,7 +20,7 @@ SOURCES = ("b4", "agentdojo", "tau2", "ultrachat", "xstest")
 
 
 def step_of(service: str) -> str:
-    of_one = r"(?<=validate-alignment)-(chat|traces|harmful|retain)$|(?<=export-traces)-.*$"
+    of_one = r"(?<=validate-alignment)-(chat|traces|harmful|retain|models)$|(?<=export-traces)-.*$"
     return re.sub(rf"-\d\d$|{of_one}|(?<=(?:convert|okenize)-toolcalls)-.*$", "", service)
 
 
@@ -61,7 +61,8 @@ def test_there_is_a_service_for_every_task_of_the_pipeline() -> None:
     calls += [
         f"{step}-{split}" for step in ("tokenize-toolcalls", "validate-alignment") for split in ("harmful", "retain")
     ]
-    assert sorted(STEPS) == sorted([*shards, *single, *chat, *chess, *traces, *calls])
+    models = ["tokenize-conversations", "validate-alignment-models"]
+    assert sorted(STEPS) == sorted([*shards, *single, *chat, *chess, *traces, *calls, *models])
 
 
 @pytest.mark.parametrize("service", STEPS)
@@ -98,6 +99,8 @@ def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> 
         "tokenize-toolcalls": {"audit-toolcalls"},
         "validate-alignment-harmful": {"tokenize-toolcalls-harmful"},
         "validate-alignment-retain": {"tokenize-toolcalls-retain"},
+        "tokenize-conversations": {"seed-models"},
+        "validate-alignment-models": {"tokenize-conversations"},
     }
     waits = STEPS[service]["depends_on"]
     assert set(waits) == before[service if service in before else step_of(service)]

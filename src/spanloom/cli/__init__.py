@@ -6,7 +6,7 @@
     convert         chat data of any form → a source of Harmony conversations
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
-    models/         any Hugging Face model: model probe
+    models/         any Hugging Face model: model probe, model sample, and the step of its pipeline
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
 

@@ -77,13 +77,14 @@ load_lazily(
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
         "dataset": ("validate-alignment",),
         "harmony": ("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        "models.steps": ("tokenize-conversations",),
         "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
         "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),
     },
 )
 load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
 load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report", "train")})
-load_lazily(model_app, {"models.commands": ("probe",)})
+load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
 load_lazily(
     toolcalls_app,
     {

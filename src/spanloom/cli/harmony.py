@@ -104,8 +104,8 @@ def build(
     out: Annotated[
         Path | None,
         option(
-            "Root of the dataset. Default: data/megatron/synth_kd_v1, or harmony_chat_v1 there of conversations; "
-            "with _smoke at its end when the run is capped."
+            "Root of the dataset. Default: data/megatron/synth_kd_v1, harmony_chat_v1 there of conversations, or "
+            "model_chat_v1 with --model; with _smoke at its end when the run is capped."
         ),
     ] = None,
     history: HistoryOption = None,
@@ -143,7 +143,9 @@ def build(
         ),
     ] = None,
     shards: ShardsOption = None,
-    deep: Annotated[int, option("Rows that validation renders again through openai-harmony.", min=0)] = defaults.DEEP,
+    deep: Annotated[
+        int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
+    ] = defaults.DEEP,
     allow_unknown_sha: options.AllowUnknownSha = False,
     no_disk_check: Annotated[bool, option("Begin even if the disk looks small.", "--no-disk-check")] = False,
     scratch: options.Scratch = None,

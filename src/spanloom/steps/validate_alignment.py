@@ -5,8 +5,9 @@ beside the dataset; `manifest.json`.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,26 @@ from typing import TYPE_CHECKING, Any
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.manifest import Manifest
+from spanloom.dataset.manifest import Content, Manifest
 from spanloom.dataset.root.layout import CARD_NAME, REPORT_HTML, REPORT_JSON
-from spanloom.dataset.root.lock import BuildRecord, held_root, is_work_of, remove_work
+from spanloom.dataset.root.lock import (
+    NEW_NAME,
+    BuildRecord,
+    claim_or_discard,
+    clear_leftovers,
+    held_root,
+    is_work_of,
+    remove_work,
+)
 from spanloom.dataset.root.made import Differs, made_or_standing
 from spanloom.dataset.root.places import publish_promoted, staged_root, staged_views
+from spanloom.dataset.root.replace import check_replaceable, finish_replacing, is_replacing, replace_dataset
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.megatron.official import load_reader
-from spanloom.report.views import write_card, write_report, write_report_at
+from spanloom.provenance import git_sha
+from spanloom.report.views import is_own_view, remove_views, write_card, write_report, write_report_at
 from spanloom.storage import remove_if_empty
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
@@ -34,15 +45,21 @@ if TYPE_CHECKING:  # the step itself needs no terminal
 
 
 def validate_alignment(
-    *, root: Path, family: DatasetFamily, report_file: Path | None = None, html_file: Path | None = None, **options: Any
+    *,
+    root: Path,
+    family: DatasetFamily,
+    report_file: Path | None = None,
+    html_file: Path | None = None,
+    name: str | None = None,
+    **options: Any,
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
 
-    `report_file`, `html_file`: see `conclude`. `options` are those of `validate_dataset`.
+    `report_file`, `html_file`, `name`: see `conclude`. `options` are those of `validate_dataset`.
     """
     began = monotonic()
     report = validate_dataset(root, family, **options)
-    conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
+    conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file, name=name)
     return report
 
 
@@ -56,6 +73,20 @@ class BuildResult:
     already_built: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Replacing:
+    """How a build takes what stands at its root.
+
+    overwrite       a finished dataset is replaced; it stays until the new one is validated
+    resume          an unfinished build goes on; else what it left is discarded
+    is_identity_of  whether a finished dataset was made by the build of this identity
+    """
+
+    overwrite: bool
+    resume: bool
+    is_identity_of: Callable[[Content, dict[str, Any]], bool]
+
+
 def made_and_validated(
     root: Path,
     record: BuildRecord,
@@ -63,17 +94,51 @@ def made_and_validated(
     progress: "Progress",
     *,
     differs: Differs,
-    make: Callable[[], Manifest | None],
+    make: Callable[[Path], Manifest | None],
     unit: str = "documents",
+    replacing: Replacing | None = None,
+    keep_work: bool = False,
     **options: Any,
 ) -> BuildResult | None:
     """Makes the dataset at `root`, or takes the finished one that stands there, and validates it.
 
-    `differs` and `make`: see `made_or_standing`; None where `make` returns None, and nothing is left then. `options`
-    are those of `validate_alignment`.
+    `differs`: see `made_or_standing`. `make` writes the dataset at the root that it is given; None where it returns
+    None, and nothing is left then. `replacing`: for builds that can replace a finished dataset or discard an unfinished
+    build. `keep_work`: intermediates stay. `options` are those of `validate_alignment`.
     """
     with held_root(root) as work:
-        written, finished = made_or_standing(root, work, record, differs, make)
+        if replaced := replacing is not None and is_replacing(work):
+            progress.say(f"going on to replace the dataset at {root} by the one under {work / NEW_NAME}")
+            _say_kept(root, finish_replacing(root, work, is_own_view), progress)
+        standing = _to_be_replaced(root, differs, replacing, replaced=replaced)
+        target = root if standing is None else work / NEW_NAME
+
+        def claim() -> None:
+            assert replacing is not None
+            made_by = None if standing is None else partial(replacing.is_identity_of, standing.content)
+            claim_or_discard(root, work, record, made_by=made_by, resume=replacing.resume, remove_views=remove_views)
+
+        if standing is None:
+            written, finished = made_or_standing(
+                root,
+                work,
+                record,
+                differs,
+                lambda: make(root),
+                claim=None if replacing is None else claim,
+                resume=replacing is None or replacing.resume,
+            )
+        else:
+            check_replaceable(root, standing.content, record.files)
+            claim()
+            progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
+            for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):  # of a run that was killed before it replaced
+                (target / name).unlink(missing_ok=True)
+            try:
+                written, finished = make(target), False
+            except BaseException:
+                clear_leftovers(root, work, record)
+                raise
         if finished:
             progress.say(f"{root} holds this very dataset already; validating it")
         if written is None:
@@ -83,17 +148,38 @@ def made_and_validated(
         load_reader()
         with progress.stage("validate"), progress.counting("validate", unit) as on_progress:
             report = validate_alignment(
-                root=root,
+                root=target,
                 family=family,
-                report_file=root / REPORT_JSON,
-                html_file=root / REPORT_HTML,
+                report_file=target / REPORT_JSON,
+                html_file=target / REPORT_HTML,
+                name=root.resolve().name,
                 on_progress=on_progress,
                 **options,
             )
-        if report.clean and is_work_of(work, record):
+        if report.clean and target != root:
+            _say_kept(root, replace_dataset(root, work, is_own_view), progress)
+            target = root
+        if report.clean and not keep_work and is_work_of(work, record):
             for path in remove_work(root):
                 progress.say(f"warning: {path} was not made by this build and stays")
-    return BuildResult(root=root, manifest=written, report=report, already_built=finished)
+    return BuildResult(root=target, manifest=written, report=report, already_built=finished)
+
+
+def _to_be_replaced(root: Path, differs: Differs, replacing: Replacing | None, *, replaced: bool) -> Manifest | None:
+    """The finished dataset at the root that is to be replaced; None where there is none.
+
+    `replaced`: this run has brought a replacement to its end; where that dataset is the one asked for, it stays.
+    """
+    if replacing is None or not replacing.overwrite or not (root / manifest.MANIFEST_NAME).exists():
+        return None
+    standing = manifest.read(root)
+    is_new = replaced and replacing.resume and standing.content.git_sha == git_sha()
+    return None if is_new and differs(standing.content) is None else standing
+
+
+def _say_kept(root: Path, names: Iterable[str], progress: "Progress") -> None:
+    for name in names:
+        progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
 
 
 def conclude(

@@ -10,10 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.dataset import validate_dataset
-from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError
+from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError, SpanloomError
 from spanloom.families.models import dataset as family
 from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
@@ -382,6 +383,126 @@ def test_build_for_a_model_on_the_command_line(source: Path, model: Path, tmp_pa
     alone = cli("build", "--source", source, "--out", tmp_path / "other", "--inline-think")
     assert alone.returncode != 0
     assert "--inline-think" in alone.stderr
+
+
+# --- Caps, and what stands at the root --------------------------------------------------------------------------------
+
+
+def test_caps_are_divided_over_the_shards(source: Path, model: Path, tmp_path: Path) -> None:
+    result = made(source, model, tmp_path / "root", caps=RowCaps(max_rows=21, max_rows_per_shard=12))
+    assert result.report.clean, result.report.findings
+    assert [shard.rows_read for shard in result.manifest.content.shards] == [11, 10]
+    conversations = {row["conversation"] for row, *_ in documents_on_disk(result.root)}
+    assert conversations == {f"r-{seed}" for seed in (*range(11), *range(40, 50))}
+    checked = validate_dataset(result.root, family, source=source, deep=60)
+    assert checked.clean, checked.findings
+    assert (checked.checked["source rows"], checked.checked["rows rendered again"]) == (21, 21)
+    manifest_file = result.root / "manifest.json"
+    for caps in ({"max_rows": 22, "max_rows_per_shard": 12}, {"max_rows": -1}, 3):
+        whole = json.loads(manifest_file.read_text())
+        whole["content"]["config"]["caps"] = caps
+        manifest_file.write_text(json.dumps(whole))
+        assert "manifest" in checks(validate_dataset(result.root, family))
+
+
+def test_a_capped_run_has_a_root_of_its_own(source: Path, model: Path, tmp_path: Path) -> None:
+    assert BuildOptions(source=source, model=model).root.name == "model_chat_v1"
+    assert BuildOptions(source=source, model=model, caps=RowCaps(max_rows=1)).root.name == "model_chat_v1_smoke"
+    with pytest.raises(ConflictError, match="capped run must not write"):
+        made(source, model, tmp_path / "model_chat_v1", caps=RowCaps(max_rows=1))
+    for uri in (str(tmp_path / "model_chat_v1"), "gs://bucket/model_chat_v1"):
+        with pytest.raises(ConflictError, match="capped run must not write"):
+            run_step(source=str(source), model=str(model), root=uri, rules=ModelRules(), caps=RowCaps(max_rows=1))
+    with pytest.raises(SpanloomError, match="max_rows must be at least 0"):
+        RowCaps(max_rows=-1)
+
+
+def test_a_dataset_is_replaced_only_by_one_that_is_valid(source: Path, model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    few = {"caps": RowCaps(max_rows=4), "on_duplicate": "keep"}
+    first = made(source, model, root, **few).manifest.content
+    with pytest.raises(ConflictError, match="other options"):
+        made(source, model, root, train=("final",), **few)
+    with pytest.raises(ConflictError, match="--no-resume"):
+        made(source, model, root, resume=False, **few)
+    bad = bad_source(tmp_path / "bad")
+    with pytest.raises(RejectedRowError):
+        made(bad, model, root, overwrite=True)
+    assert content_of(root) == first
+    assert validate_dataset(root, family, source=source).clean
+    with pytest.raises(ConflictError, match="unfinished build"):
+        made(source, model, root, train=("final",), overwrite=True, **few)
+    result = made(source, model, root, train=("final",), overwrite=True, resume=False, **few)
+    assert result.report.clean, result.report.findings
+    assert result.root == root
+    assert content_of(root).config["train"] == ["final"]
+    assert {path.name for path in root.iterdir() if path.name.startswith(".")} == set()
+    assert validate_dataset(root, family, source=source).clean
+
+
+def test_a_file_of_others_is_not_replaced(source: Path, model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    few = {"caps": RowCaps(max_rows=4)}
+    made(source, model, root, **few)
+    note = root / "model/special_tokens_map.json"
+    note.write_text("{}")
+    with pytest.raises(ConflictError, match="special_tokens_map"):
+        made(source, model, root, overwrite=True, **few)
+    assert note.read_text() == "{}"
+
+
+def test_an_unfinished_build_goes_on_or_is_discarded(model: Path, tmp_path: Path) -> None:
+    root, source = tmp_path / "root", bad_source(tmp_path / "source")
+    with pytest.raises(RejectedRowError):
+        made(source, model, root)
+    with pytest.raises(ConflictError, match="unfinished build") as refused:
+        made(source, model, root, train=("final",), max_rejects="100%")
+    assert "--no-resume" in str(refused.value.remedy)
+    result = made(source, model, root, train=("final",), max_rejects="100%", resume=False, keep_work=True)
+    assert result.report.clean, result.report.findings
+    assert list((root / ".work/parts").glob("*.arrow"))
+
+
+def test_a_replacement_that_was_killed_is_brought_to_its_end(source: Path, model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    few = {"caps": RowCaps(max_rows=4)}
+    made(source, model, root, **few)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spanloom.dataset.root.replace.link_file", killed)
+        with pytest.raises(KeyboardInterrupt):
+            made(source, model, root, train=("final",), overwrite=True, **few)
+    assert not (root / "manifest.json").exists()
+    result = made(source, model, root, train=("final",), overwrite=True, **few)
+    assert (result.already_built, result.report.clean) == (True, True)
+    assert content_of(root).config["train"] == ["final"]
+    assert not (root / ".work").exists()
+
+
+def test_options_of_build_work_or_are_refused_by_name(source: Path, model: Path, tmp_path: Path, cli: Cli) -> None:
+    arguments = ("build", "--source", source, "--model", model, "--allow-unknown-sha", "--valid-fraction", 0.3)
+    ran = cli(*arguments, "--out", tmp_path / "root", "--max-rows", 4, "--shards", 2, "--keep-work")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.index("load the model") < ran.stderr.index("prov") < ran.stderr.index("validate")
+    assert (tmp_path / "root/.work/parts").is_dir()
+    switches = ("--mask-generation-prompt", "--no-disk-check")
+    refused = {
+        "--history": "keep",
+        "--turns": "last",
+        "--max-tokens": "9",
+        "--renderer": "harmony",
+        "--audit-fraction": "0.5",
+        "--tokenizer": tmp_path,
+    }
+    given = [each for option in refused.items() for each in option]
+    wrong = cli(*arguments, "--out", tmp_path / "other", *given, *switches)
+    assert wrong.returncode == 1
+    assert [name for name in (*refused, *switches) if name not in wrong.stderr] == []
+    assert "3 are expected" in cli(*arguments, "--out", tmp_path / "other", "--shards", 3).stderr
+    assert not (tmp_path / "other").exists()
 
 
 # --- Published models -------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
-"""`spanloom model …`, and `spanloom build --model`.
+"""`spanloom model …`, `spanloom build --model`, and the step of its pipeline.
 
-commands  probe
+commands  probe, sample, fetch
 build     the options of a build for a model
+steps     the step of the pipeline
 """

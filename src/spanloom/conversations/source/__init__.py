@@ -6,5 +6,6 @@ writer     one shard, written row by row
 folder     a folder opened, held against its manifest, read in batches
 places     the same at a URI, brought to this machine
 structure  one row → a checked conversation, and the span of each message
+caps       how many rows of each shard a capped run reads
 rejects    why a row is refused, and how many refusals a build may take
 """

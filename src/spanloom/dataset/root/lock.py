@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,6 +213,31 @@ def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: s
             raise unfinished(root, remedy)
         clear_leftovers(root, work, begun)
         remove_intermediates(work, begun)
+    claim(root, work, record)
+
+
+def claim_or_discard(
+    root: Path,
+    work: Path,
+    record: BuildRecord,
+    *,
+    made_by: Callable[[dict[str, Any]], bool] | None,
+    resume: bool,
+    remove_views: Callable[[Path], object],
+) -> None:
+    """`claim` where no other build has begun; without `resume` what another one left is discarded, and so are its own.
+
+    `made_by`: whether the finished dataset at the root, which is to be replaced, has this identity; None where there is
+    none. Nothing of that dataset is touched. Raises ConflictError where another build has begun.
+    """
+    begun = read_record(work)
+    if begun is not None and (not resume or begun.identity != record.identity):
+        if resume and not (made_by is not None and made_by(begun.identity)):
+            raise unfinished(root, "discard it with --no-resume")
+        remove_intermediates(work, begun)
+        if made_by is None:
+            remove_files(root, begun.files)
+            remove_views(root)
     claim(root, work, record)
 
 

@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry
 from spanloom.dataset.root.inventory import add_up, first_damage
-from spanloom.dataset.root.lock import BuildRecord, claim_unless_begun, clear_leftovers, is_work_of, release_if_unused
+from spanloom.dataset.root.lock import (
+    BuildRecord,
+    claim_unless_begun,
+    clear_leftovers,
+    is_work_of,
+    read_record,
+    release_if_unused,
+)
 from spanloom.errors import ConflictError
 from spanloom.provenance import environment_here, git_sha, sha256_json
 from spanloom.split import VALID, split_rule, valid_threshold
@@ -25,20 +32,33 @@ Made = TypeVar("Made")
 
 
 def made_or_standing(
-    root: Path, work: Path, record: BuildRecord, differs: Differs, make: Callable[[], Made]
+    root: Path,
+    work: Path,
+    record: BuildRecord,
+    differs: Differs,
+    make: Callable[[], Made],
+    *,
+    claim: Callable[[], None] | None = None,
+    resume: bool = True,
 ) -> tuple[Made | Manifest, bool]:
     """What `make` returns, or the manifest of the finished dataset that stands at the held root; and whether it stood.
 
     `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed, and where none
-    of its files stand, the claim too. Raises ConflictError where another dataset is there, or another build has
-    begun.
+    of its files stand, the claim too. `claim`: how the root is claimed, in place of `claim_unless_begun`. Without
+    `resume` a finished dataset is another one, unless its build was killed before its intermediates were removed.
+    Raises ConflictError where another dataset is there, or another build has begun.
     """
     if (root / manifest.MANIFEST_NAME).exists():
+        if not resume and ((begun := read_record(work)) is None or begun.identity != record.identity):
+            raise another_dataset(root, "--no-resume asks to build again")
         standing = standing_dataset(root, differs)
         if is_work_of(work, record):
             clear_leftovers(root, work, record)
         return standing, True
-    claim_unless_begun(root, work, record)
+    if claim is None:
+        claim_unless_begun(root, work, record)
+    else:
+        claim()
     (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
     try:
         return make(), False
@@ -57,12 +77,17 @@ def standing_dataset(root: Path, differs: Differs) -> Manifest:
     if difference is None and (damage := first_damage(root, standing.content)) is not None:
         difference = f"it is this one, but damaged: {damage}"
     if difference is not None:
-        raise ConflictError(
-            f"the output root already holds another dataset: {difference}",
-            where=str(root),
-            remedy="give another --out, or remove that dataset first",
-        )
+        raise another_dataset(root, difference)
     return standing
+
+
+def another_dataset(root: Path, difference: str) -> ConflictError:
+    """The error for a root with a finished dataset that is not the one that is asked for."""
+    return ConflictError(
+        f"the output root already holds another dataset: {difference}",
+        where=str(root),
+        remedy="give another --out, or remove that dataset first",
+    )
 
 
 def write_pending(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import MANIFEST_NAME, Content
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, Content
 from spanloom.dataset.root.layout import REJECTS, VIEW_NAMES
 from spanloom.dataset.root.lock import NEW_NAME, REPLACED_JSON, clear_leftovers, read_record, remove_new
 from spanloom.errors import ConflictError
@@ -47,7 +47,9 @@ def check_replaceable(root: Path, standing: Content, names: Iterable[str]) -> No
         for path in (root / folder).glob("*")
         if path.is_file() and not path.name.startswith(".")
     }
-    taken = {name for name in names if os.path.lexists(path := path_below(root, name)) and not is_regular(path)}
+    standing_names = {name for name in names if os.path.lexists(path_below(root, name))}
+    taken = {name for name in standing_names - listed if name != PENDING_NAME}
+    taken |= {name for name in standing_names if not is_regular(path_below(root, name))}
     folders = {folder for folder in (*SPLITS, REJECTS) if (root / folder).exists() and not (root / folder).is_dir()}
     if in_the_way := sorted((beside - listed) | taken | folders):
         raise ConflictError(

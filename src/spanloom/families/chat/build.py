@@ -65,7 +65,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
         dataset,
         progress,
         differs=lambda content: _differs(content, identity),
-        make=lambda: _pack(options, progress),
+        make=lambda root: _pack(options, root, progress),
         unit="blocks",
         source=options.transcripts,
         deep=options.deep,
@@ -76,11 +76,11 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     return result
 
 
-def _pack(options: PackOptions, progress: Progress) -> Manifest:
+def _pack(options: PackOptions, root: Path, progress: Progress) -> Manifest:
     with progress.stage("pack"), progress.counting("pack", "bytes") as on_progress:
         return pack_chat(
             transcripts=options.transcripts,
-            root=options.root,
+            root=root,
             tokenizer=options.tokenizer,
             rules=options.rules,
             workers=options.workers,

@@ -4,6 +4,7 @@ In: the root, the options, what decides the bytes. Out: whether it is the one, a
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,8 @@ from spanloom.dataset.root.inventory import first_damage
 from spanloom.dataset.root.lock import (
     NEW_NAME,
     BuildRecord,
-    claim,
+    claim_or_discard,
     data_names,
-    read_record,
-    remove_intermediates,
-    unfinished,
 )
 from spanloom.errors import StorageError
 from spanloom.families.harmony.contract.caps import rows_read
@@ -31,7 +29,7 @@ from spanloom.families.harmony.render.routes import renderer_version
 from spanloom.provenance import git_sha
 from spanloom.report.views import remove_views
 from spanloom.split import SPLITS
-from spanloom.storage import free_bytes, remove_files
+from spanloom.storage import free_bytes
 
 SPLIT_NAME = "split"
 """The intermediate in `.work` that says which rows are valid."""
@@ -82,15 +80,8 @@ def claim_work(root: Path, work: Path, record: BuildRecord, standing: Content | 
 
     `standing`: the finished dataset at the root, which is to be replaced; nothing of it is touched.
     """
-    begun = read_record(work)
-    if begun is not None and (not resume or begun.identity != record.identity):
-        if resume and not (standing is not None and _made_of(standing, begun.identity)):
-            raise unfinished(root, "discard it with --no-resume")
-        remove_intermediates(work, begun)
-        if standing is None:
-            remove_files(root, begun.files)
-            remove_views(root)
-    claim(root, work, record)
+    made_by = None if standing is None else partial(_made_of, standing)
+    claim_or_discard(root, work, record, made_by=made_by, resume=resume, remove_views=remove_views)
 
 
 def _made_of(content: Content, identity: dict[str, Any]) -> bool:

@@ -9,63 +9,87 @@ from pathlib import Path
 from typing import Any
 
 from spanloom import workers
+from spanloom.conversations.source.caps import RowCaps
+from spanloom.conversations.source.folder import open_source
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import Content, Manifest
 from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import NEW_NAME, WORK_NAME, BuildRecord, check_apart, data_names
+from spanloom.errors import SpanloomError
 from spanloom.families.models import dataset as family
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, ModelRules, load_ingredients
-from spanloom.families.models.source.formats import open_source
+from spanloom.families.models.source.formats import FORMATS
 from spanloom.families.models.steps.tokenize_conversations import (
     ARRAY_DTYPES,
-    ON_DUPLICATE,
     PARTS_NAME,
     TokenizeOptions,
+    check_caps_of,
+    config_of,
     tokenize_conversations,
 )
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
-from spanloom.split import SPLITS
-from spanloom.steps.validate_alignment import BuildResult, made_and_validated
+from spanloom.split import SPLITS, VALID
+from spanloom.steps.validate_alignment import BuildResult, Replacing, made_and_validated
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
     """What to build: of the conversations in `source`, for the model in `model`, at `out`.
 
-    `source_as_given`: the URI that `source` was staged from, for the record; `deep`: rows that validation makes again.
+    `out` None is the default root, or the smoke root when the run is capped. `source_as_given`: the URI that `source`
+    was staged from, for the record, and `model_as_given`. `shards`: how many the source must have. `deep`: rows that
+    validation makes again. `workers` None is as many as are of use.
     """
 
     source: Path
     model: Path
-    out: Path = Path(defaults.ROOT)
+    out: Path | None = None
+    caps: RowCaps = field(default_factory=RowCaps)
+    shards: int | None = None
     source_as_given: str | None = None
+    model_as_given: str | None = None
     rules: ModelRules = field(default_factory=ModelRules)
     max_rejects: str = defaults.MAX_REJECTS
-    on_duplicate: str = ON_DUPLICATE[0]
+    on_duplicate: str = defaults.ON_DUPLICATE
     workers: int | None = None
     deep: int = defaults.DEEP
     resume: bool = True
+    overwrite: bool = False
+    keep_work: bool = False
     allow_unknown_sha: bool = False
+
+    @property
+    def root(self) -> Path:
+        return self.out or Path(defaults.CAPPED_ROOT if self.caps.any else defaults.ROOT)
 
 
 def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
     """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
 
-    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
+    Raises a SpanloomError before any work for what can be known then, later for conversations, ids and conflicts.
+    Findings do not raise: they are in the report.
     """
     workers.leave_if_imported_by_a_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     require_megatron()
     reject_limit(options.max_rejects, 0)
+    if options.workers is not None and options.workers < 1:
+        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    out = options.root
+    check_caps_of(options.caps, str(out))
     for folder in (options.source, options.model):
-        check_apart(folder, options.out)
-    source = open_source(options.source)
-    ingredients = load_ingredients(options.model, options.rules)
-    config = ingredients.config()
+        check_apart(folder, out)
+    source = open_source(options.source, FORMATS, shards=options.shards)
+    for shard in source.shards:
+        if not shard.rows:
+            progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
+    with progress.stage("load the model"):
+        ingredients = load_ingredients(options.model, options.rules)
+    config = config_of(ingredients, options.caps)
     identity = {"config": config, "manifest_sha256": source.manifest_sha256}
     record = BuildRecord(
         identity=identity,
@@ -74,17 +98,19 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
             *(f"{MODEL_FOLDER}/{name}" for name in MODEL_FILES),
             PROBE_NAME,
         ),
-        work=(PARTS_NAME,),
+        work=(PARTS_NAME, NEW_NAME),
     )
 
-    def make() -> Manifest:
+    def make(root: Path) -> Manifest:
+        progress.say("probing the chat template, then proving each conversation …")
         with progress.stage("prove"), progress.counting("prove", "conversations") as on_progress:
             return tokenize_conversations(
                 source=source,
                 ingredients=ingredients,
-                root=options.out,
+                root=root,
                 options=TokenizeOptions(
-                    work=options.out / WORK_NAME / PARTS_NAME,
+                    work=out / WORK_NAME / PARTS_NAME,
+                    caps=options.caps,
                     max_rejects=options.max_rejects,
                     on_duplicate=options.on_duplicate,
                     workers=options.workers,
@@ -92,8 +118,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
                     allow_unknown_sha=options.allow_unknown_sha,
                     environment={
                         "source": options.source_as_given or str(options.source),
-                        "model": str(options.model),
-                        "workers": options.workers or 1,
+                        "model": options.model_as_given or str(options.model),
                     },
                 ),
                 on_progress=on_progress,
@@ -103,17 +128,26 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         return _differs(content, identity, options)
 
     result = made_and_validated(
-        options.out,
+        out,
         record,
         family,
         progress,
         differs=differs,
         make=make,
+        replacing=Replacing(overwrite=options.overwrite, resume=options.resume, is_identity_of=_is_identity_of),
+        keep_work=options.keep_work,
         source=options.source,
         deep=options.deep,
     )
     assert result is not None, "make returns a manifest"
+    valid = result.manifest.content.totals.splits[VALID].sequences
+    if result.report.clean and not valid and options.rules.valid_fraction > 0:
+        progress.say(f"warning: no id fell into valid at --valid-fraction {options.rules.valid_fraction}")
     return result
+
+
+def _is_identity_of(content: Content, identity: dict[str, Any]) -> bool:
+    return identity == {"config": content.config, "manifest_sha256": content.input.manifest_sha256}
 
 
 def _differs(content: Content, identity: dict[str, Any], options: BuildOptions) -> str | None:
@@ -121,7 +155,7 @@ def _differs(content: Content, identity: dict[str, Any], options: BuildOptions) 
         return "it was built with other options or for another model"
     if content.input.manifest_sha256 != identity["manifest_sha256"]:
         return "it was built from another source"
-    if content.split is not None and content.split.repeated_rows and options.on_duplicate == ON_DUPLICATE[0]:
+    if content.split is not None and content.split.repeated_rows and options.on_duplicate == defaults.ON_DUPLICATE:
         return "ids come again in it, which --on-duplicate error does not allow"
     for shard in content.shards:
         if sum(shard.rejected.values()) > reject_limit(options.max_rejects, shard.rows_read):

@@ -11,8 +11,16 @@ SPAN_NAMES = ("context", "analysis", "final", "commentary")
 
 SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
 
+TRAIN = ",".join(SPAN_NAMES[1:])
 VALID_FRACTION = 0.001
 MAX_REJECTS = "0"
+MAX_ROWS = None
+MAX_ROWS_PER_SHARD = None
+ON_DUPLICATE = "error"
 ROOT = "data/megatron/model_chat_v1"
+CAPPED_ROOT = "data/megatron/model_chat_v1_smoke"
+MODELS = "data/models"
+"""Where `spanloom model fetch` puts the folders of models."""
+
 DEEP = 256
 """Rows that validation of a build renders again."""

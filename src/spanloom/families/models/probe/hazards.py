@@ -56,4 +56,4 @@ def _text(template: ChatTemplate) -> str | None:
 def _bos_twice(model: Model, text: str) -> bool:
     """Whether a tokenizer that adds its own tokens writes the first token of the text once more."""
     plain, added = (model.tokenizer.encode([text], special=special)[0].ids for special in (False, True))
-    return len(added) > len(plain) > 0 and added[0] == added[1] == plain[0]
+    return bool(len(added) > len(plain) > 0 and added[0] == added[1] == plain[0])

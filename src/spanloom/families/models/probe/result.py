@@ -3,6 +3,7 @@
 In: a model, conversations, options. Out: `ProbeResult`; as JSON, and as lines of a table.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -87,8 +88,8 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         "stops": {str(number): text for number, text in result.model.stops.items()},
         "turn_ends": dict(Counter(run.turn_end for run in runs).most_common()),
         "variables": [
-            {"variables": dict(given), "runs": count}
-            for given, count in Counter(tuple(sorted(run.variables.items())) for run in runs).most_common()
+            {"variables": json.loads(given), "runs": count}
+            for given, count in Counter(json.dumps(dict(run.variables), sort_keys=True) for run in runs).most_common()
         ],
         "boundary": dict(Counter(run.boundary for run in runs)),
         "hazards": {**result.hazards.as_dict(), "history_rewritten": result.in_several_documents > 0},

@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import (
     Source,
     SourceShard,
     check_still_hashed,
     named_origin,
+    open_source,
     open_source_shard,
     plan_parts,
     read_rows,
@@ -59,10 +61,12 @@ from spanloom.families.models.documents.rules import (
     load_ingredients,
 )
 from spanloom.families.models.errors import ModelError
+from spanloom.families.models.places import staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
 from spanloom.families.models.probe.result import as_json, probe
-from spanloom.families.models.source.formats import open_source, staged_source
+from spanloom.families.models.source.formats import FORMATS, staged_source
 from spanloom.kubeflow import dataset_artifacts
+from spanloom.machine import workers_that_fit
 from spanloom.provenance import (
     canonical_json,
     environment_here,
@@ -71,6 +75,7 @@ from spanloom.provenance import (
     require_git_sha,
     sha256_json,
 )
+from spanloom.report.progress import Progress
 from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
@@ -81,22 +86,41 @@ FAMILY = "model_chat"
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 SPAN_NAMES = defaults.SPAN_NAMES
 PARTS_NAME = "parts"
-ON_DUPLICATE = ("error", "keep")
+WORKER_BYTES = 700 << 20
+"""Of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
+
+ROWS_WORTH_LOADING = 2000
+"""In the time that a process takes to load a model, another one proves about so many conversations."""
+
 _AT_ONCE = 256
 """Documents that are written together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeOptions:
-    """What decides no byte, or stops the build: `workers` None is one; `work`: the folder of intermediates."""
+    """What is read, and what decides no byte or stops the build.
+
+    `caps`: how many rows are read; `workers` None is as many as are of use; `work`: the folder of intermediates.
+    """
 
     work: Path
+    caps: RowCaps = field(default_factory=RowCaps)
     max_rejects: str = defaults.MAX_REJECTS
-    on_duplicate: str = ON_DUPLICATE[0]
+    on_duplicate: str = defaults.ON_DUPLICATE
     workers: int | None = None
     resume: bool = True
     allow_unknown_sha: bool = False
     environment: dict[str, Any] = field(default_factory=dict)
+
+
+def config_of(ingredients: Ingredients, caps: RowCaps) -> dict[str, Any]:
+    """The manifest's `config`: what decides the bytes, beside the source."""
+    return {**ingredients.config(), "caps": caps.as_dict()}
+
+
+def useful_workers(rows: int) -> int:
+    """As many processes as CPUs and memory have room for, but none that would still load the model at the end."""
+    return max(1, min(workers_that_fit(WORKER_BYTES), rows // ROWS_WORTH_LOADING))
 
 
 def tokenize_conversations(
@@ -114,17 +138,22 @@ def tokenize_conversations(
     DuplicateIdError where an id comes again, ModelError where no document is made, SourceError, ConflictError.
     """
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
-    config, rules = ingredients.config(), ingredients.rules
+    config, rules = config_of(ingredients, options.caps), ingredients.rules
+    counts = options.caps.read_of([shard.rows for shard in source.shards])
+    if on_progress is not None:
+        on_progress(0, sum(counts))
     files = _publish_files(root, ingredients)  # the probe too, before any conversation is proven
-    rows = _Rows(total=sum(shard.rows for shard in source.shards), on_progress=on_progress)
+    rows = _Rows(total=sum(counts), on_progress=on_progress)
     key = sha256_json({"config": config, "source": source.manifest_sha256, "git_sha": made_by})
     build = _Build(source, ingredients, root, options, rows, key=key)
     options.work.mkdir(parents=True, exist_ok=True)
     keep_loaded(key, ingredients)
-    workers = options.workers or 1
+    workers = options.workers or useful_workers(sum(counts))
     pooled: AbstractContextManager[Pool | None] = process_pool(workers) if workers > 1 else nullcontext()
     with pooled as pool:
-        entries = [build.shard(verify_hash(shard), pool) for shard in source.shards]
+        entries = [
+            build.shard(verify_hash(shard), read, pool) for shard, read in zip(source.shards, counts, strict=True)
+        ]
     totals = add_up(entries)
     if not totals.sequences:
         refused = ", ".join(f"{number:,} {reason}" for reason, number in sorted(totals.rejected.items())) or "none"
@@ -204,16 +233,16 @@ class _Build:
         self._seen: set[int] = set()
         self.repeated = self.audited = 0
 
-    def shard(self, shard: SourceShard, pool: Pool | None) -> ShardEntry:
-        """The files of one shard, and what a manifest lists of them."""
+    def shard(self, shard: SourceShard, read: int, pool: Pool | None) -> ShardEntry:
+        """The files of one shard, of which `read` rows are read, and what a manifest lists of them."""
         cutting: Counter[str] = Counter()
         refused: list[dict[str, Any]] = []
-        allowed = reject_limit(self._options.max_rejects, shard.rows)
+        allowed = reject_limit(self._options.max_rejects, read)
         rules, eod = self._ingredients.rules, int(self._ingredients.config()["eod"]["id"])
         with split_writers(
             self._root, shard.index, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA
         ) as writers:
-            for task, counted in self._parts(shard, pool):
+            for task, counted in self._parts(shard, read, pool):
                 cutting.update(counted["cutting"])
                 refused += counted["refused"]
                 if len(refused) > allowed:
@@ -230,14 +259,14 @@ class _Build:
             splits = {name: writers[name].publish() for name in SPLITS}
         return ShardEntry(
             shard=shard.index,
-            rows_read=shard.rows,
+            rows_read=read,
             rejected=dict(sorted(Counter(each["class"] for each in refused).items())),
             rejects_file=_publish_rejects(self._root, shard.index, refused, shard.format.id_column),
             splits=splits,
             cutting=dict(cutting),
         )
 
-    def _parts(self, shard: SourceShard, pool: Pool | None) -> Iterator[tuple[PartTask, dict[str, Any]]]:
+    def _parts(self, shard: SourceShard, read: int, pool: Pool | None) -> Iterator[tuple[PartTask, dict[str, Any]]]:
         """The finished parts in order; at most two for each worker are under way."""
         waiting: deque[tuple[PartTask, Future[dict[str, Any]] | dict[str, Any]]] = deque()
         most = 2 * pool.workers if pool else 1
@@ -249,7 +278,7 @@ class _Build:
                 return task, pool.result(outcome, f"shard {task.shard:02d}, rows from {task.rows.first_row}")
             return task, outcome
 
-        for task in self._tasks(shard):
+        for task in self._tasks(shard, read):
             standing = standing_part(task) if self._options.resume else None
             outcome = standing or (make_part(task) if pool is None else pool.submit(make_part, task))
             waiting.append((task, outcome))
@@ -258,11 +287,11 @@ class _Build:
         while waiting:
             yield finished()
 
-    def _tasks(self, shard: SourceShard) -> Iterator[PartTask]:
+    def _tasks(self, shard: SourceShard, read: int) -> Iterator[PartTask]:
         with open_source_shard(shard) as file:
             groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         index = 0
-        for part in plan_parts(groups):
+        for part in plan_parts(groups, max_rows=read):
             for rows in read_rows(shard, part):
                 yield PartTask(
                     key=self._key,
@@ -279,7 +308,7 @@ class _Build:
     def _take_ids(self, ids: Sequence[str], shard: SourceShard) -> None:
         for name, digest in zip(ids, id_digests(ids).tolist(), strict=True):
             if digest in self._seen:
-                if self._options.on_duplicate == ON_DUPLICATE[0]:
+                if self._options.on_duplicate == defaults.ON_DUPLICATE:
                     raise DuplicateIdError(
                         f"the id {name!r} comes again",
                         where=shard.where,
@@ -389,47 +418,65 @@ def _input(source: Source) -> Input:
     )
 
 
+def check_caps_of(caps: RowCaps, root: str) -> None:
+    """Raises ConflictError for a capped run whose root, a path or a URI, is called as a whole dataset's."""
+    if caps.any:
+        check_capped_root(root, (defaults.ROOT,), remedy=f"give another root, such as {defaults.CAPPED_ROOT}")
+
+
 def run(
     *,
     source: str,
     model: str,
     root: str,
     rules: ModelRules,
+    asset: str | None = None,
+    caps: RowCaps | None = None,
+    shards: int | None = None,
     max_rejects: str = defaults.MAX_REJECTS,
-    on_duplicate: str = ON_DUPLICATE[0],
+    on_duplicate: str = defaults.ON_DUPLICATE,
     workers: int | None = None,
     allow_unknown_sha: bool = False,
+    progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed first."""
+    """The step over places. A remote root is claimed first.
+
+    `asset`: a place for a copy of the tokenizer. `caps`: how many rows are read, None is all; `shards`: how many the
+    source must have. Raises ConflictError for a capped run at a root that is called as a whole dataset's.
+    """
+    caps = caps or RowCaps()
+    check_caps_of(caps, root)
+    reject_limit(max_rejects, 0)
     with (
-        scratch_for("tokenize-conversations", [source, model, root], scratch) as staging,
+        scratch_for("tokenize-conversations", [source, model, root, asset], scratch) as staging,
         TemporaryDirectory(prefix="spanloom-") as work,
     ):
-        opened = open_source(staged_source(staging, source))
-        folder = staging.folder(model)
+        opened = open_source(staged_source(staging, source), FORMATS, shards=shards)
+        folder = staged_model(staging, model)
         loaded = load_ingredients(folder, rules)
 
         def make(place: Path) -> Manifest:
-            return tokenize_conversations(
-                source=opened,
-                ingredients=loaded,
-                root=place,
-                options=TokenizeOptions(
-                    work=Path(work),
-                    max_rejects=max_rejects,
-                    on_duplicate=on_duplicate,
-                    workers=workers,
-                    allow_unknown_sha=allow_unknown_sha,
-                    environment={"source": source, "root": root},
-                ),
+            options = TokenizeOptions(
+                work=Path(work),
+                caps=caps,
+                max_rejects=max_rejects,
+                on_duplicate=on_duplicate,
+                workers=workers,
+                allow_unknown_sha=allow_unknown_sha,
+                environment={"source": source, "model": model, "root": root},
             )
+            with nullcontext() if progress is None else progress.counting("prove", "conversations") as on_progress:
+                return tokenize_conversations(
+                    source=opened, ingredients=loaded, root=place, options=options, on_progress=on_progress
+                )
 
         identity = {
-            "config": loaded.config(),
+            "config": config_of(loaded, caps),
             "inputs": [opened.manifest_sha256],
             "tokenizer_sha256": loaded.model.tokenizer.sha256,
         }
+        staging.create(asset, loaded.model.tokenizer.path.read_bytes())
         return made_at(root, staging, lambda: identity, make)
 
 

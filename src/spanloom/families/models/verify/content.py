@@ -91,8 +91,20 @@ def _check_input(content: Content) -> Iterator[Finding]:
     recorded = content.input
     if format_named(recorded.schema_version) is None:
         yield wrong(f"input.schema_version is {recorded.schema_version!r}")
-    if [shard.rows for shard in recorded.shards] != [shard.rows_read for shard in content.shards]:
-        yield wrong("the rows of the source's shards are not those that were read")
+    caps = content.config.get("caps", {})
+    if not isinstance(caps, dict) or any(type(cap) is not int or cap < 0 for cap in caps.values() if cap is not None):
+        yield wrong(f"config.caps is {caps!r}, not a number or null for each cap")
+        return
+    there = [shard.rows for shard in recorded.shards]
+    if _rows_within(there, caps) != [shard.rows_read for shard in content.shards]:
+        yield wrong("the rows of the source's shards, within the caps, are not those that were read")
+
+
+def _rows_within(rows: list[int], caps: dict[str, int | None]) -> list[int]:
+    """The rows of each shard that are read: those of the whole are dealt out one by one, to the lower shards first."""
+    total, of_each = caps.get("max_rows"), caps.get("max_rows_per_shard")
+    dealt = [len(range(number, total, len(rows))) if total is not None else there for number, there in enumerate(rows)]
+    return [min(there, most, there if of_each is None else of_each) for there, most in zip(rows, dealt, strict=True)]
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families

@@ -113,7 +113,7 @@ class _ShardCheck:
         with open_source_shard(source) as file:
             sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         rows = 0
-        for part in plan_parts(sizes):
+        for part in plan_parts(sizes, max_rows=self.shard.rows_read):
             for batch in read_rows(source, part):
                 whole.run.go_on()
                 self._check_batch(batch, places.before(batch.first_row + len(batch)))

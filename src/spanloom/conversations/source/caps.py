@@ -1,0 +1,71 @@
+"""Limits on the rows of a source: a capped run is the same build over fewer rows, at a root of another name.
+
+In: caps of a whole run. Out: how many rows of each shard are read, worked out before anything is made.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.storage.uri import is_uri, parse_uri
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowCaps:
+    """The caps of a whole run; None is no cap. Raises SpanloomError for one below 0."""
+
+    max_rows: int | None = None
+    max_rows_per_shard: int | None = None
+
+    def __post_init__(self) -> None:
+        check_caps(**self.as_dict())
+
+    @property
+    def any(self) -> bool:
+        return (self.max_rows, self.max_rows_per_shard) != (None, None)
+
+    def as_dict(self) -> dict[str, int | None]:
+        return asdict(self)
+
+    def read_of(self, rows: Sequence[int]) -> list[int]:
+        """How many of the rows of each shard are read. `rows`: how many each shard has."""
+        shares = [share_of_rows(self.max_rows, self.max_rows_per_shard, shard, len(rows)) for shard in range(len(rows))]
+        return [there if share is None else min(there, share) for there, share in zip(rows, shares, strict=True)]
+
+
+def even_share(total: int | None, shard: int, shards: int) -> int | None:
+    """The share of `shard` out of `shards`: even, with the remainder to the lower shards; None is no cap.
+
+    10 rows over 4 shards: 3 3 2 2.
+    """
+    return None if total is None else total // shards + (shard < total % shards)
+
+
+def share_of_rows(max_rows: int | None, max_rows_per_shard: int | None, shard: int, shards: int) -> int | None:
+    """How many rows of this shard may be read; None is no cap."""
+    caps = [cap for cap in (even_share(max_rows, shard, shards), max_rows_per_shard) if cap is not None]
+    return min(caps, default=None)
+
+
+def check_caps(**caps: int | None) -> None:
+    """Raises SpanloomError for a cap below 0."""
+    for name, cap in caps.items():
+        if cap is not None and cap < 0:
+            raise SpanloomError(f"{name} must be at least 0, not {cap}", remedy="leave the cap away for none")
+
+
+def check_capped_root(root: str, whole_roots: Sequence[str], *, remedy: str) -> None:
+    """Raises ConflictError where the root of a capped run, a path or a URI, is called as that of a whole dataset is.
+
+    A path counts as it is written and as its links lead, and so do the default roots, `whole_roots`.
+    """
+    names = {Path(whole).name for whole in whole_roots}
+    if is_uri(root):
+        canonical = parse_uri(root).name in names
+    else:
+        followed = Path(root).resolve()
+        canonical = bool({Path(root).name, followed.name} & names)
+        canonical = canonical or followed in [Path(whole).resolve() for whole in whole_roots]
+    if canonical:
+        raise ConflictError("a capped run must not write the canonical dataset", where=root, remedy=remedy)

@@ -1,0 +1,38 @@
+"""What a dataset for a model is made with, at places: the model's folder, local or at a URI.
+
+In: a place as text. Out: a folder on this machine. Of a folder at a URI only the files that decide bytes are brought,
+not the weights.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spanloom.families.models.documents.rules import MODEL_FILES
+from spanloom.families.models.errors import ModelError
+from spanloom.storage.scratch import Scratch, scratch_for
+from spanloom.storage.staging import Download, list_objects, stage_files
+from spanloom.storage.uri import is_uri, parse_uri
+
+
+def staged_model(scratch: Scratch, place: str) -> Path:
+    """The model's folder on this machine; it has the name of the place. Raises ModelError where none of its files is
+    there."""
+    path = scratch.path(place)
+    if not is_uri(place):
+        return path
+    uri = parse_uri(place)
+    prefix = f"{uri.key}/" if uri.key else ""
+    sizes = {found.uri.key.removeprefix(prefix): found.bytes for found in list_objects(uri)}
+    there = [name for name in MODEL_FILES if name in sizes]
+    if not there:
+        raise ModelError("the model's folder is missing", where=place, remedy="give a folder with tokenizer.json")
+    stage_files([Download(uri=uri / name, path=path / name, bytes=sizes[name]) for name in there])
+    return path
+
+
+@contextmanager
+def local_model(model: str, scratch: Path | None = None) -> Iterator[Path]:
+    """The model's folder on this machine, while the block runs."""
+    with scratch_for("model", [model], scratch) as staging:
+        yield staged_model(staging, model)
