@@ -7,9 +7,10 @@
     L         = A · L_keep + B · L_harmful + C · KL(frozen ‖ model on answers to keep)
 
 k and h are the model's hidden states, k⁰ and h⁰ those of a frozen copy. From "Improving Large Language Model Safety
-with Contrastive Representation Learning" (Simko et al., EMNLP 2025, arXiv:2506.11938; code: `code/methods/triplet/trainer.py`
-in samuelsimko/crl-llm-defense, with its distance "mix"). The KL is over the answers to keep and has no temperature;
-that code's adversarial hard negatives are left out. The weights and margins below are only an example.
+with Contrastive Representation Learning" (Simko et al., EMNLP 2025, arXiv:2506.11938; code:
+`code/methods/triplet/trainer.py` of samuelsimko/crl-llm-defense, with its distance "mix"). The KL is over the answers
+to keep and has no temperature; that code's adversarial hard negatives are left out. The weights and margins below are
+only an example.
 
     python docs/examples/losses/triplet.py data/megatron/toolcalls --steps 20
 """
