@@ -1,4 +1,4 @@
-"""The traces pipeline: JSON Lines in a bucket → a store → a dataset's manifest → three exports, validated.
+"""The traces pipeline: records in a bucket → a store → a dataset's manifest → three exports, validated.
 
     ingest_traces ─► build_traces ─► export_traces ×3 ─► validate_traces
                                 └──► tokenize_traces ─► validate_alignment      with a tokenizer
@@ -22,7 +22,7 @@ FORMATS = ("trace", "tunix_sft", "training_example")
 
 
 def traces_dataset_pipeline(placement: Placement) -> dsl.graph_component.GraphComponent:
-    """The pipeline from JSON Lines to exports and a token dataset."""
+    """The pipeline from records to exports and a token dataset."""
     place = placement.place
 
     @dsl.pipeline(name="traces-dataset", description="reasoning traces → a dataset → exports and tokens, validated")
@@ -36,6 +36,8 @@ def traces_dataset_pipeline(placement: Placement) -> dsl.graph_component.GraphCo
         ids: str = DEFAULTS.IDS,
         strict: str = "0",
         created_at: str = "",
+        map: str = "",  # the option's name
+        max_step_characters: int = 0,
         filters: str = "{}",
         limit: int = DEFAULTS.LIMIT,
         strategy: str = DEFAULTS.STRATEGY,
@@ -54,7 +56,13 @@ def traces_dataset_pipeline(placement: Placement) -> dsl.graph_component.GraphCo
     ) -> None:
         ingested = place(
             ingest_traces(
-                traces_uri=traces_uri, source_name=source_name, ids=ids, strict=strict, created_at=created_at
+                traces_uri=traces_uri,
+                source_name=source_name,
+                ids=ids,
+                strict=strict,
+                created_at=created_at,
+                map=map,
+                max_step_characters=max_step_characters,
             ),
             cpu="2",
             memory=ingest_memory,

@@ -1,6 +1,7 @@
-"""Traces, step 1: JSON Lines in a bucket → a store in one file.
+"""Traces, step 1: records in a bucket → a store in one file.
 
-In: the URI of a file or of a folder of files. Out: the store (SQLite); which lines were no traces, by number.
+In: the URI of a file or of a folder of files, in any form that `spanloom traces ingest` reads. Out: the store (SQLite);
+which lines were no traces, by number.
 """
 
 from kfp import dsl
@@ -15,6 +16,8 @@ def ingest_traces(
     ids: str,
     strict: str,
     created_at: str,
+    map: str,
+    max_step_characters: int,
     store: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
@@ -29,6 +32,8 @@ def ingest_traces(
             *("--ids", ids),
             *("--strict", strict),
             *("--created-at", created_at),
+            *("--map", map),
+            *("--max-step-characters", max_step_characters),
             *("--executor-input", "{{$}}"),
         ],
     )

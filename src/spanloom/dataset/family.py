@@ -139,6 +139,20 @@ class Description:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the files of a dataset are. `arrays`: file name part → dtype; `span_names`: of the span ids, from 0 on."""
+
+    arrays: Mapping[str, str]
+    span_names: tuple[str, ...]
+
+
+def one_layout(arrays: Mapping[str, str], span_names: tuple[str, ...]) -> Callable[[Content], Layout]:
+    """The `layout` of a family whose datasets all have the same one."""
+    same = Layout(arrays=arrays, span_names=span_names)
+    return lambda content: same  # noqa: ARG005  # as all families
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExportColumn:
     """A column that the export takes from the rows as it is: one value for each document, of the Arrow type `kind`."""
 
@@ -163,16 +177,11 @@ class DatasetFamily(Protocol):
         """The splits of every shard."""
 
     @property
-    def ARRAY_DTYPES(self) -> Mapping[str, str]:
-        """File name part → dtype of its `.bin`."""
-
-    @property
-    def SPAN_NAMES(self) -> tuple[str, ...]:
-        """What the values of the spans are called, from 0 on."""
-
-    @property
     def RATIO(self) -> tuple[str, str] | None:
         """Two spans whose tokens are compared: reasoning and answer."""
+
+    def layout(self, content: Content) -> Layout:
+        """The arrays and spans that a dataset with this manifest must have."""
 
     def row_schema(self, content: Content) -> pa.Schema:
         """The family's own columns of the row table, in a dataset with this manifest."""

@@ -31,7 +31,7 @@ from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
 from spanloom.families.toolcalls.sampling import WeightedSampler
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import LAYOUTS, TokenizeRules
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_step
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
@@ -237,7 +237,7 @@ def test_every_value_of_the_manifest_is_held_to_something(built: Path, data: Pat
 def test_every_value_of_the_rows_is_held_to_something(built: Path, data: Path, tmp_path: Path) -> None:
     """Each column of the row table edited in one row, the manifest made to fit the file."""
     others = {"source": "x", "subtype": "borderline", "sample_id": "x"}
-    for number, field in enumerate(rows_schema(family.ROW_SCHEMA, family.SPAN_NAMES)):
+    for number, field in enumerate(rows_schema(family.ROW_SCHEMA, LAYOUTS["answer"].span_names)):
         root = tmp_path / str(number)
         shutil.copytree(built / "retain", root)
         path = rows_file(root, "train", 0)

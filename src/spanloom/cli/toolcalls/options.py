@@ -34,6 +34,10 @@ MaxLength = Annotated[
     int | None,
     option("Cut samples after so many tokens; one cut inside its answer is left out.", "--max-length", min=1),
 ]
+Spans = Annotated[
+    Literal["answer", "parts"],
+    option("One mask for the answer, or also a span for its prose, its calls and their arguments.", "--spans"),
+]
 RequireToolCalls = Annotated[
     bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
 ]

@@ -75,7 +75,7 @@ def step_audit_toolcalls(
     """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
 
 
-@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction"))
+@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction", "spans"))
 def step_tokenize_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     split: Annotated[Literal["harmful", "retain"], option("Which samples: they are a root each.")],
@@ -85,6 +85,7 @@ def step_tokenize_toolcalls(
     eod: toolcalls_options.Eod = defaults.EOD,
     max_length: Annotated[int, option("Cut samples after so many tokens; 0 for never.", min=0)] = 0,
     valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
+    spans: toolcalls_options.Spans = defaults.SPANS,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -92,4 +93,5 @@ def step_tokenize_toolcalls(
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    return {"rules": TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction)}
+    rules = TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction, spans=spans)
+    return {"rules": rules}

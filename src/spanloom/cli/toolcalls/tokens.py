@@ -189,6 +189,7 @@ def tokenize(
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
     valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
+    spans: toolcalls_options.Spans = defaults.SPANS,
     tools_dir: toolcalls_options.ToolsDir = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     as_json: options.Json = False,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.options import Switch, made_of, option, place
+from spanloom.cli.options import Switch, made_of, names_in, option, place
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import build_request
@@ -17,18 +17,26 @@ ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifes
 ExportPlaceOption = Annotated[str | None, place("File or URI of the export in this format.")]
 
 
-@step("ingest-traces", "traces.steps.ingest_traces")
+@step("ingest-traces", "traces.steps.ingest_traces", own=("map",))
 def step_ingest(
-    source: Annotated[str, place("JSON Lines: a file, a folder of them, or a URI.")],
+    source: Annotated[str, place("Records as `traces ingest` reads them: a file, a folder, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
     source_name: Annotated[str, option("What meta.source says of these traces.")],
     ids: traces_options.Ids = defaults.IDS,
     strict: Annotated[Switch, option("1: a line that is no trace stops.")] = "0",
     created_at: traces_options.CreatedAt = None,
+    map: Annotated[  # the option's name
+        str,
+        option("Which keys are prompt, answer and steps; empty: the form of a file's first record.", metavar="PAIRS"),
+    ] = "",
+    max_step_characters: Annotated[
+        int, option("How long a step may be; 0: 20,000 characters.", min=0, max=1_000_000)
+    ] = 0,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
-    """Traces, step 1: JSON Lines → a store in a file."""
-    return {"created_at": created_at or None}
+    """Traces, step 1: records of any known form → a store in a file."""
+    limit = max_step_characters or None
+    return {"created_at": created_at or None, "maps": names_in(map), "max_step_characters": limit}
 
 
 @step(

@@ -21,19 +21,20 @@ def check_shape(content: Content, family: DatasetFamily) -> Iterator[Finding]:
     numbers = [shard.shard for shard in content.shards]
     if numbers != list(range(len(numbers))):
         yield wrong(f"the shards are numbered {numbers}, not from 0 on")
-    if content.arrays != dict(family.ARRAY_DTYPES):
-        yield wrong(f"arrays is {content.arrays}, {content.family} has {dict(family.ARRAY_DTYPES)}")
+    layout = family.layout(content)
+    if content.arrays != dict(layout.arrays):
+        yield wrong(f"arrays is {content.arrays}, {content.family} has {dict(layout.arrays)}")
     if content.model_extra:
         yield wrong(f"content has {', '.join(sorted(content.model_extra))}, which this version does not know")
-    if content.span_names != family.SPAN_NAMES:
-        yield wrong(f"span_names is {list(content.span_names)}, {content.family} has {list(family.SPAN_NAMES)}")
+    if content.span_names != layout.span_names:
+        yield wrong(f"span_names is {list(content.span_names)}, {content.family} has {list(layout.span_names)}")
     parts: list[tuple[int | None, Mapping[str, SplitCounts]]] = [(None, content.totals.splits)]
     parts += [(shard.shard, shard.splits) for shard in content.shards]
     for number, splits in parts:
         if set(splits) != set(family.SPLITS):
             yield wrong(f"the splits are {sorted(splits)}, {content.family} has {sorted(family.SPLITS)}", number)
         for split, counts in splits.items():
-            if set(counts.span_tokens) != set(family.SPAN_NAMES):
+            if set(counts.span_tokens) != set(layout.span_names):
                 yield wrong(f"span_tokens is of {sorted(counts.span_tokens)}", number, split)
             if set(counts.fitting) != set(map(str, SEQUENCE_LENGTHS)):
                 yield wrong(f"fitting is of {sorted(counts.fitting)}, not of {SEQUENCE_LENGTHS}", number, split)

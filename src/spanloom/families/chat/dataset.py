@@ -23,6 +23,7 @@ from spanloom.dataset.family import (
     SourceCheck,
     Vocabulary,
     WholeCheck,
+    one_layout,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_said, wrong
@@ -43,6 +44,7 @@ ID_COLUMN = None
 GROUP_COLUMNS = ()
 ROW_SCHEMA = blocks.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = blocks.ARRAY_DTYPES, blocks.SPAN_NAMES
+layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = (blocks.SPLIT,)
 RATIO = None
 

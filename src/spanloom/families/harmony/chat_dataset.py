@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from spanloom.conversations.runs import runs_note
-from spanloom.dataset.family import Description, ExportColumn
+from spanloom.dataset.family import Description, ExportColumn, one_layout
 from spanloom.dataset.manifest import Content
 from spanloom.families.harmony.contract import config
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
@@ -32,6 +32,7 @@ ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = HARMONY_CHAT.span_names
+layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 

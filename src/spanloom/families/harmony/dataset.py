@@ -28,6 +28,7 @@ from spanloom.dataset.family import (
     SourceCheck,
     Vocabulary,
     WholeCheck,
+    one_layout,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import array_prefix, rows_file
@@ -58,6 +59,7 @@ GROUP_COLUMNS = SYNTH_KD.source.metadata_columns
 ROW_SCHEMA = SYNTH_KD.about
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = SYNTH_KD.span_names
+layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 

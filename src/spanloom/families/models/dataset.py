@@ -22,6 +22,7 @@ from spanloom.dataset.family import (
     OpenedShard,
     Vocabulary,
     WholeCheck,
+    one_layout,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME, rows_file
@@ -51,6 +52,7 @@ GROUP_COLUMNS: tuple[str, ...] = ()
 ROW_SCHEMA = ABOUT_SCHEMA
 ARRAY_DTYPES = tokenize_conversations.ARRAY_DTYPES
 SPAN_NAMES = defaults.SPAN_NAMES
+layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 

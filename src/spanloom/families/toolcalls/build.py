@@ -16,7 +16,6 @@ from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
-    ARRAY_DTYPES,
     REGISTRIES_NAME,
     TEMPLATE_NAME,
     Ingredients,
@@ -82,7 +81,7 @@ def _build(
         "input": sha256,
         "tokenizer": ingredients.tokenizer.sha256,
     }
-    data = data_names(shards=1, splits=BOTH_SPLITS, arrays=ARRAY_DTYPES, rejects=False)
+    data = data_names(shards=1, splits=BOTH_SPLITS, arrays=options.rules.layout.arrays, rejects=False)
     record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME))
 
     def make(root: Path) -> Manifest | None:

@@ -18,6 +18,7 @@ from spanloom.dataset.family import (
     Description,
     Digests,
     ExportColumn,
+    Layout,
     OpenedShard,
     Vocabulary,
     WholeCheck,
@@ -25,7 +26,7 @@ from spanloom.dataset.family import (
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.dataset import check_documents_with_ids
-from spanloom.dataset.validate.disk_documents import DiskDocuments
+from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import placed_rows
@@ -49,9 +50,18 @@ from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
-ARRAY_DTYPES, SPAN_NAMES = tokenize_toolcalls.ARRAY_DTYPES, tokenize_toolcalls.SPAN_NAMES
 SPLITS = BOTH_SPLITS
 RATIO = None
+
+
+def layout(content: Content) -> Layout:
+    """Tokens and mask; with `config.spans` the span array of the answer's parts too."""
+    return tokenize_toolcalls.LAYOUTS[content.config.get("spans", "answer")]
+
+
+def has_parts(content: Content) -> bool:
+    """Whether the dataset has a span for each part of the answers."""
+    return "span" in content.arrays
 
 
 def row_schema(content: Content) -> pa.Schema:
@@ -69,7 +79,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         opened,
         held_out,
         run,
-        kind=DiskDocuments,
+        kind=SpanDocuments if has_parts(opened.content) else DiskDocuments,
         id_column=ID_COLUMN,
         noun="sample",
         check_documents=partial(verify.check_documents, content=opened.content),
@@ -118,22 +128,25 @@ def header_tokens(content: Content) -> tuple[int, int] | None:
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
-    """Cuts a document where its mask changes, at each tag inside of the answer, and before its closing EOD."""
+    """Cuts a document where its mask or span changes, at each tag of a call, and before its closing EOD."""
     closing = len(tokens) - 1 if tokens and tokens[-1].id == content.tokenizer.eod else len(tokens)
     edges = [0]
     for at in range(1, closing):
         tagged = tokens[at].trained and tokens[at].special and tokens[at].text == PYTHON_TAG
-        if tokens[at].trained != tokens[at - 1].trained or tagged:
+        if tokens[at].trained != tokens[at - 1].trained or tokens[at].span != tokens[at - 1].span or tagged:
             edges.append(at)
     for first, last in pairwise(dict.fromkeys([*edges, closing, len(tokens)])):
         trained = tokens[first].trained
-        called = trained and tokens[first].text == PYTHON_TAG
+        if has_parts(content):
+            channel = content.span_names[tokens[first].span] if trained else ""
+        else:
+            channel = "tool call" if trained and tokens[first].text == PYTHON_TAG else ""
         role = "" if first >= closing else "answer" if trained else "prompt" if first == 0 else "behind the answer"
         yield ShownMessage(
             first=first,
             last=last,
             role=role,
-            channel="tool call" if called else "",
+            channel=channel,
             span=tokens[first].span,
             trained=trained,
         )
@@ -161,15 +174,17 @@ def describe(content: Content) -> Description:
     realised = f"{split.realised_valid_fraction:.6f}"
     eod = config["eod"]
     kind = "Harmful tool-call samples" if config["harmful"] else "Samples to retain"
+    named = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
+    arrays = f"`shard_00_span` (uint8: {named}), " if has_parts(content) else ""
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in content.totals.rejected.items()) or "none"
     return Description(
         tags=("tool-calling", "safety"),
         introduction=f"{kind} as token documents for Megatron. The loss mask is the last assistant turn and the end"
         f" token behind it. Made by Spanloom.{' **' + WARNING + '**' if config['harmful'] else ''}",
         files="Each split is two Megatron IndexedDatasets of equal shape, `shard_00_tokens` (int32) and"
-        " `shard_00_lossmask` (uint8, 1 = trained), and `shard_00_rows.parquet` with id, subtype, source, weight and"
-        f" token counts of each document. `tokenizer.json`, `{TEMPLATE_NAME}` and `{REGISTRIES_NAME}` are what they"
-        " were made with.",
+        f" `shard_00_lossmask` (uint8, 1 = trained), {arrays}and `shard_00_rows.parquet` with id, subtype, source,"
+        f" weight and token counts of each document. `tokenizer.json`, `{TEMPLATE_NAME}` and `{REGISTRIES_NAME}` are"
+        " what they were made with.",
         making=(
             f"tokenizer: {code(content.tokenizer.name)}, sha256 `{content.tokenizer.sha256}`;"
             f" {code(eod['text'])} {eod['id']} after each document",

@@ -1,5 +1,7 @@
 """The defaults of the tool-call options: constants and nothing else, which commands, steps and pipelines read."""
 
+from typing import Literal
+
 SAMPLES_DIR = "data/circuit_breakers"
 HARMFUL_DIR = "data/circuit_breakers/harmful"
 RETAIN_DIR = "data/circuit_breakers/retain"
@@ -16,6 +18,7 @@ AUDIT_LIMIT = 100
 SAMPLES_PER_SOURCE = 10
 ROW_GROUP_ROWS = 1024
 VALID_FRACTION = 0.001
+SPANS: Literal["answer", "parts"] = "answer"
 EOD = "<|end_of_text|>"
 DEEP = 64
 B4_TOOLS = "b4_standard_v1"

@@ -22,6 +22,7 @@ from spanloom.dataset.family import (
     SourceCheck,
     Vocabulary,
     WholeCheck,
+    one_layout,
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
@@ -59,6 +60,7 @@ ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
 ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
+layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("reasoning", "answer")
 

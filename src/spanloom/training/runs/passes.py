@@ -8,6 +8,7 @@ workers' turns begins with the worker whose turn it is (`first`).
 """
 
 import json
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,9 +116,9 @@ class ShardedDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is
 
     progress: Progress
 
+    @abstractmethod
     def samples(self, begin: Begin) -> Iterator[Sample]:
         """The samples of a shard from a place on; each sets `progress.place` first."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Sample]:
         worker = get_worker_info()

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -318,3 +319,34 @@ def test_rows_of_batches(fixtures: Path, run: Run, aware: Path, tmp_path: Path) 
     assert flat_row(one_masked(rows[0], load_template(aware).render, load_tokenizer(tokenizer))) in [
         {key: value for key, value in row.items() if key not in ("batch_id", "role")} for row in made[0]
     ]
+
+
+class FailingTokenizer:
+    """A tokenizer of transformers whose template raises."""
+
+    def __init__(self, fault: Exception) -> None:
+        self.fault = fault
+
+    def apply_chat_template(self, *_: object, **__: object) -> str:
+        raise self.fault
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        jinja2.UndefinedError("x"),
+        jinja2.TemplateError("refused"),
+        TypeError("x"),
+        KeyError("x"),
+        ZeroDivisionError("x"),
+        ValueError("x"),
+    ],
+)
+def test_what_a_tokenizers_template_raises_is_a_finding_of_the_sample(fault: Exception) -> None:
+    (finding,) = validate_template_compatibility(harmful(1), FailingTokenizer(fault))
+    assert finding["code"] == "A6"
+
+
+def test_what_is_no_fault_of_a_template_comes_through() -> None:
+    with pytest.raises(PermissionError):
+        validate_template_compatibility(harmful(1), FailingTokenizer(PermissionError("the vocabulary")))

@@ -519,3 +519,27 @@ def test_the_scheme_of_a_token_may_be_written_in_any_case(tmp_path: Path) -> Non
         for wrong in ("Bearer t0ken", "Basic T0ken", "T0ken", "BearerT0ken", "Bearer"):
             assert running.ask("GET", "/api/traces", headers={"authorization": wrong}).status == 401
     store.close()
+
+
+def test_data_of_others_is_ingested_on_demand(service: Service, root: Path) -> None:
+    question = {"question": "1 + 1?", "answer": "One and one.\n#### 2"}
+    own_keys = {"q": {"text": "2 + 2?"}, "thought": ["Add."], "solution": "4"}
+    for name, records in {"gsm8k": [question, {"question": "x"}], "columns": [own_keys, {"q": 1}]}.items():
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        (root / f"ingest/{name}.jsonl").write_text(lines)
+
+    def ingest(name: str, **more: Any) -> Answer:
+        return service.ask("POST", "/api/datasets/ingest", {"path": f"{name}.jsonl", "source_name": name, **more})
+
+    assert ingest("gsm8k").status == ingest("columns", recognise=True).status == 400
+    keys = {"prompt": "q.text", "answer": "solution", "steps": "thought"}
+    for name, options in {"gsm8k": {"recognise": True}, "columns": {"map": keys}}.items():
+        answer = ingest(name, **options)
+        assert answer.status == 201, answer.json()
+        done = answer.json()
+        assert (done["ingested_count"], done["skipped_count"], sum(done["left_out"].values())) == (1, 1, 1)
+        trace = service.ask("GET", f"/api/traces/{done['trace_ids'][0]}").json()["payload"]
+        assert trace["prompt"] == ("1 + 1?" if name == "gsm8k" else "2 + 2?")
+        assert trace["meta"]["source"] == name
+    for wrong in ({"prompt": "q"}, {**keys, "steps": ""}, {**keys, "more": "x"}, "prompt=q", {**keys, "answer": 1}):
+        assert ingest("columns", map=wrong).status == 422

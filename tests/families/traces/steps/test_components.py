@@ -17,7 +17,7 @@ def test_each_task_finds_what_the_one_before_made(
     folder.mkdir()
     sample(out=str(tmp_path / "s.jsonl"), traces=60, tokenizer=str(tmp_path / "tokenizer.json"))
     kubeflow = Kubeflow(folder, monkeypatch)
-    given = {"source_name": "s", "ids": "content", "strict": "0", "created_at": ""}
+    given = {"source_name": "s", "ids": "content", "strict": "0", "created_at": "", "map": "", "max_step_characters": 0}
     assert kubeflow.run("ingest_traces", traces_uri=str(tmp_path / "s.jsonl"), **given) == 0
     assert kubeflow.said["ingest_traces"]["metrics"]["ingested_count"] == 60
     chosen = {"filters": '{"kind": "sum"}', "limit": 100, "strategy": "latest", "seed": "", "reproducible": "1"}

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from spanloom.errors import SpanloomError
 from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT
 from spanloom.families.toolcalls.format.tools import Registries
@@ -117,12 +119,18 @@ def rendered_by_tokenizer(tokenizer: Any) -> Render:
                 add_generation_prompt=add_generation_prompt,
                 tokenize=False,
             )
-        except Exception as fault:  # whatever a template raises comes through
+        except _OF_TEMPLATES as fault:
             raise ChatTemplateError(f"the tokenizer's template failed: {fault}", remedy="fix the template") from None
         return str(text)
 
     return render
 
+
+_OF_TEMPLATES = (
+    jinja2.TemplateError,
+    *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
+)
+"""What a template raises: by itself, or where it computes with the values of messages."""
 
 OLDEST_TRANSFORMERS = (4, 43)
 

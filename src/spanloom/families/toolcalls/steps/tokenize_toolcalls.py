@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from spanloom.dataset.family import Layout
 from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.made import write_pending
@@ -32,6 +33,7 @@ from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
 from spanloom.families.toolcalls.format.tools import Registries, load_registries
 from spanloom.families.toolcalls.merge.merged import repeats
+from spanloom.families.toolcalls.tokens import parts
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
 from spanloom.kubeflow import dataset_artifacts
@@ -39,17 +41,21 @@ from spanloom.provenance import library_versions, readable_json, require_git_sha
 from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import shift_to_labels, tokens_per_span
+from spanloom.supervision import Flags, shift_to_labels, tokens_per_span
 from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
 FAMILY = "tool_calls"
 INPUT_SCHEMA = "spanloom_toolcall_samples_v1"
-ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8"}
-SPAN_NAMES = ("context", "answer")
+LAYOUTS = {
+    "answer": Layout(arrays={"tokens": "int32", "lossmask": "uint8"}, span_names=("context", "answer")),
+    "parts": Layout(arrays={"tokens": "int32", "lossmask": "uint8", "span": "uint8"}, span_names=parts.SPAN_NAMES),
+}
+"""`spans` of the rules → the arrays of a root and the names of its spans."""
 TEMPLATE_NAME, REGISTRIES_NAME = "chat_template.jinja", "tool_registries.json"
 SHARD = 0
+Spans = Literal["answer", "parts"]
 ABOUT_SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
@@ -69,12 +75,21 @@ NO_ID = "no id"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeRules:
-    """What decides the bytes, beside samples, template and tokenizer. `eod`: the name of a token."""
+    """What decides the bytes, beside samples, template and tokenizer.
+
+    eod    the name of a token
+    spans  "answer": a mask, and no span array; "parts": the same mask, and a span for prose, calls and arguments
+    """
 
     eod: str = defaults.EOD
     bos_token: str | None = None
     max_length: int | None = None
     valid_fraction: float = defaults.VALID_FRACTION
+    spans: Spans = defaults.SPANS
+
+    @property
+    def layout(self) -> Layout:
+        return LAYOUTS[self.spans]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +112,7 @@ class Ingredients:
             "valid_fraction": self.rules.valid_fraction,
             "template_sha256": sha256_json(self.template.text),
             "registries_sha256": sha256_json(self.registries.listed),
+            **({} if self.rules.spans == "answer" else {"spans": self.rules.spans}),
         }
 
 
@@ -129,13 +145,13 @@ def tokenize_toolcalls(
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = ingredients.config(split)
-    counts = _Counts()
-    with split_writers(root, SHARD, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA) as writers:
+    counts, layout = _Counts(), ingredients.rules.layout
+    with split_writers(root, SHARD, arrays=layout.arrays, span_names=layout.span_names, about=ABOUT_SCHEMA) as writers:
         masked = _masked(data, split, ingredients, counts)
         while batch := list(islice(masked, _BATCH)):
             digests = id_digests(str(document.sample["id"]) for _, document in batch)
             for part, chosen in by_split(digests, ingredients.rules.valid_fraction):
-                _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]))
+                _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]), layout)
             counts.written += len(batch)
             if on_progress:
                 on_progress(counts.rows, counts.rows)  # how many there are is known at the end
@@ -165,8 +181,8 @@ def tokenize_toolcalls(
         tokenizer=ingredients.tokenizer,
         input=Input(schema_version=INPUT_SCHEMA, shards=(source,)),
         id_column="sample_id",
-        arrays=ARRAY_DTYPES,
-        span_names=SPAN_NAMES,
+        arrays=dict(layout.arrays),
+        span_names=layout.span_names,
         files=_publish_files(root, ingredients),
         environment={"libraries": library_versions("tokenizers", "Jinja2"), **(environment or {})},
     )
@@ -219,17 +235,20 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
             yield number, outcome
 
 
-def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) -> None:
-    """Documents with their EOD, the mask shifted to labels."""
+def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, layout: Layout) -> None:
+    """Documents with their EOD, mask and spans shifted to labels."""
     closing = np.array([eod], dtype=np.int32)
     lengths = np.array([document.ids.size + 1 for _, document in documents], dtype=np.int32)
     tokens = np.concatenate([part for _, document in documents for part in (document.ids, closing)])
-    mask = np.zeros(tokens.size, dtype=np.uint8)
+    spans = np.zeros(tokens.size, dtype=np.uint8)
+    with_parts = "span" in layout.arrays
     begin = 0
     for (_, document), length in zip(documents, lengths.tolist(), strict=True):
-        mask[begin + document.start : begin + document.end] = 1
+        learned = slice(begin + document.start, begin + document.end)
+        spans[learned] = _parts(document) if with_parts else 1
         begin += length
-    labels = shift_to_labels(mask, lengths)
+    labels = shift_to_labels(spans, lengths)
+    arrays = {"tokens": tokens, "lossmask": (labels > 0).astype(np.uint8), "span": labels}
     samples = [document.sample for _, document in documents]
     about = pa.RecordBatch.from_arrays(
         [
@@ -244,8 +263,14 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int) 
         ],
         schema=ABOUT_SCHEMA,
     )
-    writer.append_arrays(lengths, {"tokens": tokens, "lossmask": labels})
-    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(SPAN_NAMES)))
+    writer.append_arrays(lengths, {name: arrays[name] for name in layout.arrays})
+    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(layout.span_names)))
+
+
+def _parts(document: Masked) -> Flags:
+    """The part of each learned token: uint8 [end - start]."""
+    offsets = document.offsets[document.start : document.end]
+    return parts.spans_of_tokens(document.sample["assistant_raw"], document.span.start, offsets)
 
 
 def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:

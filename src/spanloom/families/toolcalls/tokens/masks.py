@@ -17,7 +17,7 @@ from spanloom.families.toolcalls.format.rendering import Render, Span, answer_sp
 from spanloom.families.toolcalls.format.tables import mapping
 from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.supervision import Tokens
-from spanloom.tokenizers.character_spans import tokens_of_span
+from spanloom.tokenizers.character_spans import Offsets, tokens_of_span
 from spanloom.tokenizers.chat_template import ChatTemplateError
 from spanloom.tokenizers.encoding import JsonTokenizer
 
@@ -37,6 +37,7 @@ class Masked:
     text        what the template made
     span        of the answer, in characters of `text`
     ids         int32 [T]
+    offsets     int [T, 2]  the characters of each token, in code points of `text`
     start, end  the tokens [start, end) are learned
     straddling  a token begins in the prompt and ends in the answer; it is not learned
     """
@@ -45,6 +46,7 @@ class Masked:
     text: str
     span: Span
     ids: Tokens
+    offsets: Offsets
     start: int
     end: int
     straddling: bool
@@ -92,6 +94,7 @@ def masked_samples(
                     text=text,
                     span=span,
                     ids=tokens.ids[:max_length],
+                    offsets=tokens.offsets[:max_length],
                     start=covered.first,
                     end=covered.end,
                     straddling=covered.straddling > 0,

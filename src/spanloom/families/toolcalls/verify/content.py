@@ -16,7 +16,6 @@ from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.content import check_said, wrong
 from spanloom.families.toolcalls.format.tables import HARMFUL
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
-    ARRAY_DTYPES,
     INPUT_SCHEMA,
     NO_ID,
     REGISTRIES_NAME,
@@ -51,6 +50,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "harmful": config["split"] == HARMFUL,
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         "valid_fraction": split.valid_fraction,
+        **({"spans": "parts"} if "span" in content.arrays else {}),
     }
     yield from check_said(config, wanted, "config")
     if content.tokenizer.eod >= content.tokenizer.vocab_size:
@@ -63,8 +63,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "realised_valid_fraction": valid / documents if documents else 0.0,
     }
     yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
-    sections = {"alignment": content.alignment, "arrays": content.arrays}
-    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    yield from check_said(content.alignment, ALIGNMENT, "alignment")
     if content.renderer is not None:
         yield wrong("a renderer is said, and samples are rendered by the template that the dataset carries")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):

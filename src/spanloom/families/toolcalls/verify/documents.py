@@ -7,6 +7,8 @@ sequence and offset. What is here was written apart from what renders, masks and
     on disk, shifted to the labels       0 … 1 1 … 0 0 … 0
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.validate.disk_documents import DiskDocuments
+from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
 from spanloom.families.toolcalls.format.tables import WEIGHTS
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.findings import Finding
@@ -24,8 +26,12 @@ from spanloom.findings import Finding
 _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
+_PROSE, _CALL, _ARGUMENTS = 1, 2, 3
+_PARTS = ("context", "prose", "call", "arguments")
+
+
 def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Finding]:
-    """EOD, ids, values, one run of learned tokens in each document, the shift."""
+    """EOD, ids, values, one run of learned tokens in each document, the shift; the spans of parts where it has any."""
     tokens, lossmask, lengths = documents.tokens, documents.lossmask, documents.lengths
     vocab_size, max_length = content.tokenizer.vocab_size, content.config["max_length"]
     last = np.cumsum(lengths, dtype=np.int64) - 1
@@ -46,9 +52,22 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
     for at in np.flatnonzero(runs != 1).tolist():
         fault = "nothing that is learned" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
         yield documents.finding("mask", f"the document has {fault}", at)
+    if isinstance(documents, SpanDocuments):
+        yield from _check_parts(documents)
     if max_length is not None:
         for at in np.flatnonzero(lengths > max_length + 1).tolist():
             yield documents.finding("length", f"more than {max_length} tokens and EOD", at)
+
+
+def _check_parts(documents: SpanDocuments) -> Iterator[Finding]:
+    """Each learned label has a part, no other label has one, and arguments stand within a call."""
+    span, lossmask = documents.span, documents.lossmask
+    yield from documents.at("values", "a span id other than 0 to 3", np.flatnonzero(span > _ARGUMENTS))
+    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
+    before = np.concatenate([[0], span[:-1]])
+    before[np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths] = 0
+    misplaced = (span == _ARGUMENTS) & (before != _CALL) & (before != _ARGUMENTS)
+    yield from documents.at("span", "arguments do not follow a call", np.flatnonzero(misplaced))
 
 
 def check_rows(
@@ -62,8 +81,13 @@ def check_rows(
         "sequence": np.arange(documents.first, documents.first + count),
         "tokens": documents.lengths,
         "context_tokens": documents.lengths - learned,
-        "answer_tokens": learned,
     }
+    if isinstance(documents, SpanDocuments):
+        for value in (_PROSE, _CALL, _ARGUMENTS):
+            counted = np.add.reduceat((documents.span == value).astype(np.int64), begins)
+            expected[f"{_PARTS[value]}_tokens"] = counted
+    else:
+        expected["answer_tokens"] = learned
     yield from documents.check_rows(rows, expected)
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
@@ -84,10 +108,16 @@ Encode = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedDocument:
-    """Tokens and token-aligned mask of one sample, and whether a token begins in the prompt and ends in the answer."""
+    """One sample, token-aligned.
+
+    mask        1 = learned
+    parts       0 context, 1 prose, 2 call, 3 arguments
+    straddling  whether a token begins in the prompt and ends in the answer
+    """
 
     tokens: list[int]
     mask: list[int]
+    parts: list[int]
     straddling: bool
 
 
@@ -124,8 +154,81 @@ def expected_document(
     if max_length is not None and after > max_length:
         return masks.CUT
     mask = [int(first <= at < after) for at in range(len(ids))]
+    kinds = _kinds(answer)
+    parts: list[int] = []
+    for at, (begin, stop) in enumerate(offsets):
+        character = min(begin - len(prompt), len(answer) - 1)  # an end token that the template added: as what is last
+        parts.append(0 if not mask[at] else parts[-1] if begin == stop else kinds[character])
     return ExpectedDocument(
         tokens=[*ids[:max_length], eod],
         mask=[*mask[:max_length], 0],
+        parts=[*parts[:max_length], 0],
         straddling=any(begin < len(prompt) < stop for begin, stop in offsets),
     )
+
+
+_TAG = "<|python_tag|>"
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
+_REST = re.compile(r"(?:\s*<\|eo[mt]_id\|>)+")
+
+
+def _kinds(answer: str) -> list[int]:
+    """The part of each character of an answer: 1 prose, 2 call, 3 arguments."""
+    kinds = [_PROSE] * len(answer)
+    first, *behind = [*(match.start() for match in re.finditer(re.escape(_TAG), answer)), len(answer)]
+    if not answer[:first].strip():
+        kinds[:first] = [_CALL] * first
+    for after in behind:
+        begin = first + len(_TAG)
+        value, length = _json_value(answer[begin:after])
+        end, rest = begin + length, _REST.match(answer, begin + length, after)
+        whole = length > 0 and (rest is not None or not answer[end:after].strip())
+        stop = after if not whole or rest is None or not answer[rest.end() : after].strip() else rest.end()
+        kinds[first:stop] = [_CALL] * (stop - first)
+        if whole and isinstance(value, dict):
+            places = _objects_of(answer, begin, end)
+            inside = places.get("parameters") or places.get("arguments") or range(0)
+            for at in inside:
+                kinds[at] = _ARGUMENTS
+        first = after
+    return kinds
+
+
+def _json_value(text: str) -> tuple[Any, int]:
+    """The JSON value that a text begins with, behind blanks, and where it ends; None and 0 where there is none."""
+
+    def refuse(name: str) -> Any:
+        raise ValueError(name)
+
+    decoder = json.JSONDecoder(parse_constant=refuse)
+    try:
+        value, end = decoder.raw_decode(text, len(text) - len(text.lstrip()))
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None, 0
+    return value, end
+
+
+def _objects_of(text: str, begin: int, end: int) -> dict[str, range]:
+    """The characters of each object that is a value of the JSON object in [begin, end), by its key; the last counts."""
+    places: dict[str, range] = {}
+    depth, opened = 0, 0
+    name, key = "", ""  # the string that was read last at this depth, and the key that a colon made of it
+    for match in _MARK.finditer(text, begin, end):
+        mark = match.group()
+        if mark in ("{", "["):
+            if depth == 1:
+                opened = match.start()
+            depth += 1
+        elif mark in ("}", "]"):
+            depth -= 1
+            if depth == 1 and mark == "}":
+                places[key] = range(opened, match.end())
+        elif depth != 1:
+            continue
+        elif mark == ":":
+            key = name
+            places.pop(key, None)
+        elif mark != ",":
+            name = json.loads(mark)
+    return places

@@ -162,6 +162,11 @@ class _Remake:
         if aligned != expected.mask:
             offset = first_difference(aligned, expected.mask)
             yield place.finding("source", "the mask is not that of the sample's answer", offset)
+        if "span" in self._content.arrays:
+            parts = shift_to_tokens(place.read(self._root, "span").astype(np.uint8), lengths).tolist()
+            if parts != expected.parts:
+                offset = first_difference(parts, expected.parts)
+                yield place.finding("source", "the spans are not those of the answer's parts", offset)
 
     def _expected(self, sample: Mapping[str, Any]) -> verify.ExpectedDocument | str:
         named = sample.get("tools")

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WrapValidator, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator, field_validator
 from pydantic_core import PydanticCustomError
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -44,6 +44,8 @@ from spanloom.families.traces.export.lines import (
     export_lines,
 )
 from spanloom.families.traces.export.training_manifest import TrainingRequest, training_manifest
+from spanloom.families.traces.forms.form import TraceForm
+from spanloom.families.traces.forms.mapped import mapped_form
 from spanloom.families.traces.render import ControlTokens
 from spanloom.families.traces.service import pages
 from spanloom.families.traces.store import timestamps
@@ -51,6 +53,7 @@ from spanloom.families.traces.store.catalogue import dataset_list
 from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, TraceHead, detail, list_item
 from spanloom.families.traces.store.ingest import Ids, add_traces, ingest_file
 from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
+from spanloom.families.traces.store.source import FormChoice
 from spanloom.families.traces.trace import Trace, check_json, fault_message, trace_model
 from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
 from spanloom.service.application import PAGE_METHODS, Statuses, html
@@ -106,14 +109,34 @@ def body_limits(trace_bytes: int, batch_bytes: int) -> tuple[BodyLimit, ...]:
     )
 
 
+class IngestMap(BaseModel):
+    """Which keys of a record are the prompt, the answer and the steps, as `--map` names them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: Annotated[str, Field(min_length=1)]
+    answer: Annotated[str, Field(min_length=1)]
+    steps: Annotated[str, Field(min_length=1)]
+
+    def form(self) -> TraceForm:
+        """The form of records with these keys."""
+        return mapped_form([f"{meaning}={key}" for meaning, key in self.model_dump().items()])
+
+
 class IngestRequest(BaseModel):
-    """A file below the service's ingest directory."""
+    """A file below the service's ingest directory.
+
+    recognise  records of other forms are read, as `spanloom traces ingest` does; without it traces alone
+    map        the keys of the records; for what has no known form
+    """
 
     path: str
     source_name: str
     ids: Ids = "content"
     strict: bool = False
     created_at: str | None = None
+    recognise: bool = False
+    map: IngestMap | None = None
 
     @field_validator("path", "source_name")
     @classmethod
@@ -326,7 +349,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
         responses={400: {"description": "No such file below the ingest directory, or no valid trace in it."}},
     )
     def ingest(request: IngestRequest) -> Response:
-        """Store the traces of a JSON Lines file that lies below the service's ingest directory."""
+        """Store the traces of a file below the service's ingest directory; with `recognise` or `map` data of others."""
         path = _ingestible(service.ingest_dir, request.path)
         began = None if request.created_at is None else timestamps.given(request.created_at)
         done = ingest_file(
@@ -336,9 +359,11 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
             ids=request.ids,
             strict=request.strict,
             created_at=began,
+            choice=FormChoice(form=None if request.map is None else request.map.form(), recognise=request.recognise),
             called=request.path,
         )
-        return answer(done.as_dict(), 201)
+        of_others = request.recognise or request.map is not None
+        return answer(done.as_dict() | ({"left_out": dict(done.left_out)} if of_others else {}), 201)
 
     @router.get("/api/datasets", tags=tags)
     def list_datasets() -> Response:

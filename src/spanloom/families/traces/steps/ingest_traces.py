@@ -1,31 +1,38 @@
-"""Step ingest-traces: JSON Lines at a place → a new store in a file.
+"""Step ingest-traces: records at a place → a new store in a file.
 
-In: a file of JSON Lines, or a folder of such files; a source name. Out: an SQLite store, one file, always a new one.
+In: all that `spanloom traces ingest` reads, in any form that it knows; a source name. Out: an SQLite store, one file,
+always a new one.
 """
 
 import sqlite3
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from spanloom.errors import ConflictError
 from spanloom.families.traces.errors import StoreError
+from spanloom.families.traces.forms.mapped import mapped_form
+from spanloom.families.traces.places import TraceFile, trace_files
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import file_url, open_store
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
-from spanloom.families.traces.trace import SUFFIXES
-from spanloom.records.files import find_files, name_below
-from spanloom.records.staging import staged_records
+from spanloom.families.traces.store.source import FormChoice
 from spanloom.storage import discard, publish, sha256_file, temporary_beside
 from spanloom.storage.scratch import scratch_for
 
 
-def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -> list[tuple[str, Ingested]]:
-    """Makes the store of all files; returns name and result of each. Nothing is at `store` before it is whole.
+def _ingest(
+    files: Sequence[TraceFile], store: Path, created_at: str | None, step_limit: int | None, **options: Any
+) -> list[tuple[str, Ingested]]:
+    """Makes the store of all files; returns what each is called and its result. Nothing is at `store` before it is
+    whole.
 
     `created_at`: ISO 8601, of the first row; a file continues where the one before it ended. With it the same input
-    gives the same bytes, so a store that a killed run has finished counts as written. `options`: those of
-    `ingest_file`. Raises ConflictError where `store` is another file.
+    gives the same bytes, so a store that a killed run has finished counts as written. `step_limit`: how many
+    characters a step may have, None for the store's default. `options`: those of `ingest_file`. Raises ConflictError
+    where `store` is another file.
     """
     if created_at is None and store.exists():
         raise ConflictError(
@@ -35,12 +42,14 @@ def _ingest(source: Path, store: Path, created_at: str | None, **options: Any) -
     try:
         opened = open_store(file_url(temporary), create=True)
         try:
+            if step_limit is not None:
+                opened.remember_step_limit(step_limit)
             done = []
             began = timestamps.now() if created_at is None else timestamps.given(created_at)
-            for file in find_files(source, SUFFIXES):
-                ingested = ingest_file(opened, file, created_at=began, **options)
+            for file in files:
+                ingested = ingest_file(opened, file.path, called=file.called, created_at=began, **options)
                 began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
-                done.append((name_below(file, source), ingested))
+                done.append((file.called, ingested))
         finally:
             opened.close()
         _merge_log(temporary)
@@ -70,16 +79,24 @@ def run(
     ids: Ids = "content",
     strict: bool = False,
     created_at: str | None = None,
+    maps: Sequence[str] = (),
+    max_step_characters: int | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places."""
+    """The step over places. `maps`: MEANING=KEY of `mapped_form`; none for the form of each file's first record."""
+    choice = FormChoice(form=mapped_form(maps) if maps else None, recognise=True)
     with scratch_for("ingest-traces", [source, store], scratch) as staging:
         target = staging.path(store)
         if target in staging.stands_for:
             target.unlink(missing_ok=True)  # of a run that was killed
-        files = staged_records(staging, source, SUFFIXES)
-        done = _ingest(files, target, created_at, source_name=source_name, ids=ids, strict=strict)
+        options: dict[str, Any] = {"source_name": source_name, "ids": ids, "strict": strict, "choice": choice}
+        with trace_files(staging, [source]) as files:
+            made = _ingest(files, target, created_at, max_step_characters, **options)
         staging.publish_file(store)
+    done = [(_below(called, source), ingested) for called, ingested in made]
+    left_out: Counter[str] = Counter()
+    for _, ingested in done:
+        left_out += ingested.left_out
     skipped = [{"file": name, **line} for name, ingested in done for line in ingested.skipped]
     return {
         "files": {name: ingested.ingested_count for name, ingested in done},
@@ -87,7 +104,13 @@ def run(
         "skipped_count": sum(ingested.skipped_count for _, ingested in done),
         "skipped_existing": sum(ingested.skipped_existing for _, ingested in done),
         "skipped": skipped[:SKIPPED_KEPT],
+        "left_out": dict(sorted(left_out.items())),
     }
+
+
+def _below(called: str, source: str) -> str:
+    """What a file is called below the folder `source`; where `source` is the file, its name."""
+    return Path(called).name if called == source else called.removeprefix(source.rstrip("/") + "/")
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
