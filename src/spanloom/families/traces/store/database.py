@@ -16,10 +16,10 @@ import json
 import os
 import re
 import sqlite3
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -193,10 +193,13 @@ class TraceCounts:
 class Store:
     """Opened by `open_store`; to be closed by `close`. `max_step_characters`: the limit that the store remembers."""
 
-    def __init__(self, engine: Engine, probe: Engine, called: str, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, engine: Engine, probe: Callable[[], Engine], called: str, secrets: frozenset[str] = frozenset()
+    ) -> None:
         self.called = called
         self.max_step_characters = MAX_STEP_CHARACTERS
-        self._engine, self._probe, self._secrets = engine, probe, secrets
+        # Making an engine takes milliseconds, and the one for `check` is needed by a service alone.
+        self._engine, self._probe, self._secrets = engine, cache(probe), secrets
 
     def close(self) -> None:
         """Gives all connections back."""
@@ -222,7 +225,7 @@ class Store:
 
     def check(self) -> None:
         """Raises StoreError where the store does not answer. Waits for no connection that others use."""
-        with named_faults(self.called, self._secrets), self._probe.connect() as connection:
+        with named_faults(self.called, self._secrets), self._probe().connect() as connection:
             connection.execute(select(_schema.c.version).limit(1)).all()
 
     @contextmanager
@@ -293,6 +296,10 @@ class Writer:
                 self._connection.exec_driver_sql(_SQLITE_INSERT, list(page))
             else:
                 self._connection.execute(insert(_traces), [row._asdict() for row in page])
+
+    def is_empty(self) -> bool:
+        """Whether the store has no trace."""
+        return self._connection.execute(select(_traces.c.id).limit(1)).first() is None
 
     def existing(self, ids: Sequence[str]) -> set[str]:
         """Which of at most PAGE_ROWS ids are there."""
@@ -477,11 +484,11 @@ def open_store(url: str, *, create: bool = False) -> Store:
     pool: dict[str, Any] = {"pool_size": 8, "max_overflow": CONNECTIONS - 8}
     if place.get_backend_name() == "sqlite":
         place = _sqlite_place(place, called, create)
-        engine, probe = _sqlite(place, **pool), _sqlite(place, poolclass=NullPool)
+        engine, probe = _sqlite(place, **pool), partial(_sqlite, place, poolclass=NullPool)
     else:
         place = place.set(drivername="postgresql+psycopg")
         engine = create_engine(place, connect_args={"connect_timeout": 10}, pool_pre_ping=True, **pool)
-        probe = create_engine(place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
+        probe = partial(create_engine, place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
     store = Store(engine, probe, called, secrets)
     try:
         with named_faults(called, secrets):

@@ -16,15 +16,12 @@ from uuid import uuid4
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.forms.form import NoTraceError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import Store, TraceHead, TraceRow, Writer, new_row
+from spanloom.families.traces.store.database import PAGE_ROWS, Store, TraceHead, TraceRow, Writer, new_row
 from spanloom.families.traces.store.source import OWN_FORM, FormChoice, read_values
 from spanloom.families.traces.trace import Trace, canonical_trace, checked_trace, numbered_id_text
 from spanloom.workers import OnProgress
 
 Ids = Literal["content", "random"]
-
-ROWS_HELD = 100
-"""Rows that are stored at once. With 1,000 the garbage collector and the processor's caches cost a tenth more time."""
 
 SKIPPED_KEPT = 100
 """Lines that were not taken and are told one by one; all are counted."""
@@ -93,6 +90,7 @@ def ingest_file(
     held: list[TraceRow] = []
     valid = 0
     with store.writing() as writer:
+        looked_up = not writer.is_empty()
         for number, read, values in read_values(path, called, choice):
             for value in values:
                 try:
@@ -112,8 +110,8 @@ def ingest_file(
                 trace_id = str(uuid4()) if ids == "random" else numbered_id_text(canonical_trace(trace), repeats)
                 held.append(new_row(trace_id, next(times), trace))
                 valid += 1
-            if len(held) >= ROWS_HELD:
-                _store(writer, held, done)
+            if len(held) >= PAGE_ROWS:
+                _store(writer, held, done, looked_up=looked_up)
                 held = []
                 if on_progress:
                     on_progress(min(read, size), size)
@@ -124,7 +122,7 @@ def ingest_file(
                 remedy="give JSON Lines of traces (`spanloom traces sample --out FILE` writes some), records of a form "
                 "that `spanloom traces ingest` knows, or --map prompt=KEY,answer=KEY,steps=KEY",
             )
-        _store(writer, held, done)
+        _store(writer, held, done, looked_up=looked_up)
     if on_progress:
         on_progress(size, size)
     return done
@@ -141,10 +139,11 @@ def _set_source(value: Any, source_name: str, file_name: str) -> None:
     meta["ingest_source_file"] = file_name
 
 
-def _store(writer: Writer, rows: list[TraceRow], done: Ingested) -> None:
+def _store(writer: Writer, rows: list[TraceRow], done: Ingested, *, looked_up: bool) -> None:
     if not rows:
         return
-    existing = writer.existing([row.id for row in rows])
+    # Ids of one file differ, so that in a store which was empty there is none to be found.
+    existing = writer.existing([row.id for row in rows]) if looked_up else None
     new = [row for row in rows if row.id not in existing] if existing else rows
     writer.add(new)
     done.trace_ids.extend(row.id for row in new)
