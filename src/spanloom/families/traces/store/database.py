@@ -21,7 +21,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -117,19 +117,10 @@ _STEP_LIMIT = "max_step_characters"
 _NEWEST_FIRST = (_traces.c.created_at.desc(), _traces.c.id)
 
 
-class TraceRow(NamedTuple):
-    """A row of the table, in the order of its columns. `created_at`: the store's text."""
+TraceRow = tuple[str, str, str, int, int, str | None, str]
+"""The values of a row of the table, in the order of its columns. A plain tuple, since there is one for each trace."""
 
-    id: str
-    created_at: str
-    version: str
-    steps: int
-    chars: int
-    meta: str | None
-    payload: str
-
-
-_FIELDS = TraceRow._fields
+_FIELDS = tuple(column.name for column in _traces.columns)
 _SQLITE_INSERT = f"INSERT INTO traces ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)})"
 _SQLITE_EXISTING = "SELECT id FROM traces WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -143,7 +134,7 @@ def new_row(trace_id: str, created_at: str, trace: Trace | CheckedTrace) -> Trac
         meta = None if payload["meta"] is None else json_text(payload["meta"])
         text = json_text(payload)
     version = _version_text(payload["trace_version"])
-    return TraceRow(trace_id, created_at, version, len(payload["steps"]), trace.char_count, meta, text)
+    return trace_id, created_at, version, len(payload["steps"]), trace.char_count, meta, text
 
 
 @lru_cache(maxsize=64)
@@ -295,7 +286,7 @@ class Writer:
                 # The driver's own way: SQLAlchemy's takes as long again to lay out the values of each row.
                 self._connection.exec_driver_sql(_SQLITE_INSERT, list(page))
             else:
-                self._connection.execute(insert(_traces), [row._asdict() for row in page])
+                self._connection.execute(insert(_traces), [dict(zip(_FIELDS, row, strict=True)) for row in page])
 
     def is_empty(self) -> bool:
         """Whether the store has no trace."""

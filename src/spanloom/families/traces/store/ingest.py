@@ -143,10 +143,10 @@ def _store(writer: Writer, rows: list[TraceRow], done: Ingested, *, looked_up: b
     if not rows:
         return
     # Ids of one file differ, so that in a store which was empty there is none to be found.
-    existing = writer.existing([row.id for row in rows]) if looked_up else None
-    new = [row for row in rows if row.id not in existing] if existing else rows
+    existing = writer.existing([row[0] for row in rows]) if looked_up else None
+    new = [row for row in rows if row[0] not in existing] if existing else rows
     writer.add(new)
-    done.trace_ids.extend(row.id for row in new)
+    done.trace_ids.extend(row[0] for row in new)
     done.skipped_existing += len(rows) - len(new)
 
 
