@@ -7,8 +7,8 @@ In: a PGN file; without one, games of random moves with values. Out: JSON, games
 Routes take turns, each in a process of its own, and rounds are compared one by one: a busy machine slows both. The
 plain way reads each game into python-chess's tree and walks it. Of the workers there are two numbers. `by the clock`
 counts the cores only as far as other programs leave them free. `by CPU` is what an idle machine with a core for each
-worker would give: the time of one process over the workers' number times the longest CPU time of any of them or of the
-process that reads and writes.
+worker would give: the time of one process over the workers' number times their mean CPU time, or that of the process
+which reads and writes where it is more.
 """
 
 import argparse
@@ -110,11 +110,11 @@ def measured(path: Path, repeats: int, workers: int, old: Path | None) -> dict[s
         rounds.append(seconds)
     one = [each["convert"] for each in rounds]
     by = [each["workers"] for each in rounds]
-    longest = [max(each["cpu"], each["children"] / workers) for each in by]
+    bound = [max(each["cpu"], each["children"] / workers) for each in by]
     ratios = {
         "convert, times the plain way, by CPU": [each["plain"]["cpu"] / each["convert"]["cpu"] for each in rounds],
         "workers, share of their cores, by CPU": [
-            alone["cpu"] / (workers * most) for alone, most in zip(one, longest, strict=True)
+            alone["cpu"] / (workers * most) for alone, most in zip(one, bound, strict=True)
         ],
         "workers, share of their cores, by the clock": [
             alone["wall"] / (workers * each["wall"]) for alone, each in zip(one, by, strict=True)
