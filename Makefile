@@ -174,8 +174,9 @@ bench-train: setup ## Measure what training reads: our dataset against the stock
 	PYTHONPATH=tests $(BIN)/python -m bench.opening $(filter --quick,$(BENCH_ARGS))
 	PYTHONPATH=tests $(BIN)/python -m bench.plans $(BENCH_ARGS)
 
-bench-chess: setup ## Measure chess: on the fly, prepared and thinking against a plain loop, preparing, DataLoader workers
+bench-chess: setup ## Measure chess: on the fly, prepared and thinking against a plain loop, preparing, DataLoader workers; PGN
 	PYTHONPATH=tests $(BIN)/python -m bench.chess_games $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m bench.chess_pgn
 
 bench-traces: setup ## Measure traces: ingest and exports against a plain loop, memory, builds over a million rows, the service
 	PYTHONPATH=tests $(BIN)/python -m bench.traces $(BENCH_ARGS)

@@ -33,8 +33,8 @@ from support.cases import beside
 EXPORT_BAR = 3.0
 """Times the yardstick, at most; the original takes 5.44 to 7.07."""
 
-INGEST_BAR = 113_800 / (2 * 9_700)
-"""The same for ingest: twice as fast as the original, which does 9,700 a second where the yardstick does 113,800."""
+INGEST_BAR = 113_800 / (5.9 * 9_700)
+"""The same for ingest: 5.9 times the original's speed, which does 9,700 a second where the yardstick does 113,800."""
 
 MEMORY_BAR = 100.0
 """MiB, at most, of a process that exports 100,000 traces."""

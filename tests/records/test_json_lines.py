@@ -250,6 +250,11 @@ class TestRecords:
         assert value == {"a": [number], "b": 0.5}
         assert type(value["a"][0]) is int
 
+    def test_they_keep_them_wherever_they_begin(self, tmp_path: Path, repeated_keys: RepeatedKeys) -> None:
+        texts = ["x" * length for length in range(20)]
+        path = file(tmp_path, "".join(f'{{"a": "{text}", "n": {2**64}}}\n' for text in texts).encode())
+        assert values(path, repeated_keys) == [{"a": text, "n": 2**64} for text in texts]
+
     def test_a_pair_of_surrogates_is_one_character(self, tmp_path: Path, repeated_keys: RepeatedKeys) -> None:
         assert values(file(tmp_path, b'"\\ud83d\\ude00"'), repeated_keys) == ["😀"]
 

@@ -208,6 +208,14 @@ def test_each_skipped_game_is_named(tmp_path: Path) -> None:
     assert counts.skipped == {"null moves": 1, "Chess960": 2, "moves that cannot be read": 1}
 
 
+def test_the_file_of_skipped_games_is_of_the_last_conversion(tmp_path: Path) -> None:
+    _converted(tmp_path, GAME + ILLEGAL)
+    assert skipped_file(tmp_path / "out").exists()
+    (tmp_path / "out/games_00000.parquet").unlink()
+    _converted(tmp_path, GAME)
+    assert not skipped_file(tmp_path / "out").exists()
+
+
 def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "many.pgn"
     path.write_text(_random_games(20) * 40 + "\n" + ATOMIC)

@@ -118,12 +118,6 @@ class _Counting(ShardedDataset):
 
     progress: Progress
 
-    def samples(self, begin: Begin) -> Iterator[Sample]:
-        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
-
-    def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
-        raise NotImplementedError
-
     @property
     def counts(self) -> Counts:
         """Of the pass that began last, so far."""
@@ -170,6 +164,10 @@ class ChessIterableDataset(_Counting):
         self.progress = Progress(
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
         )
+
+    def samples(self, begin: Begin) -> Iterator[Sample]:
+        """See `ShardedDataset`."""
+        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
 
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         for made, place in game_samples(
@@ -251,6 +249,10 @@ class FinetuneIterableDataset(_Counting):
             "thinking": self._thinking and self._thinking.fingerprint,
         }
         self.progress = Progress({**vars(self.options), **mixed}, epoch=epoch, rank=rank, world_size=world_size)
+
+    def samples(self, begin: Begin) -> Iterator[Sample]:
+        """See `ShardedDataset`."""
+        return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
 
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
         epoch, behind = self.progress.epoch, begin.get("games")

@@ -10,9 +10,8 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
 import orjson
@@ -35,8 +34,7 @@ LARGEST_STEP_LIMIT = 1_000_000
 FAULTS_SHOWN = 20
 """Faults of one trace that a message lists; more of them are counted."""
 
-_TEXT_LIMITS = {"trace_version": 64, "prompt": 50_000, "final_answer": 50_000}
-_MAX_STEPS, _MAX_TYPE = 1000, 64
+_MAX_VERSION, _MAX_TEXT, _MAX_STEPS, _MAX_TYPE = 64, 50_000, 1000, 64
 
 MAX_DEPTH = 200
 """Objects and lists of `meta` inside one another: what parses and writes JSON gives up some way beyond."""
@@ -115,9 +113,9 @@ class Trace(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    trace_version: Annotated[str, Field(min_length=1, max_length=_TEXT_LIMITS["trace_version"])]
-    prompt: Annotated[str, Field(min_length=1, max_length=_TEXT_LIMITS["prompt"])]
-    final_answer: Annotated[str, Field(min_length=1, max_length=_TEXT_LIMITS["final_answer"])]
+    trace_version: Annotated[str, Field(min_length=1, max_length=_MAX_VERSION)]
+    prompt: Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]
+    final_answer: Annotated[str, Field(min_length=1, max_length=_MAX_TEXT)]
     steps: Annotated[list[Step], Field(min_length=1, max_length=_MAX_STEPS)]
     meta: dict[str, Any] | None = None
 
@@ -183,13 +181,15 @@ def check_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) -> T
     raise ValueError("; ".join(texts))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedTrace:
-    """A trace that holds to all rules, as it is stored. `char_count`: see `Trace`; `text`: the payload as JSON."""
+class CheckedTrace(NamedTuple):
+    """A trace that holds to all rules, as it is stored. `char_count`: see `Trace`; `text`: the payload as JSON;
+    `meta_text`: its meta alone, None where there is none; `flat`: whether meta holds no float, list or object."""
 
     payload: Payload
     char_count: int
     text: str
+    meta_text: str | None
+    flat: bool
 
 
 def checked_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) -> CheckedTrace:
@@ -197,7 +197,9 @@ def checked_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) ->
     if (plain := _plain_trace(value, max_step_characters)) is not None:
         return plain
     trace = check_trace(value, max_step_characters)
-    return CheckedTrace(trace.payload, trace.char_count, json_text(trace.payload))
+    meta_text = None if trace.meta is None else json_text(trace.meta)
+    flat = trace.meta is None or _plain(trace.meta)
+    return CheckedTrace(trace.payload, trace.char_count, json_text(trace.payload), meta_text, flat)
 
 
 def fault_message(error: Mapping[str, Any]) -> str:
@@ -208,56 +210,57 @@ def fault_message(error: Mapping[str, Any]) -> str:
     return message
 
 
-_TRACE_KEYS = ("trace_version", "prompt", "final_answer", "steps", "meta")
-
-
 def _plain_trace(value: Any, max_step_characters: int) -> CheckedTrace | None:
     """The trace of a value in which every field has its type already; None for any other, which `check_trace` judges.
 
     What this takes, `check_trace` takes too, with the same payload.
     """
-    if type(value) is not dict:
-        return None
-    chars = 0
-    for key, longest in _TEXT_LIMITS.items():
-        text = value.get(key)
-        if type(text) is not str or not 0 < len(text) <= longest:
+    try:
+        version, prompt, answer = value["trace_version"], value["prompt"], value["final_answer"]
+        steps, meta = value["steps"], value.get("meta")
+        if not (type(value) is dict and type(version) is type(prompt) is type(answer) is str and type(steps) is list):
             return None
-        chars += len(text)
-    chars -= len(value["trace_version"])
-    steps, meta = value.get("steps"), value.get("meta")
-    if type(steps) is not list or not 0 < len(steps) <= _MAX_STEPS:
-        return None
-    if meta is not None:
+        chars, answer_chars = len(prompt), len(answer)
+        if not (
+            0 < len(version) <= _MAX_VERSION
+            and 0 < chars <= _MAX_TEXT
+            and 0 < answer_chars <= _MAX_TEXT
+            and 0 < len(steps) <= _MAX_STEPS
+        ):
+            return None
+        chars += answer_chars
+        indices, kept = set(), []
+        for step in steps:
+            index, kind, content = step["i"], step["type"], step["content"]
+            if not (type(step) is dict and type(index) is int and type(kind) is type(content) is str):
+                return None
+            step_chars = len(content)
+            if not (0 <= index < _BEYOND_64_BITS and 0 < len(kind) <= _MAX_TYPE and step_chars > 0):
+                return None
+            if step_chars > max_step_characters:
+                return None
+            chars += step_chars
+            indices.add(index)
+            kept.append({"i": index, "type": kind, "content": content})
+        if len(indices) != len(kept):
+            return None
+        payload = {"trace_version": version, "prompt": prompt, "final_answer": answer, "steps": kept, "meta": meta}
+        if meta is None:
+            return CheckedTrace(payload, chars, orjson.dumps(payload).decode(), None, True)
         if type(meta) is not dict:
             return None
-        try:
+        flat = _plain(meta)
+        if not flat:
             check_json(meta)
-        except ValueError:
-            return None
-    indices, kept = set(), []
-    for step in steps:
-        if type(step) is not dict:
-            return None
-        index, kind, content = step.get("i"), step.get("type"), step.get("content")
-        if type(index) is not int or not 0 <= index < _BEYOND_64_BITS:
-            return None
-        if type(kind) is not str or not 0 < len(kind) <= _MAX_TYPE:
-            return None
-        if type(content) is not str or not 0 < len(content) <= max_step_characters:
-            return None
-        chars += len(content)
-        indices.add(index)
-        kept.append({"i": index, "type": kind, "content": content})
-    if len(indices) != len(steps):
+        # The text of meta is needed by itself too, so it is written once and put into that of the payload.
+        meta_text = orjson.dumps(meta)
+        payload["meta"] = orjson.Fragment(meta_text)
+        text = orjson.dumps(payload)
+        payload["meta"] = meta
+    except (KeyError, TypeError, ValueError, AttributeError):
+        # A key is missing, a value of another type, a text holds half a character, or meta an integer beyond 64 bits.
         return None
-    payload = {key: value.get(key) for key in _TRACE_KEYS}
-    payload["steps"] = kept
-    try:
-        text = orjson.dumps(payload).decode()
-    except TypeError:  # half a character, or an integer of `meta` beyond 64 bits
-        return None
-    return CheckedTrace(payload, chars, text)
+    return CheckedTrace(payload, chars, text.decode(), meta_text.decode(), flat)
 
 
 _BEYOND_64_BITS = 2**64
@@ -286,29 +289,42 @@ def content_id(canonical: bytes, repeat: int) -> UUID:
 
 def content_id_text(canonical: bytes, repeat: int) -> str:
     """The text of `uuid5(NAMESPACE, f"{canonical}#{repeat}")`, in a third of the time that takes."""
-    return id_text(hashed_content(canonical), repeat)
+    return _uuid_text(hashlib.sha1(b"%b%b#%d" % (_NAMESPACE_BYTES, canonical, repeat), usedforsecurity=False))
 
 
-def hashed_content(canonical: bytes) -> "hashlib._Hash":
-    """The hash that ids of this content begin with."""
-    return hashlib.sha1(NAMESPACE.bytes + canonical + b"#", usedforsecurity=False)
+def numbered_id_text(canonical: bytes, repeats: dict[bytes, int]) -> str:
+    """`content_id_text` where `repeats` counts equal contents, by a hash of each; it is brought up to date."""
+    hashed = hashlib.sha1(_NAMESPACE_BYTES + canonical + b"#", usedforsecurity=False)
+    content = hashed.digest()
+    repeat = repeats.get(content, 0)
+    repeats[content] = repeat + 1
+    hashed.update(b"%d" % repeat)
+    return _uuid_text(hashed)
 
 
-def id_text(hashed: "hashlib._Hash", repeat: int) -> str:
-    """The id that follows from a content's hash, as text."""
-    whole = hashed.copy()
-    whole.update(b"%d" % repeat)
-    digest = bytearray(whole.digest()[:16])
-    digest[6] = digest[6] & 0x0F | 0x50
-    digest[8] = digest[8] & 0x3F | 0x80
-    text = digest.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+def _uuid_text(hashed: "hashlib._Hash") -> str:
+    text = hashed.hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
+
+
+_NAMESPACE_BYTES = NAMESPACE.bytes
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
+"""RFC 9562: the two highest bits of this digit are 10."""
 
 
 def canonical_payload(payload: Payload) -> bytes:
     """The one spelling of a payload: `canonical_json`, by the faster library where that writes the same."""
     meta = payload["meta"]
-    if meta is not None and not _plain(meta):
+    return _canonical(payload, flat=meta is None or _plain(meta))
+
+
+def canonical_trace(trace: CheckedTrace) -> bytes:
+    """The same of a trace that was checked."""
+    return _canonical(trace.payload, flat=trace.flat)
+
+
+def _canonical(payload: Payload, *, flat: bool) -> bytes:
+    if not flat:
         return canonical_json(payload)
     try:
         return orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)

@@ -66,16 +66,16 @@ def test_a_snapshot_is_of_one_moment(store: Store) -> None:
         assert snapshot.count() == 2
         with store.writing() as writer:
             writer.add([new(3)])
-            writer.delete([new(1)["id"]])
+            writer.delete([new(1)[0]])
         assert snapshot.count() == 2
-        assert snapshot.get(new(1)["id"]) is not None
+        assert snapshot.get(new(1)[0]) is not None
     assert sorted(ids(store)) == [2, 3]
 
 
 def test_deleting_says_what_was_there(store: Store) -> None:
     with store.writing() as writer:
         writer.add([new(number) for number in range(2500)])
-        gone = writer.delete([new(number)["id"] for number in (*range(0, 2500, 2), 2, 4000)])
+        gone = writer.delete([new(number)[0] for number in (*range(0, 2500, 2), 2, 4000)])
     assert len(gone) == 1250
     assert sorted(ids(store)) == list(range(1, 2500, 2))
 
@@ -83,10 +83,10 @@ def test_deleting_says_what_was_there(store: Store) -> None:
 def test_traces_come_in_the_order_that_was_asked_for(store: Store) -> None:
     with store.writing() as writer:
         writer.add([new(number, prompt="p" * 50_000) for number in range(120)])  # more than one part of a page
-    wanted = [new(number)["id"] for number in (7, 119, 500, 7, *range(118, 0, -1))]
+    wanted = [new(number)[0] for number in (7, 119, 500, 7, *range(118, 0, -1))]
     with store.snapshot() as snapshot:
-        assert [trace.id for trace in snapshot.traces(wanted)] == [one for one in wanted if one != new(500)["id"]]
-        assert snapshot.present(wanted).keys() == set(wanted) - {new(500)["id"]}
+        assert [trace.id for trace in snapshot.traces(wanted)] == [one for one in wanted if one != new(500)[0]]
+        assert snapshot.present(wanted).keys() == set(wanted) - {new(500)[0]}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
@@ -94,12 +94,12 @@ def test_traces_come_in_the_order_that_was_asked_for(store: Store) -> None:
 def test_any_text_survives(store: Store, value: dict[str, Any]) -> None:
     trace = Trace.model_validate(value)
     with store.writing() as writer:
-        writer.delete([new(1)["id"]])
-        writer.add([new_row(new(1)["id"], timestamps.now(), trace)])
+        writer.delete([new(1)[0]])
+        writer.add([new_row(new(1)[0], timestamps.now(), trace)])
     with store.snapshot() as snapshot:
-        found = snapshot.get(new(1)["id"])
+        found = snapshot.get(new(1)[0])
         (head,) = snapshot.heads(limit=10, offset=0)
-        (count,) = snapshot.counts([new(1)["id"]]).values()
+        (count,) = snapshot.counts([new(1)[0]]).values()
     assert found is not None
     assert found.payload == trace.payload
     assert head.trace_version == trace.trace_version
@@ -277,8 +277,8 @@ def test_a_preview_shows_how_a_prompt_begins(store: Store, value: dict[str, Any]
     value["prompt"] = (value["prompt"] + "x\x01" * more)[:50_000]
     trace = Trace.model_validate(value)
     with store.writing() as writer:
-        writer.delete([new(1)["id"]])
-        writer.add([new_row(new(1)["id"], timestamps.now(), trace)])
+        writer.delete([new(1)[0]])
+        writer.add([new_row(new(1)[0], timestamps.now(), trace)])
     with store.snapshot() as snapshot:
         (preview,) = snapshot.previews(limit=10, offset=0)
     first = trace.prompt.strip().partition("\n")[0].rstrip()

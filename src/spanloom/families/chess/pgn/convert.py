@@ -77,6 +77,8 @@ def convert_pgn(
     if skipped:
         lines = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in skipped)
         write_atomically(skipped_file(out), lines)
+    else:
+        skipped_file(out).unlink(missing_ok=True)  # of an earlier conversion, whose games are no longer there
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
         raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))

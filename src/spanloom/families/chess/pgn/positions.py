@@ -7,6 +7,7 @@ decides. Positions of a standard set-up alone: Chess960 has other castling right
 """
 
 import re
+from functools import lru_cache
 
 import chess
 
@@ -14,7 +15,6 @@ from spanloom.families.chess.encoding.python_chess import uci_of
 
 _SAN = re.compile(r"([NBRQK]?)([a-h]?)([1-8]?)x?([a-h][1-8])[+#]?")
 _PIECES = {"N": chess.KNIGHT, "B": chess.BISHOP, "R": chess.ROOK, "Q": chess.QUEEN, "K": chess.KING}
-_SYMBOLS = ((chess.PAWN, "P"), *((kind, symbol) for symbol, kind in _PIECES.items()))
 _SQUARES = {name: square for square, name in enumerate(chess.SQUARE_NAMES)}
 _RUNS = tuple(("1" * length, str(length)) for length in range(8, 1, -1))
 
@@ -48,7 +48,11 @@ def _plain_move(board: chess.Board, san: str) -> chess.Move | None:
         return None
     move = chess.Move(source, target)
     king = board.king(board.turn)
-    if symbol == "K" or king is None or chess.BB_RAYS[king][source] or board.checkers_mask():
+    if symbol == "K" or king is None or board.checkers_mask():
+        return move if board.is_legal(move) else None
+    # A piece on a line with its king may be pinned where a slider of the other side is on that line too.
+    sliders = board.occupied_co[not board.turn] & (board.bishops | board.rooks | board.queens)
+    if chess.BB_RAYS[king][source] & sliders:
         return move if board.is_legal(move) else None
     return move
 
@@ -98,31 +102,70 @@ def spelled(board: chess.Board, move: chess.Move) -> str:
 
 
 class FenWriter:
-    """Writes boards as FEN, equal to `board.fen()`."""
+    """Writes boards as FEN, equal to `board.fen()`. Squares that are as in the board before are not written anew."""
 
     def __init__(self) -> None:
         self._rights: dict[int, str] = {}
+        self._before = (0,) * 7
+        self._squares = ["1"] * 64
+        self._rows = ["8"] * 8
 
     def fen(self, board: chess.Board) -> str:
         """The FEN of a board."""
-        squares = ["1"] * 64
-        for kind, symbol in _SYMBOLS:
-            for color in (chess.WHITE, chess.BLACK):
-                mask = board.pieces_mask(kind, color)
-                letter = symbol if color else symbol.lower()
-                while mask:
-                    last = mask.bit_length() - 1
-                    squares[last] = letter
-                    mask ^= 1 << last
-        rows = "/".join("".join(squares[first : first + 8]) for first in range(56, -1, -8))
-        for ones, count in _RUNS:
-            rows = rows.replace(ones, count)
-        clean = board.clean_castling_rights()
-        rights = self._rights.get(clean)
-        if rights is None:
-            rights = self._rights[clean] = board.castling_xfen()
+        self._place(board)
+        rights = "-"
+        if board.castling_rights:
+            clean = board.clean_castling_rights()
+            rights = self._rights.get(clean, "")
+            if not rights:
+                rights = self._rights[clean] = board.castling_xfen()
         aside = "-"
         if board.ep_square is not None and board.has_legal_en_passant():
             aside = chess.SQUARE_NAMES[board.ep_square]
         turn = "w" if board.turn else "b"
-        return f"{rows} {turn} {rights} {aside} {board.halfmove_clock} {board.fullmove_number}"
+        return f"{'/'.join(self._rows)} {turn} {rights} {aside} {board.halfmove_clock} {board.fullmove_number}"
+
+    def _place(self, board: chess.Board) -> None:
+        """Brings the rows, from the eighth to the first, to those of a board."""
+        white, black = board.occupied_co[chess.WHITE], board.occupied_co[chess.BLACK]
+        pawns, knights, bishops, rooks, queens = board.pawns, board.knights, board.bishops, board.rooks, board.queens
+        # Kings need no mask of their own: a king's square is in its colour's mask and in none of the other five.
+        before = self._before
+        changed = (before[0] ^ pawns) | (before[1] ^ knights) | (before[2] ^ bishops) | (before[3] ^ rooks)
+        changed |= (before[4] ^ queens) | (before[5] ^ white) | (before[6] ^ black)
+        self._before = (pawns, knights, bishops, rooks, queens, white, black)
+        rows = 0
+        while changed:
+            square = changed.bit_length() - 1
+            mask = 1 << square
+            changed ^= mask
+            rows |= 1 << (square >> 3)
+            if pawns & mask:
+                letter = "p"
+            elif knights & mask:
+                letter = "n"
+            elif bishops & mask:
+                letter = "b"
+            elif rooks & mask:
+                letter = "r"
+            elif queens & mask:
+                letter = "q"
+            else:
+                letter = "k"
+            if white & mask:
+                letter = letter.upper()
+            elif not black & mask:
+                letter = "1"
+            self._squares[square] = letter
+        while rows:
+            row = rows.bit_length() - 1
+            rows ^= 1 << row
+            self._rows[7 - row] = _row_text("".join(self._squares[8 * row : 8 * row + 8]))
+
+
+@lru_cache(maxsize=100_000)
+def _row_text(squares: str) -> str:
+    """`11P11111` → `2P5`."""
+    for ones, count in _RUNS:
+        squares = squares.replace(ones, count)
+    return squares

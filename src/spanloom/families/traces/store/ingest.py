@@ -16,9 +16,9 @@ from uuid import uuid4
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.forms.form import NoTraceError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import PAGE_ROWS, Store, TraceHead, Writer, new_row
+from spanloom.families.traces.store.database import PAGE_ROWS, Store, TraceHead, TraceRow, Writer, new_row
 from spanloom.families.traces.store.source import OWN_FORM, FormChoice, read_values
-from spanloom.families.traces.trace import Payload, Trace, canonical_payload, checked_trace, hashed_content, id_text
+from spanloom.families.traces.trace import Trace, canonical_trace, checked_trace, numbered_id_text
 from spanloom.workers import OnProgress
 
 Ids = Literal["content", "random"]
@@ -86,12 +86,13 @@ def ingest_file(
     limit = store.max_step_characters
     times = timestamps.series(created_at or timestamps.now())
     size = path.stat().st_size if path.exists() else 0
-    repeats: Counter[bytes] = Counter()
-    held: list[dict[str, Any]] = []
+    repeats: dict[bytes, int] = {}
+    held: list[TraceRow] = []
     valid = 0
     with store.writing() as writer:
-        for reading in read_values(path, called, choice):
-            for value in reading.values:
+        looked_up = not writer.is_empty()
+        for number, read, values in read_values(path, called, choice):
+            for value in values:
                 try:
                     if isinstance(value, ValueError):
                         raise value
@@ -100,20 +101,20 @@ def ingest_file(
                 except ValueError as fault:
                     if strict:
                         raise TraceError(
-                            f"line {reading.number} is no trace: {fault}",
+                            f"line {number} is no trace: {fault}",
                             where=called,
                             remedy="fix it, or ingest without --strict, which skips such lines and counts them",
                         ) from None
-                    done.skip(reading.number, fault)
+                    done.skip(number, fault)
                     continue
-                trace_id = _content_id(trace.payload, repeats) if ids == "content" else str(uuid4())
+                trace_id = str(uuid4()) if ids == "random" else numbered_id_text(canonical_trace(trace), repeats)
                 held.append(new_row(trace_id, next(times), trace))
                 valid += 1
             if len(held) >= PAGE_ROWS:
-                _store(writer, held, done)
+                _store(writer, held, done, looked_up=looked_up)
                 held = []
                 if on_progress:
-                    on_progress(min(reading.read, size), size)
+                    on_progress(min(read, size), size)
         if not valid:
             raise TraceError(
                 f"No valid traces found in {called}",
@@ -121,7 +122,7 @@ def ingest_file(
                 remedy="give JSON Lines of traces (`spanloom traces sample --out FILE` writes some), records of a form "
                 "that `spanloom traces ingest` knows, or --map prompt=KEY,answer=KEY,steps=KEY",
             )
-        _store(writer, held, done)
+        _store(writer, held, done, looked_up=looked_up)
     if on_progress:
         on_progress(size, size)
     return done
@@ -138,21 +139,14 @@ def _set_source(value: Any, source_name: str, file_name: str) -> None:
     meta["ingest_source_file"] = file_name
 
 
-def _content_id(payload: Payload, repeats: Counter[bytes]) -> str:
-    hashed = hashed_content(canonical_payload(payload))
-    digest = hashed.digest()
-    repeat = repeats[digest]
-    repeats[digest] = repeat + 1
-    return id_text(hashed, repeat)
-
-
-def _store(writer: Writer, rows: list[dict[str, Any]], done: Ingested) -> None:
+def _store(writer: Writer, rows: list[TraceRow], done: Ingested, *, looked_up: bool) -> None:
     if not rows:
         return
-    existing = writer.existing([row["id"] for row in rows])
-    new = [row for row in rows if row["id"] not in existing]
+    # Ids of one file differ, so that in a store which was empty there is none to be found.
+    existing = writer.existing([row[0] for row in rows]) if looked_up else None
+    new = [row for row in rows if row[0] not in existing] if existing else rows
     writer.add(new)
-    done.trace_ids.extend(row["id"] for row in new)
+    done.trace_ids.extend(row[0] for row in new)
     done.skipped_existing += len(rows) - len(new)
 
 
@@ -163,7 +157,7 @@ def add_traces(store: Store, traces: Iterable[Trace]) -> list[TraceHead]:
     """
     times = timestamps.series(timestamps.now())
     added: list[TraceHead] = []
-    rows: list[dict[str, Any]] = []
+    rows: list[TraceRow] = []
     for trace in traces:
         new = TraceHead(id=str(uuid4()), created_at=next(times), trace_version=trace.trace_version)
         added.append(new)

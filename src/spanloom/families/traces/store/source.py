@@ -27,14 +27,9 @@ OnForm = Callable[[TraceForm, Any], None]
 """Is told the form of a file, and the record that has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A record. `number`: its line or row, from 1; `read`: bytes of the file read so far; `values`: JSON values of
-    traces, and errors that say why a record, or a part of it, gives none."""
-
-    number: int
-    read: int
-    values: tuple[Any, ...]
+Reading = tuple[int, int, tuple[Any, ...]]
+"""A record: its line or row, from 1; bytes of the file read so far; JSON values of traces, and errors that say why it,
+or a part of it, gives none. A plain tuple, since there is one for each record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +51,7 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
     undecided = choice.recognise and form is None
     for number, read, value in _records(path, called):
         if isinstance(value, ValueError):
-            yield Reading(number, read, (value,))
+            yield number, read, (value,)
             continue
         if undecided and isinstance(value, dict):
             form = None if is_own(value) else recognise_form(value)
@@ -64,20 +59,20 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
             if form is not None and choice.on_form is not None:
                 choice.on_form(form, value)
         if form is None or (choice.form is None and is_own(value)):
-            yield Reading(number, read, (value,))
+            yield number, read, (value,)
         elif not isinstance(value, dict):
-            yield Reading(number, read, (ValueError("not a JSON object"),))
+            yield number, read, (ValueError("not a JSON object"),)
         else:
             try:
-                yield Reading(number, read, tuple(form.traces(value)))
+                yield number, read, tuple(form.traces(value))
             except NoTraceError as refused:
-                yield Reading(number, read, (refused,))
+                yield number, read, (refused,)
 
 
 def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters: int) -> CheckedTrace | None:
     """The first valid trace of a file; None where there is none."""
-    for reading in read_values(path, called, choice):
-        for value in reading.values:
+    for _, _, values in read_values(path, called, choice):
+        for value in values:
             if isinstance(value, ValueError):
                 continue
             with suppress(ValueError):
