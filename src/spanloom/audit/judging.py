@@ -40,7 +40,7 @@ class Proofs:
 
 
 def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) -> Judged:
-    """The findings of documents; without `duplicate`, `retokenised` and `text_differs`, which need more than a batch."""
+    """The findings of documents. `duplicate`, `retokenised` and `text_differs` need more than a batch."""
     flags = tables.of(documents.tokens)
     frames = read_frames(documents, tables, flags)
     sampled = frames.sampled(documents.tokens.size)
@@ -190,9 +190,12 @@ def _texts(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], f
     closers = np.append(np.flatnonzero(flags & CLOSER), documents.tokens.size)
     ordinary = np.concatenate([[0], np.cumsum((flags & ORDINARY) != 0)])
     closed = closers[np.searchsorted(closers, frames.headed)]
-    inside = closed < frames.ends
+    # A frame without a header may hold several texts that the template writes before all messages.
+    inside = (closed < frames.ends) & (frames.headed > frames.starts)
     behind = ordinary[frames.ends[inside]] - ordinary[closed[inside] + 1]
-    found.add(classes.SPECIAL_IN_TEXT, closed[inside][behind > 0])
+    # Another control token behind it belongs to the template: tools are written between messages by some.
+    goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
+    found.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
     if tables.grammar.reasoning is not None:
         found.add(classes.HISTORY_KEPT, _reasoning_in_history(documents, tables, flags, frames))
 

@@ -92,7 +92,7 @@ def arrow_rows(
 
 
 def arrow_batches(path: Path) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The number of its first row, from 0, and each batch, checked. Raises SourceError where the file cannot be read."""
+    """The number of its first row, from 0, and each batch, checked. Raises SourceError where it cannot be read."""
     row = 0
     try:
         with pa.OSFile(str(path)) as file, _batches(file) as batches:

@@ -5,7 +5,7 @@ token of its own begins the assistant's messages.
 
 Small conversations with known words are rendered. What is between the words is the frame:
 
-    … Zanzibar <|im_end|> \\n <|im_start|> assistant \\n Quito …     the header of the assistant: <|im_start|> assistant \\n
+    … Zanzibar <|im_end|> \\n <|im_start|> assistant \\n Quito …     header: <|im_start|> assistant \\n
 
 A header begins behind the last token that closes a message, and is what all such places have in common.
 """
@@ -43,7 +43,7 @@ class Grammar:
     stops       ids that end a turn
     closers     ids that end messages
     closed      roles whose messages are always closed by one of `closers`
-    prefills    ids that the generation prompt supplies behind the header, in the order in which they are tried
+    prefills    role before the assistant → what the generation prompt supplies behind the header, under some variables
     reasoning   ids that begin a reasoning which is left out of history; None where none is
     bos         the id that the template writes first, or None
     written     ids of control tokens that the template writes
@@ -54,7 +54,7 @@ class Grammar:
     stops: frozenset[int]
     closers: frozenset[int]
     closed: frozenset[int]
-    prefills: tuple[Ids, ...]
+    prefills: Mapping[int, tuple[Ids, ...]]
     reasoning: Ids | None
     bos: int | None
     written: frozenset[int]
@@ -73,7 +73,7 @@ _TOOLS = tuple(
     for name in ("find_place", "look_up")
 )
 _CALL_IDS = {"find_place": "call00001", "look_up": "id2222222"}
-_WORDS = ("Zanzibar", "Quito", "Ouagadougou", "Reykjavik", "Montevideo", "Kathmandu", "Antananarivo", "Ljubljana")
+_WORDS = ("Zanzibar", "Quito", "Ouagadougou", "Reykjavik", "Montevideo", "Kathmandu", "Ljubljana")
 
 
 def _user(word: str) -> Message:
@@ -94,16 +94,15 @@ def _result(word: str, tool: str) -> Message:
 
 
 def _conversations() -> list[tuple[Message, ...]]:
-    a, b, c, d, e, f, g, h = _WORDS
-    system: Message = {"role": "system", "content": h}
+    a, b, c, d, e, f, g = _WORDS
+    system: Message = {"role": "system", "content": g}
     talks: list[tuple[Message, ...]] = [
         (_user(a), _answer(b), _user(c), _answer(d)),
         (system, _user(a), _answer(b), _user(c), _answer(d)),
         (_user(a), _answer(b, e), _user(c), _answer(d, f)),
     ]
-    for tool in _CALL_IDS:
-        talks.append((_user(a), _call(b, tool), _result(c, tool), _answer(d), _user(e), _answer(f)))
-    return talks
+    with_tools = ((_user(a), _call(b, tool), _result(c, tool), _answer(d), _user(e), _answer(f)) for tool in _CALL_IDS)
+    return [*talks, *with_tools]
 
 
 @dataclass(frozen=True)
@@ -208,32 +207,31 @@ def _closers(seen: Sequence[_Seen], added: frozenset[int]) -> frozenset[int]:
 
 def _headers(
     model: Model, seen: Sequence[_Seen], added: frozenset[int], closers: frozenset[int]
-) -> tuple[tuple[Header, ...], tuple[Ids, ...]]:
+) -> tuple[tuple[Header, ...], dict[int, tuple[Ids, ...]]]:
     """The headers of all roles, and what prompts supply behind that of the assistant."""
     # By the roles before and behind, and whether there are tools: some templates write them before the last question.
-    regions: dict[tuple[int, int, bool], list[tuple[Ids, bool, int]]] = {}
+    regions: dict[tuple[int, int, bool], list[tuple[Ids, bool]]] = {}
     for view in seen:
         for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
             if after != number:
                 key = (_role(view, number), _role(view, after), view.tools)
-                regions.setdefault(key, []).append((view.ids[last + 1 : begin], False, view.given))
+                regions.setdefault(key, []).append((view.ids[last + 1 : begin], False))
         if view.prompt and view.places:
             number, _, last = view.places[-1]
             key = (_role(view, number), ASSISTANT, view.tools)
-            regions.setdefault(key, []).append((view.ids[last + 1 :], True, view.given))
+            regions.setdefault(key, []).append((view.ids[last + 1 :], True))
     headers: dict[tuple[int, Ids], Header] = {}
-    supplied: dict[int, Ids] = {}
-    for (before, role, tools), group in regions.items():
-        cut = [_behind_closer(ids, added, closers) for ids, _, _ in group]
+    supplied: dict[int, set[Ids]] = {}
+    for (before, role, _), group in regions.items():
+        cut = [_behind_closer(ids, added, closers) for ids, _ in group]
         common = _common([ids for ids in cut if ids])
         core, tail = _split_tail(model, common)
         if not core or core[0] not in added:
             continue
         headers.setdefault((role, core), Header(role=role, core=core, tail=tail))
-        if before == USER and role == ASSISTANT and not tools:
-            for ids, (_, prompt, given) in zip(cut, group, strict=True):
-                if prompt and ids:
-                    supplied[given] = ids[len(common) :]
+        if role == ASSISTANT:
+            prompts = {ids[len(common) :] for ids, (_, prompt) in zip(cut, group, strict=True) if prompt and ids}
+            supplied.setdefault(before, set()).update(prompts)
     # A header that ends in another one of its role says nothing more.
     kept = [
         header
@@ -243,9 +241,7 @@ def _headers(
             for other in headers.values()
         )
     ]
-    first = supplied.get(0, ())
-    others = sorted({ids for ids in supplied.values() if ids and ids != first}, key=len, reverse=True)
-    prefills = (first, *others) if first else ()
+    prefills = {before: tuple(sorted(each, key=len)) for before, each in supplied.items()}
     return tuple(sorted(kept, key=lambda header: len(header.core))), prefills
 
 

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.audit.documents import Bools, Documents, Ints
-from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, Grammar, Ids
+from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER, Grammar
 from spanloom.audit.frames.tables import HEADER, SPACE, STOP, Tables
+from spanloom.supervision import ranges
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Frames:
     stops     int64 [R]  behind the stop token, or behind the run where it has none
     stopped   bool [R]   whether it has one
     first     int64 [R]  its first frame; `last`: its last one
-    either    int64 [E]  tokens that span a header and the text behind it
+    either    int64 [E]  tokens of which the tokens alone do not say whether the model samples them
     """
 
     starts: Ints
@@ -151,8 +152,11 @@ def _with_runs(
     first, last = np.flatnonzero(begins_run), np.flatnonzero(ends_run)
     run_of = np.where(is_assistant, np.cumsum(begins_run) - 1, -1)
     stopped = has_stop[last]
-    begins = headed[first] + _prefilled(tokens, grammar.prefills, headed[first], closes[first])
     stops = np.where(stopped, stop[last] + 1, ends[last])
+    least, most = _prefilled(tokens, grammar, headed, roles, first, closes[first])
+    begins = np.minimum(headed[first] + most, stops)
+    # What some variables of the template supply and others let the model sample.
+    variable = ranges(np.minimum(headed[first] + least, begins), np.maximum(begins - headed[first] - least, 0))
     return Frames(
         starts=starts,
         ends=ends,
@@ -160,23 +164,33 @@ def _with_runs(
         roles=roles,
         document=document,
         run_of=run_of,
-        begins=np.minimum(begins, stops),
+        begins=begins,
         stops=stops,
         stopped=stopped,
         first=first,
         last=last,
-        either=either,
+        either=np.concatenate([either, variable]),
     )
 
 
-def _prefilled(tokens: npt.NDArray[np.int32], prefills: tuple[Ids, ...], begins: Ints, closes: Ints) -> Ints:
-    """How many tokens behind a header the generation prompt supplies: those of the first prefill that is there."""
-    sizes = np.zeros(begins.size, np.int64)
-    left = np.ones(begins.size, np.bool_)
-    for prefill in prefills:
-        fits = left & (begins + len(prefill) <= closes)
-        for offset, token in enumerate(prefill):
-            fits[fits] = tokens[begins[fits] + offset] == token
-        sizes[fits] = len(prefill)
-        left &= ~fits
-    return sizes
+def _prefilled(
+    tokens: npt.NDArray[np.int32],
+    grammar: Grammar,
+    headed: Ints,
+    roles: npt.NDArray[np.uint8],
+    first: Ints,
+    closes: Ints,
+) -> tuple[Ints, Ints]:
+    """How many tokens behind the header of each run the generation prompt supplies: at least, and at most."""
+    begins = headed[first]
+    before = np.where(roles[first - 1] == TOOL, TOOL, USER)
+    least = np.full(begins.size, np.iinfo(np.int64).max)
+    most = np.zeros(begins.size, np.int64)
+    for role, prefills in grammar.prefills.items():
+        for prefill in prefills:
+            fits = (before == role) & (begins + len(prefill) <= closes)
+            for offset, token in enumerate(prefill):
+                fits[fits] = tokens[begins[fits] + offset] == token
+            most[fits] = len(prefill)  # short ones first
+            least[fits] = np.minimum(least[fits], len(prefill))
+    return np.minimum(least, most), most

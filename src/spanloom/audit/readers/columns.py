@@ -93,9 +93,12 @@ def documents_of_rows(
             differs = trained & (moved != ids)
     tokens = ids.astype(np.int32, copy=False)
     if ATTENTION in names:
-        tokens, trained, differs, sizes, of_row = _without_padding(
-            table, tokens, trained, differs, sizes, of_row, lengths
-        )
+        keep = table.attended(lengths)
+        kept = np.concatenate([[0], np.cumsum(keep)])
+        ends = np.cumsum(sizes)
+        sizes = kept[ends] - kept[ends - sizes]
+        tokens, trained = tokens[keep], trained[keep]
+        differs = None if differs is None else differs[keep]
     full = sizes > 0
     sizes, of_row = sizes[full], of_row[full]
     firsts = np.searchsorted(of_row, of_row)
@@ -118,27 +121,6 @@ def _one_later(trained: Bools, sizes: Ints) -> Bools:
         starts = np.cumsum(sizes) - sizes
         moved[starts[sizes > 0]] = False
     return moved
-
-
-def _without_padding(
-    table: "_Rows",
-    tokens: npt.NDArray[np.int32],
-    trained: Bools,
-    differs: Bools | None,
-    sizes: Ints,
-    of_row: Ints,
-    lengths: Ints,
-) -> tuple[npt.NDArray[np.int32], Bools, Bools | None, Ints, Ints]:
-    """The same without tokens whose attention mask is 0."""
-    attention, own = table.numbers(ATTENTION)
-    table.check_lengths(ATTENTION, own, lengths)
-    keep = attention != 0
-    if keep.all():
-        return tokens, trained, differs, sizes, of_row
-    kept = np.concatenate([[0], np.cumsum(keep)])
-    ends = np.cumsum(sizes)
-    left = kept[ends] - kept[ends - sizes]
-    return tokens[keep], trained[keep], None if differs is None else differs[keep], left, of_row
 
 
 class _Rows:
@@ -177,6 +159,13 @@ class _Rows:
             values = values.cast(pa.uint8())
         flat: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
         return flat, lengths.astype(np.int64)
+
+    def attended(self, lengths: Ints) -> Bools:
+        """Which tokens are no padding, bool [T]."""
+        values, own = self.numbers(ATTENTION)
+        self.check_lengths(ATTENTION, own, lengths)
+        attended: Bools = values != 0
+        return attended
 
     def check_lengths(self, name: str, own: Ints, lengths: Ints) -> None:
         """Raises SourceError where a row's lists differ in length."""
