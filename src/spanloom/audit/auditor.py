@@ -20,6 +20,7 @@ from spanloom.audit.documents import Documents
 from spanloom.audit.frames.grammar import find_grammar
 from spanloom.audit.frames.tables import Tables, make_tables
 from spanloom.audit.judging import judge
+from spanloom.audit.retokenised import retokenised
 from spanloom.families.models.model import Model, load_model
 from spanloom.families.models.probe.form import find_form, thinking_variables
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
@@ -54,8 +55,8 @@ def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = Non
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
     sets = [{**given, **options.variables} for given in thinking_variables(model.template, options.thinking)]
     proving = Proving(form=find_form(model.template, sets), variables=sets)
-    names = ("eos_token", "pad_token", "bos_token")
-    ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in names)
+    ending = ("eos_token", "pad_token", "bos_token")
+    ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)
     padding = frozenset(token for token in ends if token is not None)
     tables = make_tables(find_grammar(model, proving.form, sets), model.tokenizer, padding)
     if unshown is not None:
@@ -73,5 +74,8 @@ def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = Non
         file=model.name,
     )
     # A template that rewrites history makes documents in which earlier answers are context.
-    found = tuple(name for name in classes.NAMES if name in judge(documents, tables).found)
+    judged = judge(documents, tables)
+    again = retokenised(model, documents, judged.frames, len(proven))
+    names = {*judged.found, *([classes.RETOKENISED] if again else [])}
+    found = tuple(name for name in classes.NAMES if name in names)
     return Auditor(model=model, proving=proving, tables=tables, unshown=found, proven=len(proven))

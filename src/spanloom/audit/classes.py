@@ -29,7 +29,7 @@ MISSING_BOS = "missing_bos"
 SPECIAL_IN_TEXT = "special_in_text"
 UNKNOWN_IDS = "unknown_ids"
 LABELS_DIFFER = "labels_differ"
-HISTORY_KEPT = "history_kept"
+HISTORY_REWRITTEN = "history_rewritten"
 RETOKENISED = "retokenised"
 TEXT_DIFFERS = "text_differs"
 DUPLICATE = "duplicate"
@@ -84,8 +84,8 @@ CLASSES = {
         meaning="labels are not the tokens at their places",
         remedy="do not shift labels: trainers do. Labels ahead of their tokens: --aligned labels",
     ),
-    HISTORY_KEPT: FindingClass(
-        meaning="a trained turn follows reasoning that the template would have left out",
+    HISTORY_REWRITTEN: FindingClass(
+        meaning="a trained answer, or what is before it, is not as the model meets it: the template rewrites history",
         remedy="make a document of each run, as `spanloom build --model` does",
     ),
     RETOKENISED: FindingClass(

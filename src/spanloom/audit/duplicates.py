@@ -21,8 +21,8 @@ _OTHER = np.uint64(0xC2B2AE3D27D4EB4F)
 def digests(documents: Documents) -> npt.NDArray[np.uint64]:
     """64 bits of each document's tokens and their places, uint64 [N].
 
-    Each token is mixed with its place, and the mixed values are added up. Two of 10 million different documents have the
-    same digest with a probability of 3e-6.
+    Each token is mixed with its place, and the mixed values are added up. That two of 10 million different documents
+    have the same digest has a probability of 3e-6.
     """
     starts = documents.ends - documents.lengths
     places = np.arange(documents.tokens.size) - np.repeat(starts, documents.lengths)

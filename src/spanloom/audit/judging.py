@@ -91,7 +91,8 @@ def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], found: 
     found.add(classes.UNKNOWN_IDS, np.flatnonzero(flags & ABSENT))
     if documents.differs is not None:
         found.add(classes.LABELS_DIFFER, np.flatnonzero(documents.differs))
-    return none | every
+    of_no_turns: Bools = none | every
+    return of_no_turns
 
 
 def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, found: _Found) -> None:
@@ -104,8 +105,11 @@ def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools,
     found.add(classes.TOOL_RESULT_TRAINED, wrong[roles == TOOL])
     own = roles == ASSISTANT
     behind = own & (wrong >= frames.stops[run]) & frames.stopped[run] if run.size else own
+    before = own & (wrong < frames.begins[run]) if run.size else own
     found.add(classes.BEHIND_STOP_TRAINED, wrong[behind])
-    found.add(classes.PROMPT_TRAINED, wrong[own & ~behind])
+    found.add(classes.PROMPT_TRAINED, wrong[before])
+    # Proofs know: the model samples this answer in another document, where the template writes it otherwise.
+    found.add(classes.HISTORY_REWRITTEN, wrong[own & ~behind & ~before])
 
     counted = np.concatenate([[0], np.cumsum(documents.trained)])
     trained = counted[frames.stops] - counted[frames.begins]
@@ -197,7 +201,7 @@ def _texts(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], f
     goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
     found.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
     if tables.grammar.reasoning is not None:
-        found.add(classes.HISTORY_KEPT, _reasoning_in_history(documents, tables, flags, frames))
+        found.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, flags, frames))
 
 
 def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames) -> Ints:

@@ -277,7 +277,8 @@ def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
 
 def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[int]:
     """Roles of context whose messages are closed, wherever they are: system and user turns of many templates are."""
-    closed, others = set(), set()
+    closed: set[int] = set()
+    others: set[int] = set()
     for view in whole:
         for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
             if after != number and (role := _role(view, number)) != ASSISTANT:
