@@ -104,8 +104,8 @@ def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools,
     found.add(classes.CONTEXT_TRAINED, wrong[(roles == SYSTEM) | (roles == USER)])
     found.add(classes.TOOL_RESULT_TRAINED, wrong[roles == TOOL])
     own = roles == ASSISTANT
-    behind = own & (wrong >= frames.stops[run]) & frames.stopped[run] if run.size else own
-    before = own & (wrong < frames.begins[run]) if run.size else own
+    behind = own & (wrong >= frames.stops[run]) & frames.stopped[run] if frames.stops.size else own
+    before = own & (wrong < frames.begins[run]) if frames.stops.size else own
     found.add(classes.BEHIND_STOP_TRAINED, wrong[behind])
     found.add(classes.PROMPT_TRAINED, wrong[before])
     # Proofs know: the model samples this answer in another document, where the template writes it otherwise.

@@ -51,8 +51,11 @@ def retokenised(model: Model, documents: Documents, frames: Frames, most: int) -
 
 def _ids(model: Model, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
     """The ids of the text that tokens spell; None where they spell none."""
+    pieces = [model.tokenizer.token_bytes(token) for token in tokens.tolist()]
+    if not all(pieces):
+        return None
     try:
-        text = b"".join(model.tokenizer.token_bytes(token) for token in tokens.tolist()).decode()
+        text = b"".join(pieces).decode()
     except UnicodeDecodeError:
         return None
     return model.encoder.ids(text)

@@ -19,7 +19,7 @@ from spanloom.audit.conversations import Conversations, merged
 from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.duplicates import Spool, digests
 from spanloom.audit.judging import Judged, judge
-from spanloom.audit.readers.opened import open_data, read_unit
+from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
 from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.audit.result import EXAMPLES, Example, Result
 from spanloom.audit.retokenised import retokenised
@@ -60,6 +60,11 @@ class _Task:
     unshown: tuple[str, ...]
     encode: int
 
+    @property
+    def size(self) -> int:
+        """Rows that are read."""
+        return self.unit.rows if self.rows is None else self.rows.size
+
 
 @dataclass
 class _Part:
@@ -87,7 +92,7 @@ def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: No
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
     tasks = _tasks(opened.units, chosen, options, auditor)
-    total = sum(task.unit.rows if task.rows is None else task.rows.size for task in tasks)
+    total = sum(task.size for task in tasks)
     found: Counter[str] = Counter()
     examples: dict[str, list[tuple[int, Example]]] = {}
     whole = _Part(0)
@@ -159,7 +164,10 @@ def _tasks(units: list[Unit], chosen: Ints | None, options: AuditOptions, audito
 
 def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Iterator[_Part]:
     """What is found in each unit, as units are done; in this process where there is but one."""
-    workers = min(options.workers or workers_that_fit(WORKER_BYTES), len(tasks))
+    rows = sum(task.size for task in tasks)
+    # A worker loads the tokenizer anew: not for a few rows.
+    fitting = options.workers or min(workers_that_fit(WORKER_BYTES), max(1, rows // (4 * ROWS_OF_UNIT)))
+    workers = min(fitting, len(tasks))
     if workers <= 1:
         conversations = Conversations(options.messages, auditor) if options.messages is not None else None
         for task in tasks:
@@ -209,7 +217,7 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
         part.trained += int(np.count_nonzero(documents.trained))
         part.digests.append(digests(documents))
         part.lengths.append(documents.lengths)
-    part.rows = task.unit.rows if task.rows is None else task.rows.size
+    part.rows = task.size
     return part
 
 
