@@ -55,7 +55,9 @@ def main(model: Path | None = None) -> None:
         seconds = time.process_time() - began
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
         mean = np.mean([len(each) for each in tokens])
-        print(f"{count:,} tokens in documents of {mean:.0f}: {seconds:.2f} CPU s, {count / seconds:,.0f} tokens a CPU s")
+        print(
+            f"{count:,} tokens in documents of {mean:.0f}: {seconds:.2f} CPU s, {count / seconds:,.0f} tokens a CPU s"
+        )
         print(f"peak memory grew by {grown / 1024:.0f} MiB")
 
 

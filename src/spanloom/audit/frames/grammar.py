@@ -223,15 +223,19 @@ def _headers(
     headers: dict[tuple[int, Ids], Header] = {}
     supplied: dict[int, set[Ids]] = {}
     for (before, role, _), group in regions.items():
-        cut = [_behind_closer(ids, added, closers) for ids, _ in group]
-        common = _common([ids for ids in cut if ids])
-        core, tail = _split_tail(model, common)
-        if not core or core[0] not in added:
-            continue
-        headers.setdefault((role, core), Header(role=role, core=core, tail=tail))
-        if role == ASSISTANT:
-            prompts = {ids[len(common) :] for ids, (_, prompt) in zip(cut, group, strict=True) if prompt and ids}
-            supplied.setdefault(before, set()).update(prompts)
+        cuts: dict[int, list[tuple[Ids, bool]]] = {}
+        for ids, prompt in group:
+            if cut := _behind_closer(ids, added, closers):
+                # By the first token: some templates write one more under some variables.
+                cuts.setdefault(cut[0], []).append((cut, prompt))
+        for alike in cuts.values():
+            common = _common([cut for cut, _ in alike])
+            core, tail = _split_tail(model, common)
+            if not core or core[0] not in added:
+                continue
+            headers.setdefault((role, core), Header(role=role, core=core, tail=tail))
+            if role == ASSISTANT:
+                supplied.setdefault(before, set()).update(cut[len(common) :] for cut, prompt in alike if prompt)
     # A header that ends in another one of its role says nothing more.
     kept = [
         header
