@@ -1,6 +1,7 @@
 """What readers make of containers: packed rows, padding, alignment; torn, foreign and hostile files end in a message."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def _split(documents: Documents) -> list[tuple[list[int], list[int]]]:
     edges = [0, *documents.ends.tolist()]
     return [
         (documents.tokens[begin:end].tolist(), documents.trained[begin:end].astype(int).tolist())
-        for begin, end in zip(edges, edges[1:], strict=False)
+        for begin, end in pairwise(edges)
     ]
 
 
