@@ -1,4 +1,4 @@
-"""What readers make of containers: packed rows, padding, alignment; torn, foreign and hostile files end in a message."""
+"""What readers make of containers: packed rows, padding, alignment. Torn, foreign, hostile files end in a message."""
 
 from collections.abc import Callable
 from itertools import pairwise
