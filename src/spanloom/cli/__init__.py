@@ -1,5 +1,6 @@
 """The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
 
+    audit           a token dataset of anybody held against the model that it trains
     dataset         looking at any dataset: validate, inspect, stats, manifest
     dataset_export  bringing it to a trainer: export, plan, fetch, blend
     harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps

@@ -88,13 +88,29 @@ def arrow_rows(
                             yield where, dict(zip(batch.schema.names, row_values, strict=True))
                     row += batch.num_rows
     except (pa.ArrowException, OSError) as fault:
-        if isinstance(fault, OSError) and fault.errno is not None:
-            raise
-        raise SourceError(
-            f"the Arrow file cannot be read: {one_line(fault)}",
-            where=f"{path}, after row {row}",
-            remedy="fetch it again",
-        ) from None
+        raise _unreadable(fault, path, row) from None
+
+
+def arrow_batches(path: Path) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The number of its first row, from 0, and each batch, checked. Raises SourceError where it cannot be read."""
+    row = 0
+    try:
+        with pa.OSFile(str(path)) as file, _batches(file) as batches:
+            for batch in batches:
+                _check(batch)
+                yield row, batch
+                row += batch.num_rows
+    except (pa.ArrowException, OSError) as fault:
+        raise _unreadable(fault, path, row) from None
+
+
+def _unreadable(fault: pa.ArrowException | OSError, path: Path, row: int) -> Exception:
+    """What to raise for a fault: that of the system as it is, any other as a SourceError."""
+    if isinstance(fault, OSError) and fault.errno is not None:
+        return fault
+    return SourceError(
+        f"the Arrow file cannot be read: {one_line(fault)}", where=f"{path}, after row {row}", remedy="fetch it again"
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ In: `ShownDocument`s. Out: HTML that stands alone. Each token is an element of i
 disk, so that the page can show boundaries and labels without a second copy of the text.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -17,8 +18,14 @@ _FEED, _MARKED_FEED = "\n", "<u></u>\n"
 """A line feed, with an empty element before it that shows it where token boundaries are shown."""
 
 
-def documents_page(title: str, documents: list[ShownDocument], *, sequences: int, shown: Shown) -> str:
-    """The page. `sequences` is how many documents the dataset holds; `shown` is what is switched on at first."""
+def documents_page(
+    title: str, documents: list[ShownDocument], *, sequences: int, shown: Shown, summary: Sequence[Sequence[str]] = ()
+) -> str:
+    """The page.
+
+    Args: `sequences`, how many documents the dataset holds; `shown`, what is switched on at first; `summary`, a table
+    above the documents, its first row the names of the columns.
+    """
     names = documents[0].span_names if documents else ("context",)
     return page(
         "inspect.html.j2",
@@ -26,6 +33,7 @@ def documents_page(title: str, documents: list[ShownDocument], *, sequences: int
         script="inspect.js",
         title=title,
         sequences=sequences,
+        summary=summary,
         documents=[_document(document, shown.most) for document in documents],
         span_names=" ".join(names),
         trained=names[1:],

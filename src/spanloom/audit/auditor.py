@@ -1,0 +1,81 @@
+"""A model → what documents are audited with: tables, proofs, and which classes its tokens cannot show.
+
+In: a model's folder and options. Out: `Auditor`. Raises as `load_model`, and SourceError where frames cannot be read
+and there are no messages.
+
+Before a dataset is looked at, the documents that are proven of forty conversations are audited. A class that is found
+there is none that tokens show for this template: it is left out, and reported as such.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.audit import classes
+from spanloom.audit.documents import Documents
+from spanloom.audit.frames.grammar import find_grammar
+from spanloom.audit.frames.tables import Tables, make_tables
+from spanloom.audit.judging import judge
+from spanloom.audit.retokenised import retokenised
+from spanloom.families.models.model import Model, load_model
+from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
+from spanloom.families.models.sample import sample_conversations
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model's folder is read; workers read it again. `variables`: of the template."""
+
+    folder: Path
+    template: Path | None = None
+    stops: tuple[str, ...] = ()
+    date: datetime | None = None
+    thinking: str = "auto"
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auditor:
+    """`unshown`: classes that the frames of this template do not show; `proven`: documents that this was tried on."""
+
+    model: Model
+    proving: Proving
+    tables: Tables
+    unshown: tuple[str, ...] = ()
+    proven: int = 0
+
+
+def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = None) -> Auditor:
+    """The auditor of a model. `unshown`: what another auditor of the same options found; else it is found here."""
+    model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
+    sets = [{**given, **options.variables} for given in thinking_variables(model.template, options.thinking)]
+    proving = Proving(form=find_form(model.template, sets), variables=sets)
+    ending = ("eos_token", "pad_token", "bos_token")
+    ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)
+    padding = frozenset(token for token in ends if token is not None)
+    tables = make_tables(find_grammar(model, proving.form, sets), model.tokenizer, padding)
+    if unshown is not None:
+        return Auditor(model=model, proving=proving, tables=tables, unshown=unshown)
+    outcomes = [prove_conversation(model, conversation, proving) for _, conversation in sample_conversations()]
+    proven = [document for outcome in outcomes if isinstance(outcome, Proven) for document in outcome.documents]
+    if not proven:
+        return Auditor(model=model, proving=proving, tables=tables)
+    documents = Documents(
+        tokens=np.concatenate([document.tokens for document in proven]),
+        trained=np.concatenate([document.mask for document in proven]).astype(np.bool_),
+        lengths=np.array([document.tokens.size for document in proven], np.int64),
+        rows=np.arange(len(proven)),
+        parts=np.zeros(len(proven), np.int64),
+        file=model.name,
+    )
+    # A template that rewrites history makes documents in which earlier answers are context.
+    judged = judge(documents, tables)
+    again = retokenised(model, documents, judged.frames, len(proven))
+    names = {*judged.found, *([classes.RETOKENISED] if again else [])}
+    found = tuple(name for name in classes.NAMES if name in names)
+    return Auditor(model=model, proving=proving, tables=tables, unshown=found, proven=len(proven))

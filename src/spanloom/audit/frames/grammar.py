@@ -1,0 +1,331 @@
+"""A model's template → what the frames of its messages look like in tokens, found by rendering.
+
+In: a model, the form and variables in which its template takes messages. Out: `Grammar`. Raises ModelError where no
+token of its own begins the assistant's messages.
+
+Small conversations with known words are rendered. What is between the words is the frame:
+
+    … Zanzibar <|im_end|> \\n <|im_start|> assistant \\n Quito …     header: <|im_start|> assistant \\n
+
+A header begins behind the last token that closes a message, and is what all such places have in common.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spanloom.errors import SourceError
+from spanloom.families.models.conversation import Conversation, Message
+from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.form import Form
+from spanloom.families.models.model import Model
+from spanloom.families.models.prove.run import Rendered
+
+SYSTEM, USER, ASSISTANT, TOOL = range(4)
+ROLES = ("system", "user", "assistant", "tool")
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """`core`: the ids that begin a message of a role; `tail`: ids of white space behind them, `""` where none is."""
+
+    role: int
+    core: Ids
+    tail: Ids
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grammar:
+    """What frames look like.
+
+    headers     of all roles
+    stops       ids that end a turn
+    closers     ids that end messages
+    closed      roles whose messages are always closed by one of `closers`
+    prefills    role before the assistant → what the generation prompt supplies behind the header, under some variables
+    reasoning   ids that begin a reasoning which is left out of history; None where none is
+    bos         the id that the template writes first, or None
+    written     ids of control tokens that the template writes
+    stop_last   whether the template writes a stop token behind the last turn
+    """
+
+    headers: tuple[Header, ...]
+    stops: frozenset[int]
+    closers: frozenset[int]
+    closed: frozenset[int]
+    prefills: Mapping[int, tuple[Ids, ...]]
+    reasoning: Ids | None
+    bos: int | None
+    written: frozenset[int]
+    stop_last: bool
+
+
+_TOOLS = tuple(
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": "Finds things.",
+            "parameters": {"type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"]},
+        },
+    }
+    for name in ("find_place", "look_up")
+)
+_CALL_IDS = {"find_place": "call00001", "look_up": "id2222222"}
+_WORDS = ("Zanzibar", "Quito", "Ouagadougou", "Reykjavik", "Montevideo", "Kathmandu", "Ljubljana")
+
+
+def _user(word: str) -> Message:
+    return {"role": "user", "content": word}
+
+
+def _answer(word: str, thought: str | None = None) -> Message:
+    return {"role": "assistant", "content": word, **({"reasoning": thought} if thought else {})}
+
+
+def _call(word: str, tool: str) -> Message:
+    call = {"id": _CALL_IDS[tool], "name": tool, "arguments": {"words": word}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def _result(word: str, tool: str) -> Message:
+    return {"role": "tool", "content": word, "tool_call_id": _CALL_IDS[tool], "name": tool}
+
+
+def _conversations() -> list[tuple[Message, ...]]:
+    a, b, c, d, e, f, g = _WORDS
+    system: Message = {"role": "system", "content": g}
+    talks: list[tuple[Message, ...]] = [
+        (_user(a), _answer(b), _user(c), _answer(d)),
+        (system, _user(a), _answer(b), _user(c), _answer(d)),
+        (_user(a), _answer(b, e), _user(c), _answer(d, f)),
+    ]
+    with_tools = ((_user(a), _call(b, tool), _result(c, tool), _answer(d), _user(e), _answer(f)) for tool in _CALL_IDS)
+    return [*talks, *with_tools]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A rendered text in tokens. `places`: of each word in order, its message, first and last token.
+
+    `prompt`: whether the generation prompt ends it; `given`: the number of the set of variables.
+    """
+
+    ids: tuple[int, ...]
+    places: tuple[tuple[int, int, int], ...]
+    messages: tuple[Message, ...]
+    prompt: bool
+    given: int
+
+    @property
+    def tools(self) -> bool:
+        return any(message["role"] == "tool" or message.get("tool_calls") for message in self.messages)
+
+
+def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]) -> Grammar:
+    """The grammar of a model's template. Raises SourceError where roles have no tokens of their own."""
+    seen = [view for talk in _conversations() for view in _rendered(model, talk, form, variables)]
+    if not seen:
+        raise SourceError(
+            "the template renders no conversation of a user and an assistant", where=model.name, remedy="give another"
+        )
+    added = frozenset(model.tokenizer.added_texts().values())
+    stops = frozenset(model.stops)
+    closers = stops | _closers(seen, added)
+    headers, prefills = _headers(model, seen, added, closers)
+    if not any(header.role == ASSISTANT for header in headers):
+        raise SourceError(
+            "no token of its own begins the assistant's messages: frames cannot be read off the tokens",
+            where=model.name,
+            remedy="give the conversations: --messages FILE",
+        )
+    special = frozenset(model.tokenizer.id_of(text) for text in model.tokenizer.special_texts()) | stops
+    written = frozenset(token for view in seen for token in view.ids if token in special)
+    whole = [view for view in seen if not view.prompt]
+    return Grammar(
+        headers=headers,
+        stops=stops,
+        closers=closers,
+        closed=_closed_roles(whole, closers),
+        prefills=prefills,
+        reasoning=_reasoning(model, seen, headers),
+        bos=_bos(model, seen),
+        written=written,
+        stop_last=any(stops & set(view.ids[view.places[-1][2] + 1 :]) for view in whole if view.places),
+    )
+
+
+def _rendered(
+    model: Model, talk: tuple[Message, ...], form: Form, variables: Sequence[Mapping[str, Any]]
+) -> Iterable[_Seen]:
+    """The conversation and each of its prompts, under each set of variables, where the template takes them."""
+    tools = _TOOLS if any(message["role"] == "tool" for message in talk) else None
+    rendered = Rendered(model, Conversation(id="frames", messages=talk, tools=tools), form)
+    cuts = [(place, True) for place, message in enumerate(talk) if message["role"] == "assistant"]
+    for given, values in enumerate(variables):
+        for end, prompt in [*cuts, *((place + 1, False) for place, _ in cuts)]:
+            try:
+                text = rendered.text(rendered.plain[:end], values, prompt=prompt)
+            except RefusedError:
+                continue
+            yield _seen(model, text, talk[:end], prompt=prompt, given=given)
+
+
+def _seen(model: Model, text: str, messages: tuple[Message, ...], *, prompt: bool, given: int) -> _Seen:
+    encoded = model.tokenizer.encode([text], special=False)[0]
+    places = []
+    at = 0
+    for number, message in enumerate(messages):
+        for word in _words_of(message):
+            found = text.find(word, at)
+            if found < 0:
+                continue
+            at = found + len(word)
+            inside = [n for n, (begin, end) in enumerate(encoded.offsets) if begin < at and end > found]
+            if inside:
+                places.append((number, inside[0], inside[-1]))
+    return _Seen(tuple(encoded.ids.tolist()), tuple(places), messages, prompt, given)
+
+
+def _words_of(message: Message) -> list[str]:
+    words = [message[key] for key in ("reasoning", "content") if message.get(key)]
+    return words + [call["arguments"]["words"] for call in message.get("tool_calls", ())]
+
+
+def _closers(seen: Sequence[_Seen], added: frozenset[int]) -> frozenset[int]:
+    """The first added token behind the last word of each system text and each answer that another message follows."""
+    closers = set()
+    for view in seen:
+        for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+            role = view.messages[number]["role"]
+            if after == number or role not in ("system", "assistant") or view.messages[number].get("tool_calls"):
+                continue
+            closers.update([token for token in view.ids[last + 1 : begin] if token in added][:1])
+    return frozenset(closers)
+
+
+def _headers(
+    model: Model, seen: Sequence[_Seen], added: frozenset[int], closers: frozenset[int]
+) -> tuple[tuple[Header, ...], dict[int, tuple[Ids, ...]]]:
+    """The headers of all roles, and what prompts supply behind that of the assistant."""
+    # By the roles before and behind, and whether there are tools: some templates write them before the last question.
+    regions: dict[tuple[int, int, bool], list[tuple[Ids, bool]]] = {}
+    for view in seen:
+        for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+            if after != number:
+                key = (_role(view, number), _role(view, after), view.tools)
+                regions.setdefault(key, []).append((view.ids[last + 1 : begin], False))
+        if view.prompt and view.places:
+            number, _, last = view.places[-1]
+            key = (_role(view, number), ASSISTANT, view.tools)
+            regions.setdefault(key, []).append((view.ids[last + 1 :], True))
+    headers: dict[tuple[int, Ids], Header] = {}
+    supplied: dict[int, set[Ids]] = {}
+    for (before, role, _), group in regions.items():
+        cuts: dict[int, list[tuple[Ids, bool]]] = {}
+        for ids, prompt in group:
+            if cut := _behind_closer(ids, added, closers):
+                # By the first token: some templates write one more under some variables.
+                cuts.setdefault(cut[0], []).append((cut, prompt))
+        for alike in cuts.values():
+            common = _common([cut for cut, _ in alike])
+            core, tail = _split_tail(model, common)
+            if not core or core[0] not in added:
+                continue
+            headers.setdefault((role, core), Header(role=role, core=core, tail=tail))
+            if role == ASSISTANT:
+                supplied.setdefault(before, set()).update(cut[len(common) :] for cut, prompt in alike if prompt)
+    # A header that ends in another one of its role says nothing more.
+    kept = [
+        header
+        for header in headers.values()
+        if not any(
+            other is not header and other.role == header.role and header.core[-len(other.core) :] == other.core
+            for other in headers.values()
+        )
+    ]
+    prefills = {before: tuple(sorted(each, key=len)) for before, each in supplied.items()}
+    return tuple(sorted(kept, key=lambda header: len(header.core))), prefills
+
+
+def _role(view: _Seen, number: int) -> int:
+    return ROLES.index(view.messages[number]["role"])
+
+
+def _behind_closer(ids: Ids, added: frozenset[int], closers: frozenset[int]) -> Ids:
+    """What begins the next message: from the first added token behind the last closer, else from the closer itself."""
+    last = max((place for place, token in enumerate(ids) if token in closers), default=-1)
+    begin = next((place for place in range(last + 1, len(ids)) if ids[place] in added), last)
+    return ids[begin:] if begin >= 0 else ()
+
+
+def _common(regions: Sequence[Ids]) -> Ids:
+    """The longest beginning that all have."""
+    if not regions:
+        return ()
+    shortest = min(regions, key=len)
+    same = 0
+    while same < len(shortest) and all(ids[same] == shortest[same] for ids in regions):
+        same += 1
+    return shortest[:same]
+
+
+def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
+    """The ids, and those of white space at their end."""
+    end = len(ids)
+    while end and not model.tokenizer.token_bytes(ids[end - 1]).strip():
+        end -= 1
+    return ids[:end], ids[end:]
+
+
+def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[int]:
+    """Roles of context whose messages are closed, wherever they are: system and user turns of many templates are."""
+    closed: set[int] = set()
+    others: set[int] = set()
+    for view in whole:
+        for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+            if after != number and (role := _role(view, number)) != ASSISTANT:
+                (closed if closers & set(view.ids[last + 1 : begin]) else others).add(role)
+    return frozenset(closed - others)
+
+
+def _reasoning(model: Model, seen: Sequence[_Seen], headers: Sequence[Header]) -> Ids | None:
+    """What is between a header and a reasoning, where a later turn's prompt leaves that reasoning out."""
+    cores = [header.core for header in headers if header.role == ASSISTANT]
+    begins: Ids | None = None
+    dropped = False
+    for view in seen:
+        thoughts = [number for number, message in enumerate(view.messages) if message.get("reasoning")]
+        if not thoughts:
+            continue
+        words = [number for number, _, _ in view.places]
+        if view.prompt and view.given == 0 and len(view.messages) == 3:
+            dropped = words.count(1) < 2
+        if not view.prompt and len(view.messages) == 2 and words.count(1) == 2:
+            first = view.places[1][1]
+            for core in cores:
+                at = _last_place(view.ids[:first], core)
+                if at is not None:
+                    begins, _ = _split_tail(model, _without_space(model, view.ids[at + len(core) : first]))
+    return begins if dropped and begins else None
+
+
+def _without_space(model: Model, ids: Ids) -> Ids:
+    """The ids without those of white space at their beginning."""
+    begin = 0
+    while begin < len(ids) and not model.tokenizer.token_bytes(ids[begin]).strip():
+        begin += 1
+    return ids[begin:]
+
+
+def _last_place(ids: Ids, core: Ids) -> int | None:
+    places = range(len(ids) - len(core), -1, -1)
+    return next((place for place in places if ids[place : place + len(core)] == core), None)
+
+
+def _bos(model: Model, seen: Sequence[_Seen]) -> int | None:
+    """The BOS token that the template writes first."""
+    bos = model.template.special_tokens.get("bos_token")
+    number = model.tokenizer.id_of(bos) if bos else None
+    return number if number is not None and all(view.ids[:1] == (number,) for view in seen) else None

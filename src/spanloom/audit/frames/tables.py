@@ -1,0 +1,53 @@
+"""A grammar as lookup tables by token id.
+
+In: a grammar, the tokenizer. Out: `Tables`: a byte of flags for each id, the headers as arrays.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.audit.frames.grammar import Grammar
+from spanloom.tokenizers.encoding import JsonTokenizer
+
+HEADER, STOP, CLOSER, SPACE, UNWRITTEN, ORDINARY, REASONING, ABSENT = (1 << bit for bit in range(8))
+"""Flags of an id: it begins a header; ends a turn; ends a message; is white space; is a control token that the template
+never writes; is ordinary text; begins a reasoning; is not in the tokenizer."""
+
+
+@dataclass(frozen=True)
+class Tables:
+    """`flags` uint8 [V + 1], the last for all ids that are not in the vocabulary; `grammar`; ids that may end a row."""
+
+    grammar: Grammar
+    flags: npt.NDArray[np.uint8]
+
+    def of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        """The flags of tokens, uint8 [T]."""
+        last = self.flags.size - 1
+        if tokens.size and (int(tokens.max()) > last or int(tokens.min()) < 0):
+            tokens = np.where((tokens < 0) | (tokens > last), last, tokens)
+        return self.flags[tokens]
+
+
+def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[int]) -> Tables:
+    """The tables. `padding`: ids that may follow behind a document's last turn: EOS, padding, BOS."""
+    size = tokenizer.vocab_size
+    flags = np.full(size + 1, ABSENT, np.uint8)
+    special = {tokenizer.id_of(text) for text in tokenizer.special_texts()} | grammar.stops
+    for token in range(size):
+        data = tokenizer.token_bytes(token)
+        if token in special:
+            flags[token] = 0 if token in grammar.written or token in padding else UNWRITTEN
+        elif data:
+            flags[token] = ORDINARY if data.strip() else SPACE
+    for ids, flag in (
+        (grammar.stops, STOP),
+        (grammar.closers, CLOSER),
+        ({header.core[0] for header in grammar.headers}, HEADER),
+        ({grammar.reasoning[0]} if grammar.reasoning else set(), REASONING),
+    ):
+        for token in ids:
+            flags[token] |= flag
+    return Tables(grammar, flags)

@@ -1,0 +1,228 @@
+"""Documents, and what of them the model samples → findings.
+
+In: `Documents`, their frames, tables; perhaps what proofs say of some. Out: `Judged`: for each class the documents that
+it names, with the first place in each.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.audit import classes
+from spanloom.audit.documents import Bools, Documents, Ints
+from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER
+from spanloom.audit.frames.reading import Frames, read_frames
+from spanloom.audit.frames.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """Findings of a batch.
+
+    found    class → (documents int64 [F], sorted; the first place in each, int64 [F], a token of the batch)
+    sampled  bool [T]
+    frames   what was read
+    """
+
+    found: Mapping[str, tuple[Ints, Ints]]
+    sampled: Bools
+    frames: Frames
+
+
+@dataclass(frozen=True)
+class Proofs:
+    """What proofs say: `known` bool [N], the documents that they speak of; `sampled` bool [T], of their tokens."""
+
+    known: Bools
+    sampled: Bools
+
+
+def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) -> Judged:
+    """The findings of documents. `duplicate`, `retokenised` and `text_differs` need more than a batch."""
+    flags = tables.of(documents.tokens)
+    frames = read_frames(documents, tables, flags)
+    sampled = frames.sampled(documents.tokens.size)
+    sampled[frames.either] = documents.trained[frames.either]
+    of_token = None
+    if proofs is not None:
+        of_token = np.repeat(proofs.known, documents.lengths)
+        sampled = np.where(of_token, proofs.sampled, sampled)
+    found = _Found(documents)
+    whole = _whole_documents(documents, flags, found)
+    _masks(documents, tables, frames, sampled, whole, found)
+    _ends(documents, tables, flags, frames, whole, found)
+    _texts(documents, tables, flags, frames, found)
+    return Judged(found=found.sorted(), sampled=sampled, frames=frames)
+
+
+class _Found:
+    """Places by class."""
+
+    def __init__(self, documents: Documents) -> None:
+        self.ends = documents.ends
+        self._places: dict[str, list[Ints]] = {}
+
+    def add(self, name: str, places: Ints) -> None:
+        if places.size:
+            self._places.setdefault(name, []).append(places)
+
+    def sorted(self) -> dict[str, tuple[Ints, Ints]]:
+        found = {}
+        for name, parts in self._places.items():
+            places = np.sort(np.concatenate(parts))
+            documents, first = np.unique(np.searchsorted(self.ends, places, side="right"), return_index=True)
+            found[name] = (documents, places[first])
+        return found
+
+
+def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], found: _Found) -> Bools:
+    """`no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask says nothing of turns."""
+    starts = documents.ends - documents.lengths
+    trained = np.add.reduceat(documents.trained, starts, dtype=np.int64) if len(documents) else starts
+    text = (flags & (ORDINARY | SPACE)) != 0
+    texts = np.add.reduceat(text, starts, dtype=np.int64) if len(documents) else starts
+    trained_texts = np.add.reduceat(text & documents.trained, starts, dtype=np.int64) if len(documents) else starts
+    none = trained == 0
+    every = ~none & (texts > 0) & (trained_texts == texts)
+    found.add(classes.NO_LOSS, starts[none])
+    found.add(classes.ALL_TRAINED, starts[every])
+    found.add(classes.UNKNOWN_IDS, np.flatnonzero(flags & ABSENT))
+    if documents.differs is not None:
+        found.add(classes.LABELS_DIFFER, np.flatnonzero(documents.differs))
+    of_no_turns: Bools = none | every
+    return of_no_turns
+
+
+def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, found: _Found) -> None:
+    """What is trained and is not sampled, what is sampled and is not trained."""
+    wrong = np.flatnonzero(documents.trained & ~sampled)
+    wrong = wrong[~whole[np.searchsorted(found.ends, wrong, side="right")]]
+    frame = frames.frame_of(wrong)
+    roles, run = frames.roles[frame], frames.run_of[frame]
+    found.add(classes.CONTEXT_TRAINED, wrong[(roles == SYSTEM) | (roles == USER)])
+    found.add(classes.TOOL_RESULT_TRAINED, wrong[roles == TOOL])
+    own = roles == ASSISTANT
+    behind = own & (wrong >= frames.stops[run]) & frames.stopped[run] if frames.stops.size else own
+    before = own & (wrong < frames.begins[run]) if frames.stops.size else own
+    found.add(classes.BEHIND_STOP_TRAINED, wrong[behind])
+    found.add(classes.PROMPT_TRAINED, wrong[before])
+    # Proofs know: the model samples this answer in another document, where the template writes it otherwise.
+    found.add(classes.HISTORY_REWRITTEN, wrong[own & ~behind & ~before])
+
+    counted = np.concatenate([[0], np.cumsum(documents.trained)])
+    trained = counted[frames.stops] - counted[frames.begins]
+    size = frames.stops - frames.begins
+    document = frames.document[frames.first] if frames.first.size else frames.first
+    judged = ~whole[document] if document.size else np.zeros(0, np.bool_)
+    expected = np.concatenate([[0], np.cumsum(sampled)])
+    proven = expected[frames.stops] - expected[frames.begins] == size
+    judged &= proven
+    untrained = judged & (trained == 0) & (size > 0)
+    # No prompt leads to an answer before the first question.
+    asked = np.flatnonzero(frames.roles == USER)
+    first_user = np.full(len(documents), np.iinfo(np.int64).max)
+    np.minimum.at(first_user, frames.document[asked], frames.starts[asked])
+    untrained &= frames.starts[frames.first] > first_user[document] if document.size else untrained
+    later = _trained_later(document, trained > 0)
+    found.add(classes.HISTORY_UNTRAINED, frames.begins[untrained & later])
+    found.add(classes.COMPLETION_UNTRAINED, frames.begins[untrained & ~later])
+    some = np.flatnonzero(judged & (trained > 0))
+    stop_lost = some[frames.stopped[some] & ~documents.trained[np.maximum(frames.stops[some] - 1, 0)]]
+    found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)
+    # The stop token aside, all of the run is to be trained.
+    body = size - frames.stopped
+    last = np.minimum(frames.stops - frames.stopped, counted.size - 1)
+    partly = some[(counted[last] - counted[frames.begins])[some] < body[some]]
+    for number in partly.tolist():
+        begin = int(frames.begins[number])
+        inside = documents.trained[begin : int(last[number])]
+        found.add(classes.COMPLETION_UNTRAINED, np.array([begin + int(np.argmin(inside))]))
+    # A trained run without a stop token, where more of the document follows.
+    open_runs = some[~frames.stopped[some]]
+    ends_document = frames.stops[open_runs] >= found.ends[document[open_runs]]
+    at_end = ends_document & tables.grammar.stop_last
+    found.add(classes.TRUNCATED, frames.stops[open_runs[at_end]] - 1)
+    found.add(classes.STOP_UNTRAINED, frames.stops[open_runs[~at_end]] - 1)
+
+
+def _trained_later(document: Ints, trained: Bools) -> Bools:
+    """Whether a later run of the same document is trained."""
+    if not document.size:
+        return trained
+    place = np.where(trained, np.arange(document.size), -1)
+    latest = np.full(int(document.max()) + 1, -1)
+    np.maximum.at(latest, document, place)
+    later: Bools = latest[document] > np.arange(document.size)
+    return later
+
+
+def _ends(
+    documents: Documents,
+    tables: Tables,
+    flags: npt.NDArray[np.uint8],
+    frames: Frames,
+    whole: Bools,
+    found: _Found,
+) -> None:
+    """BOS, and documents that end inside a message of context, or inside an answer whose mask says nothing."""
+    starts = documents.ends - documents.lengths
+    first = documents.tokens[starts]
+    bos = tables.grammar.bos
+    if bos is not None:
+        found.add(classes.MISSING_BOS, starts[first != bos])
+        two = documents.lengths > 1
+        second = documents.tokens[starts[two] + 1]
+        found.add(classes.DOUBLE_BOS, starts[two][(first[two] == bos) & (second == bos)])
+    last = np.searchsorted(frames.document, np.arange(len(documents)), side="right") - 1
+    closers = np.concatenate([[0], np.cumsum((flags & CLOSER) != 0)])
+    in_last = closers[frames.ends[last]] - closers[np.minimum(frames.headed[last], frames.ends[last])]
+    open_end = np.isin(frames.roles[last], list(tables.grammar.closed)) & (in_last == 0)
+    # The first frame of a document has no header: it may hold what the template writes before all messages.
+    open_end &= frames.headed[last] > frames.starts[last]
+    answers = (frames.roles[last] == ASSISTANT) & whole & tables.grammar.stop_last
+    runs = frames.run_of[last]
+    answers &= ~frames.stopped[runs] if runs.size and frames.stopped.size else answers
+    found.add(classes.TRUNCATED, documents.ends[open_end | answers] - 1)
+
+
+def _texts(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames, found: _Found) -> None:
+    """Control tokens where the template writes none; reasoning in history."""
+    found.add(classes.SPECIAL_IN_TEXT, np.flatnonzero(flags & UNWRITTEN))
+    # Behind the token that closes a message is white space alone.
+    closers = np.append(np.flatnonzero(flags & CLOSER), documents.tokens.size)
+    ordinary = np.concatenate([[0], np.cumsum((flags & ORDINARY) != 0)])
+    closed = closers[np.searchsorted(closers, frames.headed)]
+    # A frame without a header may hold several texts that the template writes before all messages.
+    inside = (closed < frames.ends) & (frames.headed > frames.starts)
+    behind = ordinary[frames.ends[inside]] - ordinary[closed[inside] + 1]
+    # Another control token behind it belongs to the template: tools are written between messages by some.
+    goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
+    found.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
+    if tables.grammar.reasoning is not None:
+        found.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, flags, frames))
+
+
+def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames) -> Ints:
+    """Where a reasoning begins that is before the question of a trained run."""
+    core = tables.grammar.reasoning
+    assert core is not None
+    places = np.flatnonzero(flags & REASONING)
+    fits = places + len(core) <= documents.tokens.size
+    for offset, token in enumerate(core):
+        fits[fits] = documents.tokens[places[fits] + offset] == token
+    places = places[fits]
+    if not places.size or not frames.first.size:
+        return places[:0]
+    counted = np.concatenate([[0], np.cumsum(documents.trained)])
+    trained = counted[frames.stops] - counted[frames.begins] > 0
+    last_trained = np.full(len(documents), -1)
+    np.maximum.at(last_trained, frames.document[frames.first[trained]], frames.starts[frames.first[trained]])
+    asked = np.flatnonzero(frames.roles == USER)
+    before = asked[frames.starts[asked] < last_trained[frames.document[asked]]]
+    question = np.full(len(documents), -1)
+    np.maximum.at(question, frames.document[before], frames.starts[before])
+    frame = frames.frame_of(places)
+    kept: Ints = places[(frames.roles[frame] == ASSISTANT) & (places < question[frames.document[frame]])]
+    return kept

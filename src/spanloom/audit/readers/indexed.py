@@ -1,0 +1,193 @@
+"""`.bin` and `.idx` with a mask beside, ours among them → documents.
+
+In: a unit, the sequences that are wanted. Out: `Documents`, batch by batch. An index is believed only where its sizes
+are those of its files.
+
+    corpus_tokens.bin .idx    corpus_lossmask.bin .idx      or   corpus.bin .idx   corpus_mask.bin .idx
+
+The mask is about labels, as Megatron's datasets have it, unless `--aligned tokens` says otherwise.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.audit.documents import Documents, Ints
+from spanloom.audit.readers.unit import LABELS, TOKENS_AT_ONCE, Reading, Unit
+from spanloom.errors import SourceError
+from spanloom.megatron.indexed import INDEX_MAGIC
+from spanloom.megatron.reader import ShardReader
+from spanloom.supervision import shift_to_tokens
+
+MASK_ENDINGS = ("_lossmask", "_loss_mask", "_mask", "_assistant_mask", "_assistant_masks", "_completion_mask")
+TOKENS_ENDING = "_tokens"
+_DTYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 8: "u2"}
+_HEADER = struct.Struct("<9sQBQQ")
+_CHUNK = 1 << 16
+_REMEDY = "write or copy the dataset again"
+
+
+@dataclass(frozen=True)
+class _Index:
+    """`sequences`, and the dtype of the `.bin`."""
+
+    sequences: int
+    dtype: np.dtype[Any]
+
+
+def mask_beside(prefix: Path, reading: Reading) -> Path:
+    """The prefix of the mask of some tokens. Raises SourceError where there is none."""
+    stem = prefix.name.removesuffix(TOKENS_ENDING)
+    endings = MASK_ENDINGS if reading.mask is None else (reading.mask,)
+    for ending in endings:
+        beside = prefix.with_name(stem + ending)
+        if _with(beside, ".idx").is_file():
+            return beside
+    raise SourceError(
+        "no mask is beside the tokens",
+        where=str(_with(prefix, ".idx")),
+        remedy=f"put {stem}{endings[0]}.bin and .idx beside it, or name the ending of another: --mask _ENDING",
+    )
+
+
+def prefixes_in(folder: Path, reading: Reading) -> list[Path]:
+    """The prefixes of tokens in a folder, by name: those of masks and other arrays beside them are left out."""
+    found = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
+    named = [prefix for prefix in found if prefix.name.endswith(TOKENS_ENDING)]
+    if named:
+        return named
+    masks = MASK_ENDINGS if reading.mask is None else (*MASK_ENDINGS, reading.mask)
+    return [prefix for prefix in found if not prefix.name.endswith((*masks, "_span"))]
+
+
+def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int) -> list[Unit]:
+    """The units of tokens and the mask beside them. Raises SourceError where the two do not fit, or a file is torn."""
+    mask = mask_beside(prefix, reading)
+    tokens, flags = _checked(prefix), _checked(mask)
+    if tokens.sequences != flags.sequences:
+        raise SourceError(
+            f"the tokens have {tokens.sequences:,} sequences, the mask has {flags.sequences:,}",
+            where=str(_with(mask, ".idx")),
+            remedy=_REMEDY,
+        )
+    return [
+        Unit(
+            kind="indexed",
+            path=prefix,
+            mask=mask,
+            shown=shown,
+            first=first,
+            rows=min(rows_of_unit, tokens.sequences - first),
+            reading=reading,
+        )
+        for first in range(0, tokens.sequences, rows_of_unit)
+    ]
+
+
+def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
+    """The documents of a unit. `rows`: sorted numbers of sequences; None: all."""
+    assert unit.mask is not None
+    prefixes = {"tokens": unit.path, "mask": unit.mask}
+    indexes = {name: _read_header(prefix) for name, prefix in prefixes.items()}
+    reader, masks = (
+        ShardReader(arrays={name: (prefixes[name], index.dtype)}, sequences=index.sequences)
+        for name, index in indexes.items()
+    )
+    end = unit.first + unit.rows
+    if rows is None:
+        stretches = [(unit.first, end)]
+    else:
+        own = rows[np.searchsorted(rows, unit.first) : np.searchsorted(rows, end)]
+        stretches = [(number, number + 1) for number in own.tolist()]
+    for first, last in stretches:
+        for begin, stop in _batches(reader, first, last):
+            lengths = reader.lengths(begin, stop - begin)
+            wrong = np.flatnonzero(lengths != masks.lengths(begin, stop - begin))
+            if wrong.size:
+                raise SourceError(
+                    "tokens and mask differ in length",
+                    where=f"{unit.shown}, sequence {begin + int(wrong[0])}",
+                    remedy=_REMEDY,
+                )
+            tokens = reader.read(begin, lengths)["tokens"]
+            flags = masks.read(begin, lengths)["mask"]
+            if flags.size and (flags.min() < 0 or flags.max() > 1):
+                raise SourceError("the mask has values that are not 0 or 1", where=unit.shown, remedy=_REMEDY)
+            if tokens.size and (tokens.min() < 0 or tokens.max() > 2**31 - 1):
+                raise SourceError("there are ids that are no token ids", where=unit.shown, remedy=_REMEDY)
+            full = lengths > 0
+            numbers = np.arange(begin, stop)[full]
+            kept = lengths[full]
+            trained = flags.astype(np.uint8)
+            if (unit.reading.aligned or LABELS) == LABELS:
+                trained = shift_to_tokens(trained, kept)
+            yield Documents(
+                tokens=tokens.astype(np.int32, copy=False),
+                trained=trained.astype(np.bool_),
+                lengths=kept.astype(np.int64),
+                rows=numbers,
+                parts=np.zeros(numbers.size, np.int64),
+                file=unit.shown,
+            )
+
+
+def _batches(reader: ShardReader, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Runs of sequences of about `TOKENS_AT_ONCE` tokens."""
+    while first < last:
+        lengths = reader.lengths(first, min(_CHUNK, last - first))
+        fitting = int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), TOKENS_AT_ONCE, side="right"))
+        count = max(1, fitting)
+        yield first, min(last, first + count)
+        first += count
+
+
+def _checked(prefix: Path) -> _Index:
+    """The index of a prefix, after its sizes were held against both files. Raises SourceError."""
+    index = _read_header(prefix)
+    path, data = _with(prefix, ".idx"), _with(prefix, ".bin")
+    with path.open("rb") as stream:
+        documents = _HEADER.unpack(stream.read(_HEADER.size))[4]
+    if path.stat().st_size != _HEADER.size + 12 * index.sequences + 8 * documents:
+        raise SourceError("the index has another size than its header says: torn?", where=str(path), remedy=_REMEDY)
+    whole = ShardReader(arrays={"x": (prefix, index.dtype)}, sequences=index.sequences)
+    begin = 0
+    steps = [*range(0, index.sequences, _CHUNK), index.sequences]
+    for first, last in pairwise(steps):
+        lengths = whole.lengths(first, last - first).astype(np.int64)
+        at = _HEADER.size + 4 * index.sequences + 8 * first
+        pointers = np.fromfile(path, dtype="<i8", count=last - first, offset=at)
+        ends = begin + np.cumsum(lengths * index.dtype.itemsize)
+        if (lengths < 0).any() or not np.array_equal(pointers, ends - lengths * index.dtype.itemsize):
+            raise SourceError("lengths and places in the index do not fit each other", where=str(path), remedy=_REMEDY)
+        begin = int(ends[-1])
+    if begin != data.stat().st_size:
+        raise SourceError(
+            f"the file has {data.stat().st_size:,} bytes, the index speaks of {begin:,}",
+            where=str(data),
+            remedy=_REMEDY,
+        )
+    return index
+
+
+def _read_header(prefix: Path) -> _Index:
+    for path in (_with(prefix, ".idx"), _with(prefix, ".bin")):
+        if not path.is_file():
+            raise SourceError("a file is missing", where=str(path), remedy=_REMEDY)
+    path = _with(prefix, ".idx")
+    with path.open("rb") as stream:
+        raw = stream.read(_HEADER.size)
+    if len(raw) != _HEADER.size:
+        raise SourceError("the index has no whole header", where=str(path), remedy=_REMEDY)
+    magic, version, code, sequences, _ = _HEADER.unpack(raw)
+    if magic != INDEX_MAGIC or version != 1 or code not in _DTYPES:
+        raise SourceError("this is no index of whole numbers", where=str(path), remedy="give Megatron's .bin and .idx")
+    return _Index(int(sequences), np.dtype(_DTYPES[code]))
+
+
+def _with(prefix: Path, suffix: str) -> Path:
+    return prefix.with_name(prefix.name + suffix)

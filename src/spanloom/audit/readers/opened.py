@@ -1,0 +1,122 @@
+"""A place → the container that it holds, its units, and what its manifest declares.
+
+In: a file, a prefix or a folder. Out: `Opened`. Raises SourceError for anything that is no token dataset.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spanloom.audit.classes import COMPLETION_UNTRAINED, HISTORY_UNTRAINED, PROMPT_TRAINED
+from spanloom.audit.documents import Documents, Ints
+from spanloom.audit.readers.columns import STARTS
+from spanloom.audit.readers.indexed import indexed_documents, indexed_units, prefixes_in
+from spanloom.audit.readers.tables import arrow_documents, arrow_unit, parquet_documents, parquet_units
+from spanloom.audit.readers.unit import Reading, Unit
+from spanloom.dataset import manifest
+from spanloom.dataset.root.layout import array_prefix
+from spanloom.errors import SourceError
+from spanloom.records.arrow import saved_files
+from spanloom.records.parquet import parquet_schema
+
+ROWS_OF_UNIT = 1 << 13
+"""Rows that a worker reads at least, where a file can be cut."""
+
+_TRAINED_SPANS = 3
+_WRAPPERS_TRAINED = ("synth_kd", "harmony_chat")
+_READ = {"parquet": parquet_documents, "arrow": arrow_documents, "indexed": indexed_documents}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A dataset to be audited.
+
+    container  what it is, in words
+    units      its pieces, in order
+    declared   class → who declares it: such findings are notes
+    """
+
+    container: str
+    units: list[Unit]
+    declared: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        return sum(unit.rows for unit in self.units)
+
+
+def open_data(place: Path, reading: Reading) -> Opened:
+    """The dataset at a place. Raises SourceError."""
+    if place.is_dir():
+        return _folder(place, reading)
+    if place.suffix in (".bin", ".idx") or (not place.exists() and place.with_name(place.name + ".idx").is_file()):
+        prefix = place.with_suffix("") if place.suffix in (".bin", ".idx") else place
+        units = indexed_units(prefix, prefix.name, reading, ROWS_OF_UNIT)
+        return Opened(container=".bin and .idx", units=units)
+    if not place.is_file():
+        raise SourceError("the dataset is missing", where=str(place), remedy="give a file, a prefix or a folder")
+    if place.suffix == ".arrow":
+        return Opened(container="Arrow", units=[arrow_unit(place, place.name, reading)])
+    units = parquet_units(place, place.name, reading, ROWS_OF_UNIT)
+    return Opened(container=_kind_of_parquet(place), units=units)
+
+
+def read_unit(unit: Unit, rows: Ints | None = None) -> Iterator[Documents]:
+    """The documents of a unit; `rows`: sorted numbers of rows of its file, None for all."""
+    return _READ[unit.kind](unit, rows)
+
+
+def _folder(folder: Path, reading: Reading) -> Opened:
+    if manifest.schema_version_at(str(folder)) is not None:
+        return _root(folder, reading)
+    if files := saved_files(folder):
+        units = [arrow_unit(path, path.relative_to(folder).as_posix(), reading) for path in files]
+        return Opened(container="save_to_disk", units=units)
+    tables = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+    if tables:
+        units = [
+            unit
+            for path in tables
+            for unit in parquet_units(path, path.relative_to(folder).as_posix(), reading, ROWS_OF_UNIT)
+        ]
+        return Opened(container=_kind_of_parquet(tables[0]), units=units)
+    if prefixes := prefixes_in(folder, reading):
+        units = [unit for prefix in prefixes for unit in indexed_units(prefix, prefix.name, reading, ROWS_OF_UNIT)]
+        return Opened(container=".bin and .idx", units=units)
+    raise SourceError(
+        "the folder holds no token dataset",
+        where=str(folder),
+        remedy="give Parquet, a folder of save_to_disk, .bin and .idx, or a root of Spanloom",
+    )
+
+
+def _kind_of_parquet(path: Path) -> str:
+    return "Megatron-Bridge's packed Parquet" if STARTS in parquet_schema(path).names else "Parquet"
+
+
+def _root(root: Path, reading: Reading) -> Opened:
+    """A finished dataset of ours."""
+    content = manifest.read(root).content
+    units = []
+    for split in content.totals.splits:
+        for shard in content.shards:
+            if split in shard.splits and shard.splits[split].sequences:
+                prefix = array_prefix(root, split, shard.shard, "tokens")
+                units += indexed_units(prefix, f"{split}/{prefix.name}", reading, ROWS_OF_UNIT)
+    return Opened(container=f"root of {content.family}", units=units, declared=_declared(content))
+
+
+def _declared(content: manifest.Content) -> dict[str, str]:
+    """What the manifest of a root of ours declares."""
+    if content.block_size is not None:
+        raise SourceError(
+            "blocks that begin and end inside of conversations are not audited",
+            remedy="`spanloom validate` derives the mask of every block",
+        )
+    declared = {HISTORY_UNTRAINED: f"{content.family}: one document serves the runs that it can"}
+    if content.family in _WRAPPERS_TRAINED and not content.config.get("mask_generation_prompt"):
+        declared[PROMPT_TRAINED] = f"{content.family} trains wrappers by contract"
+    train = content.config.get("train")
+    if isinstance(train, list) and len(train) < _TRAINED_SPANS:
+        declared[COMPLETION_UNTRAINED] = f"--train {','.join(map(str, train))}"
+    return declared

@@ -1,0 +1,149 @@
+"""What an audit found, as values, as JSON and as lines for a terminal.
+
+In: counts and examples of all units. Out: `Result`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spanloom.audit.classes import CLASSES
+from spanloom.dataset.document import ShownDocument
+from spanloom.errors import EXIT_FINDINGS
+
+EXAMPLES = 10
+"""Documents of each class that are shown."""
+
+NOT_SHOWN = (
+    "whether the texts are those of your conversations, and whether any is missing",
+    "a text that spells a whole header with its control tokens: it reads as a message",
+    "whether an earlier answer is as the model samples it, where the template changes more than reasoning",
+)
+"""What tokens alone cannot show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """`place`: file, row and part; `token`: of the document; `row` of its file; `document`: coloured."""
+
+    place: str
+    row: int
+    token: int
+    document: ShownDocument
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """An audit.
+
+    data        what was audited, as given; `container`: what it is; `model`: the folder's name
+    rows        rows that were read, of `all_rows`
+    documents   in these rows; `tokens` and `trained`, of all of them
+    found       class → documents
+    examples    class → the first of them
+    declared    class → who declares it: such findings are notes
+    unshown     classes that the frames of this template do not show
+    messages    with messages: documents that were matched, that were not, and that are not proven, by class
+    encoded     documents whose text was encoded again
+    """
+
+    data: str
+    container: str
+    model: str
+    rows: int
+    all_rows: int
+    documents: int
+    tokens: int
+    trained: int
+    found: Mapping[str, int]
+    examples: Mapping[str, tuple[Example, ...]]
+    declared: Mapping[str, str]
+    unshown: tuple[str, ...]
+    encoded: int
+    messages: Mapping[str, Any] | None = None
+    seed: int | None = field(default=None)
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """Class → documents, without notes, in the order of the classes."""
+        return {name: self.found[name] for name in CLASSES if name in self.found and name not in self.declared}
+
+    @property
+    def notes(self) -> dict[str, int]:
+        """Class → documents, of classes that somebody declares."""
+        return {name: self.found[name] for name in CLASSES if name in self.found and name in self.declared}
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_FINDINGS if self.findings else 0
+
+    def share(self, name: str) -> float:
+        """Documents of a class, of all."""
+        return self.found[name] / max(self.documents, 1)
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The result as JSON values."""
+
+    def entry(name: str) -> dict[str, Any]:
+        return {
+            "documents": result.found[name],
+            "share": round(result.share(name), 6),
+            "meaning": CLASSES[name].meaning,
+            "remedy": CLASSES[name].remedy,
+            "first": [
+                {"place": each.place, "row": each.row, "token": each.token} for each in result.examples.get(name, ())
+            ],
+        }
+
+    return {
+        "data": result.data,
+        "container": result.container,
+        "model": result.model,
+        "clean": not result.findings,
+        "rows": result.rows,
+        "of": result.all_rows,
+        "seed": result.seed,
+        "documents": result.documents,
+        "tokens": result.tokens,
+        "trained": result.trained,
+        "findings": {name: entry(name) for name in result.findings},
+        "notes": {name: {**entry(name), "declared": result.declared[name]} for name in result.notes},
+        "encoded_again": result.encoded,
+        "not_shown": {"classes": list(result.unshown), "without_messages": [] if result.messages else list(NOT_SHOWN)},
+        "messages": result.messages,
+    }
+
+
+def as_lines(result: Result) -> list[str]:
+    """The summary for a terminal."""
+    read = f"{result.rows:,} rows" if result.rows == result.all_rows else f"{result.rows:,} of {result.all_rows:,} rows"
+    share = result.trained / max(result.tokens, 1)
+    lines = [
+        f"{result.data}: {result.container}, {read}, {result.documents:,} documents, {result.tokens:,} tokens, "
+        f"{share:.1%} trained",
+        f"model {result.model}",
+        "",
+    ]
+    if not result.findings:
+        lines.append("no findings")
+    for title, names in (("finding", result.findings), ("note", result.notes)):
+        for name, count in names.items():
+            lines.append(f"{title:<8}{name:<24}{count:>10,}  {result.share(name):>7.1%}  {CLASSES[name].meaning}")
+            because = result.declared.get(name)
+            lines.append(f"{'':<8}{'declared: ' + because if because else 'remedy: ' + CLASSES[name].remedy}")
+    lines.append("")
+    if result.messages is not None:
+        counts = result.messages
+        refused = ", ".join(f"{kind} {count:,}" for kind, count in counts["not_proven"].items())
+        lines.append(
+            f"messages: {counts['matched']:,} documents have a conversation, {counts['unmatched']:,} have none"
+            + (f"; not proven: {refused}" if refused else "")
+        )
+    else:
+        lines.append("without --messages this does not show:")
+        lines += [f"  {text}" for text in NOT_SHOWN]
+    lines.append(f"encoded again: {result.encoded:,} documents")
+    if result.unshown:
+        lines.append(f"not shown by the tokens of this template: {', '.join(result.unshown)}")
+    return lines

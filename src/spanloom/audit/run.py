@@ -1,0 +1,280 @@
+"""An audit of a whole dataset: units read by workers, their findings joined.
+
+In: a place, a model, options. Out: `Result`. Memory follows a batch and the examples, not the dataset.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.audit import classes
+from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.audit.conversations import Conversations, merged
+from spanloom.audit.documents import Documents, Ints
+from spanloom.audit.duplicates import Spool, digests
+from spanloom.audit.judging import Judged, judge
+from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
+from spanloom.audit.readers.unit import Reading, Unit
+from spanloom.audit.result import EXAMPLES, Example, Result
+from spanloom.audit.retokenised import retokenised
+from spanloom.audit.shown import shown_document
+from spanloom.errors import SourceError
+from spanloom.machine import workers_that_fit
+from spanloom.workers import OnProgress, process_pool
+
+ENCODED = 256
+"""Documents whose text is encoded again where there are no messages."""
+
+WORKER_BYTES = 1 << 30
+_UNIT_BITS = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditOptions:
+    """`sample`: rows that are drawn by `seed`, None for all; `declare`: classes that are notes."""
+
+    data: Path
+    model: ModelOptions
+    messages: Path | None = None
+    reading: Reading = field(default_factory=Reading)
+    sample: int | None = None
+    seed: int = 0
+    workers: int | None = None
+    declare: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    """A unit for a worker. `rows`: those of the file that are read, None for all; `encode`: documents to encode."""
+
+    number: int
+    unit: Unit
+    rows: Ints | None
+    options: AuditOptions
+    unshown: tuple[str, ...]
+    encode: int
+
+    @property
+    def size(self) -> int:
+        """Rows that are read."""
+        return self.unit.rows if self.rows is None else self.rows.size
+
+
+@dataclass
+class _Part:
+    """What a worker found in a unit."""
+
+    number: int
+    rows: int = 0
+    documents: int = 0
+    tokens: int = 0
+    trained: int = 0
+    encoded: int = 0
+    found: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Example]] = field(default_factory=dict)
+    digests: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    lengths: list[Ints] = field(default_factory=list)
+    matched: int = 0
+    unmatched: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+
+
+def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: None) -> Result:
+    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed."""
+    opened = open_data(options.data, options.reading)
+    auditor = make_auditor(options.model)
+    all_rows = opened.rows
+    chosen = _chosen(all_rows, options)
+    tasks = _tasks(opened.units, chosen, options, auditor)
+    total = sum(task.size for task in tasks)
+    found: Counter[str] = Counter()
+    examples: dict[str, list[tuple[int, Example]]] = {}
+    whole = _Part(0)
+    with TemporaryDirectory(prefix="spanloom-audit-") as folder:
+        spool = Spool(Path(folder))
+        for part in _parts(tasks, options, auditor):
+            for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
+                setattr(whole, name, getattr(whole, name) + getattr(part, name))
+            whole.refused.update(part.refused)
+            found.update(part.found)
+            for name, shown in part.examples.items():
+                kept = [*examples.get(name, ()), *((part.number, each) for each in shown)]
+                examples[name] = sorted(kept, key=lambda each: each[0])[:EXAMPLES]
+            first = 0
+            for values, lengths in zip(part.digests, part.lengths, strict=True):
+                numbers = (part.number << _UNIT_BITS) + first + np.arange(values.size)
+                spool.add(values, numbers, lengths)
+                first += values.size
+            on_progress(whole.rows, total)
+        repeated = _duplicates(spool, found)
+    if not whole.documents:
+        raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
+    if repeated:
+        examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
+    messages = {"matched": whole.matched, "unmatched": whole.unmatched, "not_proven": dict(whole.refused.most_common())}
+    return Result(
+        data=str(options.data),
+        container=opened.container,
+        model=auditor.model.name,
+        rows=whole.rows,
+        all_rows=all_rows,
+        documents=whole.documents,
+        tokens=whole.tokens,
+        trained=whole.trained,
+        found=dict(found),
+        examples={name: tuple(each for _, each in shown) for name, shown in examples.items()},
+        declared={**opened.declared, **dict.fromkeys(options.declare, "--declare")},
+        unshown=auditor.unshown,
+        encoded=whole.encoded,
+        messages=messages if options.messages is not None else None,
+        seed=options.seed if chosen is not None else None,
+    )
+
+
+def _chosen(rows: int, options: AuditOptions) -> Ints | None:
+    """Numbers of the rows of the dataset that are read, sorted; None for all."""
+    if options.sample is None or options.sample >= rows:
+        return None
+    drawn = np.random.default_rng(options.seed).choice(rows, options.sample, replace=False, shuffle=False)
+    return np.sort(drawn)
+
+
+def _tasks(units: list[Unit], chosen: Ints | None, options: AuditOptions, auditor: Auditor) -> list[_Task]:
+    """The units that have rows to be read."""
+    encode = -(-ENCODED // max(len(units), 1))
+    tasks = []
+    begin = 0
+    for number, unit in enumerate(units):
+        rows = None
+        if chosen is not None:
+            own = chosen[np.searchsorted(chosen, begin) : np.searchsorted(chosen, begin + unit.rows)]
+            rows = own - begin + unit.first
+        begin += unit.rows
+        if rows is None or rows.size:
+            task = _Task(number=number, unit=unit, rows=rows, options=options, unshown=auditor.unshown, encode=encode)
+            tasks.append(task)
+    return tasks
+
+
+def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Iterator[_Part]:
+    """What is found in each unit, as units are done; in this process where there is but one."""
+    rows = sum(task.size for task in tasks)
+    # A worker loads the tokenizer anew: not for a few rows.
+    fitting = options.workers or min(workers_that_fit(WORKER_BYTES), max(1, rows // (4 * ROWS_OF_UNIT)))
+    workers = min(fitting, len(tasks))
+    if workers <= 1:
+        conversations = Conversations(options.messages, auditor) if options.messages is not None else None
+        for task in tasks:
+            yield _audit_unit(task, auditor, conversations)
+        return
+    with process_pool(workers) as pool:
+        waiting: set[Future[_Part]] = set()
+        left = iter(tasks)
+        while True:
+            # A few ahead: what is done and not yet joined lies in memory.
+            while len(waiting) < 2 * workers and (following := next(left, None)) is not None:
+                waiting.add(pool.submit(_in_worker, following))
+            if not waiting:
+                return
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield pool.result(future, "the audit")
+
+
+_made: dict[int, tuple[Auditor, Conversations | None]] = {}
+"""Of a worker: the auditor that its units have in common."""
+
+
+def _in_worker(task: _Task) -> _Part:
+    if 0 not in _made:
+        auditor = make_auditor(task.options.model, unshown=task.unshown)
+        messages = task.options.messages
+        _made[0] = auditor, Conversations(messages, auditor) if messages is not None else None
+    return _audit_unit(task, *_made[0])
+
+
+def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | None) -> _Part:
+    part = _Part(task.number)
+    for documents in read_unit(task.unit, task.rows):
+        if not len(documents):
+            continue
+        judged, found = _judged(documents, auditor, conversations, part, task.encode - part.encoded)
+        for name, (numbers, places) in found.items():
+            if name in task.unshown:
+                continue
+            part.found[name] += numbers.size
+            shown = part.examples.setdefault(name, [])
+            for number, place in list(zip(numbers.tolist(), places.tolist(), strict=True))[: EXAMPLES - len(shown)]:
+                shown.append(_example(auditor, documents, judged, number, place, name))
+        part.documents += len(documents)
+        part.tokens += documents.tokens.size
+        part.trained += int(np.count_nonzero(documents.trained))
+        part.digests.append(digests(documents))
+        part.lengths.append(documents.lengths)
+    part.rows = task.size
+    return part
+
+
+def _judged(
+    documents: Documents, auditor: Auditor, conversations: Conversations | None, part: _Part, encode: int
+) -> tuple[Judged, dict[str, tuple[Ints, Ints]]]:
+    """The findings of a batch, with what proofs or a second encoding add."""
+    judged = judge(documents, auditor.tables)
+    if conversations is None:
+        places = retokenised(auditor.model, documents, judged.frames, max(encode, 0))
+        part.encoded += min(max(encode, 0), len(documents))
+        added = {classes.RETOKENISED: places} if places else {}
+        return judged, merged(judged.found, added, documents.ends)
+    flags = auditor.tables.of(documents.tokens)
+    proofs, compared = conversations.compare(documents, judged.frames, flags)
+    judged = judge(documents, auditor.tables, proofs)
+    part.matched += compared.matched
+    part.unmatched += compared.unmatched
+    part.refused.update(compared.refused)
+    return judged, merged(judged.found, compared.places, documents.ends)
+
+
+def _example(auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, name: str) -> Example:
+    start = int(documents.ends[number] - documents.lengths[number])
+    note = f"{name}: {classes.CLASSES[name].meaning}"
+    return Example(
+        place=documents.place(number),
+        row=int(documents.rows[number]),
+        token=place - start,
+        document=shown_document(auditor, documents, judged, number, place, note, int(documents.rows[number])),
+    )
+
+
+def _duplicates(spool: Spool, found: Counter[str]) -> list[int]:
+    """Counts documents that repeat an earlier one. Returns the numbers of the first."""
+    first: list[int] = []
+    for numbers in spool.repeated():
+        found[classes.DUPLICATE] += numbers.size
+        first = sorted([*first, *np.sort(numbers)[:EXAMPLES].tolist()])[:EXAMPLES]
+    if not found[classes.DUPLICATE]:
+        del found[classes.DUPLICATE]
+    return first
+
+
+def _shown_duplicates(numbers: list[int], tasks: list[_Task], auditor: Auditor) -> Iterator[Example]:
+    """The documents with these numbers, read once more."""
+    by_number = {task.number: task for task in tasks}
+    for unit in sorted({number >> _UNIT_BITS for number in numbers}):
+        wanted = {number & ((1 << _UNIT_BITS) - 1) for number in numbers if number >> _UNIT_BITS == unit}
+        first = 0
+        for documents in read_unit(by_number[unit].unit, by_number[unit].rows):
+            own = sorted(number - first for number in wanted if first <= number < first + len(documents))
+            if own:
+                judged = judge(documents, auditor.tables)
+            for number in own:
+                place = int(documents.ends[number] - documents.lengths[number])
+                yield _example(auditor, documents, judged, number, place, classes.DUPLICATE)
+            first += len(documents)
+            if first > max(wanted):
+                break

@@ -1,0 +1,84 @@
+"""Documents of findings as people look at them: tokens coloured by what is trained and what should be.
+
+In: a document of a batch, what the model samples of it, where a finding is. Out: `ShownDocument`.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from spanloom.audit.auditor import Auditor
+from spanloom.audit.documents import Documents
+from spanloom.audit.frames.grammar import ROLES
+from spanloom.audit.judging import Judged
+from spanloom.dataset.document import ShownDocument, ShownMessage
+from spanloom.dataset.inspect import shown_tokens
+
+SPAN_NAMES = ("context", "trained", "trained wrongly", "not trained")
+"""The last two: trained though the model does not sample it; sampled by the model and not trained."""
+
+AROUND = 400
+"""Tokens that are shown before and behind the place of a finding."""
+
+
+def shown_document(
+    auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, note: str, address: int
+) -> ShownDocument:
+    """A document of a batch around the token `place` of the batch. `address`: a number that tells it from others."""
+    end = int(documents.ends[number])
+    start = end - int(documents.lengths[number])
+    first, last = max(start, place - AROUND), min(end, place + AROUND)
+    tokens = documents.tokens[first:last]
+    trained, sampled = documents.trained[first:last], judged.sampled[first:last]
+    spans = np.where(trained, np.where(sampled, 1, 2), np.where(sampled, 3, 0)).astype(np.uint8)
+    disk = list(zip([*trained[1:].tolist(), 0], [*spans[1:].tolist(), 0], strict=True))
+    shown = shown_tokens(
+        tokens.tolist(),
+        spans.tolist(),
+        trained.tolist(),
+        [(int(flag), span) for flag, span in disk],
+        auditor.model.tokenizer.vocabulary(),
+    )
+    frames = judged.frames.frame_of(np.arange(first, last))
+    edges = np.flatnonzero((np.diff(spans) != 0) | (np.diff(frames) != 0)) + 1
+    bounds = [0, *edges.tolist(), last - first]
+    messages = tuple(
+        ShownMessage(
+            first=begin,
+            last=stop,
+            role=ROLES[int(judged.frames.roles[frames[begin]])],
+            channel="",
+            span=int(spans[begin]),
+            trained=bool(spans[begin]),
+        )
+        for begin, stop in pairwise(bounds)
+        if begin < stop
+    )
+    left_out = (documents.lengths[number] - (last - first)).item()
+    notes = [documents.place(number), f"token {place - start}", note]
+    return ShownDocument(
+        split="finding",
+        shard=0,
+        sequence=address,
+        row=int(documents.rows[number]),
+        id=None,
+        groups={},
+        span_names=SPAN_NAMES,
+        tokens=tuple(shown),
+        messages=messages,
+        notes=tuple(notes + ([f"{left_out:,} tokens of it are not shown"] if left_out else [])),
+    )
+
+
+def cut(document: ShownDocument, around: int) -> ShownDocument:
+    """The tokens of a document around its first that is trained wrongly or missed; around its middle where none is."""
+    wrong = [place for place, token in enumerate(document.tokens) if token.span > 1]
+    middle = wrong[0] if wrong else len(document.tokens) // 2
+    first, last = max(0, middle - around), min(len(document.tokens), middle + around)
+    messages = tuple(
+        replace(message, first=max(message.first, first) - first, last=min(message.last, last) - first)
+        for message in document.messages
+        if message.last > first and message.first < last
+    )
+    return replace(document, tokens=document.tokens[first:last], messages=messages)

@@ -1,0 +1,112 @@
+"""True tokenizers: TRL's training templates give the findings that they are known for; what we prove is clean.
+
+The tokenizers lie beside the checkout. Gemma's does not: a small one has its markers.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spanloom.audit.auditor import ModelOptions, make_auditor
+from spanloom.audit.run import AuditOptions, audit
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.form import AsGiven, shaped
+from spanloom.families.models.prove.conversation import Proven, prove_conversation
+from spanloom.families.models.sample import sample_conversations
+from support.audited import Document, trainer, training_template, write_masks
+from support.chat_models import small_tokenizer, write_model
+from support.model_material import DAY, Pair, write_pair
+
+TRAINING = {
+    "qwen2_5": ("qwen-2.5", {"trained_behind_stop", "prompt_supplied_trained"}),
+    "qwen3": ("qwen-3", {"trained_behind_stop"}),
+    "qwen3_6": ("qwen-3", {"trained_behind_stop", "prompt_supplied_trained"}),
+    "gptoss": ("gptoss", {"prompt_supplied_trained"}),
+    "glm4moe": ("glm-4.7-flash", set()),
+}
+"""TRL's training template → its tokenizer, and the findings of single turns."""
+
+CLEAN = (
+    ("qwen-2.5", "otc_qwen-2.5"),
+    ("qwen-3", "otc_qwen-3"),
+    ("deepseek-v3.1", "otc_deepseek-v3.1"),
+    ("glm-4.7-flash", "otc_glm-4.7-flash"),
+    ("gptoss", "lcpp_openai-gpt-oss-120b"),
+    ("tekken_nemo", "lcpp_unsloth-mistral-Devstral-Small-2507"),
+)
+
+
+def _single_turns() -> list[Conversation]:
+    """Conversations with one answer, each with another text."""
+    one = [each for _, each in sample_conversations() if len(each.runs()) == 1]
+    return one[:14]
+
+
+def _options(material: list[Pair], tokenizer: str, folder: Path) -> ModelOptions:
+    pair = next(pair for pair in material if pair.tokenizer == tokenizer)
+    return ModelOptions(folder=write_pair(pair, folder), stops=pair.stops, date=DAY)
+
+
+def _as_trl(options: ModelOptions, name: str, path: Path) -> tuple[ModelOptions, int]:
+    """Masks that TRL makes of the conversations that are proven under its training template. Returns how many."""
+    template = options.folder / "training.jinja"
+    template.write_text(training_template(f"{name}_training"))
+    options = replace(options, template=template)
+    auditor = make_auditor(options, unshown=())
+    made = trainer(options.folder, template.read_text())
+    documents: list[Document] = []
+    for each in _single_turns():
+        if isinstance(prove_conversation(auditor.model, each, auditor.proving), Proven):
+            messages = [shaped(message, auditor.proving.form, AsGiven()) for message in each.messages]
+            documents.append(made.document(messages, each.tools))
+    write_masks(path, documents)
+    return options, len(documents)
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_a_training_template_of_trl_has_the_findings_it_is_known_for(
+    name: str, model_material: list[Pair], tmp_path: Path
+) -> None:
+    tokenizer, expected = TRAINING[name]
+    data = tmp_path / "data.parquet"
+    options, count = _as_trl(_options(model_material, tokenizer, tmp_path / "model"), name, data)
+    assert count > 8
+    result = audit(AuditOptions(data=data, model=options))
+    assert set(result.found) == expected
+    assert not expected & set(result.unshown)
+    # One token of white space may begin in the prompt and go on into the answer.
+    assert all(result.found[finding] >= count - 1 for finding in expected)
+
+
+def test_gemmas_training_template_trains_the_line_feed_behind_its_stop_token(tmp_path: Path) -> None:
+    markers = ("<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>")
+    folder = write_model(
+        tmp_path / "model",
+        training_template("gemma3_training"),
+        stops=("<end_of_turn>", "<eos>"),
+        config={"bos_token": "<bos>", "eos_token": "<eos>"},
+        tokenizer=small_tokenizer(markers),
+    )
+    options, count = _as_trl(ModelOptions(folder=folder), "gemma3", tmp_path / "data.parquet")
+    assert count > 8
+    result = audit(AuditOptions(data=tmp_path / "data.parquet", model=options))
+    assert result.found == {"trained_behind_stop": count}
+
+
+@pytest.mark.parametrize(("tokenizer", "template"), CLEAN)
+def test_proven_documents_are_clean(tokenizer: str, template: str, model_material: list[Pair], tmp_path: Path) -> None:
+    pair = next(pair for pair in model_material if (pair.tokenizer, pair.template) == (tokenizer, template))
+    options = ModelOptions(folder=write_pair(pair, tmp_path / "model"), stops=pair.stops, date=DAY)
+    auditor = make_auditor(options, unshown=())
+    documents: dict[tuple[int, ...], np.ndarray] = {}
+    for _, each in sample_conversations():
+        outcome = prove_conversation(auditor.model, each, auditor.proving)
+        if isinstance(outcome, Proven):
+            documents.update((tuple(made.tokens.tolist()), made.mask) for made in outcome.documents)
+    data = write_masks(tmp_path / "data.parquet", [(list(ids), mask.tolist()) for ids, mask in documents.items()])
+    result = audit(AuditOptions(data=data, model=options))
+    assert result.found == {}
+    # What the tokens of these templates do not show: answers that are context, where history is rewritten.
+    assert set(result.unshown) <= {"history_untrained"}

@@ -1,0 +1,169 @@
+"""What readers make of containers: packed rows, padding, alignment. Torn, foreign, hostile files end in a message."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spanloom.audit.documents import Documents
+from spanloom.audit.readers.opened import open_data, read_unit
+from spanloom.audit.readers.unit import Reading
+from spanloom.errors import SpanloomError
+from support.audited import Document, write_indexed, write_packed, write_saved
+
+DOCUMENTS: list[Document] = [([1, 2, 3], [0, 1, 1]), ([4, 5], [0, 1]), ([6, 7, 8, 9], [0, 0, 1, 0])]
+
+
+def read(place: Path, **reading: Any) -> list[tuple[list[int], list[int]]]:
+    """All documents at a place."""
+    found: list[tuple[list[int], list[int]]] = []
+    for unit in open_data(place, Reading(**reading)).units:
+        for documents in read_unit(unit):
+            found += _split(documents)
+    return found
+
+
+def _split(documents: Documents) -> list[tuple[list[int], list[int]]]:
+    edges = [0, *documents.ends.tolist()]
+    return [
+        (documents.tokens[begin:end].tolist(), documents.trained[begin:end].astype(int).tolist())
+        for begin, end in pairwise(edges)
+    ]
+
+
+def table(path: Path, **columns: Any) -> Path:
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_containers_give_the_same_documents(tmp_path: Path) -> None:
+    assert read(write_saved(tmp_path / "saved", DOCUMENTS)) == DOCUMENTS
+    assert read(write_packed(tmp_path / "packed.parquet", DOCUMENTS)) == DOCUMENTS
+    prefix = write_indexed(tmp_path / "corpus", DOCUMENTS)
+    assert read(prefix) == read(tmp_path / "corpus_tokens.idx") == DOCUMENTS
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number, (tokens, mask) in enumerate(DOCUMENTS):
+        table(folder / f"{number}.parquet", input_ids=[tokens], assistant_masks=[mask])
+    assert read(folder) == DOCUMENTS
+
+
+def test_rows_are_cut_by_sizes_or_positions_and_padding_is_left_out(tmp_path: Path) -> None:
+    row = {"input_ids": [[1, 2, 3, 4, 5], [6]], "completion_mask": [[0, 1, 1, 0, 1], [0]]}
+    cut = [([1, 2, 3], [0, 1, 1]), ([4, 5], [0, 1]), ([6], [0])]
+    assert read(table(tmp_path / "a.parquet", **row, seq_lengths=[[3, 2], [1]])) == cut
+    assert read(table(tmp_path / "b.parquet", **row, position_ids=[[0, 1, 2, 0, 1], [0]])) == cut
+    padded = read(table(tmp_path / "c.parquet", **row, attention_mask=[[0, 1, 1, 1, 0], [1]]))
+    assert padded == [([2, 3, 4], [1, 1, 0]), ([6], [0])]
+
+
+def test_masks_of_trl_are_both_counted_and_labels_come_first(tmp_path: Path) -> None:
+    masks = {"completion_mask": [[0, 1, 1]], "assistant_masks": [[1, 1, 0]]}
+    assert read(table(tmp_path / "a.parquet", input_ids=[[1, 2, 3]], **masks)) == [([1, 2, 3], [0, 1, 0])]
+    labelled = table(tmp_path / "b.parquet", input_ids=[[1, 2, 3]], **masks, labels=[[-100, -100, 3]])
+    assert read(labelled) == [([1, 2, 3], [0, 0, 1])]
+    assert read(labelled, mask="completion_mask") == [([1, 2, 3], [0, 1, 1])]
+    assert read(labelled, mask="completion_mask", aligned="labels") == [([1, 2, 3], [0, 0, 1])]
+
+
+def test_chosen_rows_alone_are_read(tmp_path: Path) -> None:
+    (unit,) = open_data(write_indexed(tmp_path / "corpus", DOCUMENTS), Reading()).units
+    (first, last) = list(read_unit(unit, np.array([0, 2])))
+    assert [*_split(first), *_split(last)] == [DOCUMENTS[0], DOCUMENTS[2]]
+    (saved,) = open_data(write_saved(tmp_path / "saved", DOCUMENTS), Reading()).units
+    (chosen,) = list(read_unit(saved, np.array([0, 2])))
+    assert (_split(chosen), chosen.rows.tolist()) == ([DOCUMENTS[0], DOCUMENTS[2]], [0, 2])
+
+
+def _torn_parquet(folder: Path) -> Path:
+    path = table(folder / "a.parquet", input_ids=[[1, 2]] * 9, labels=[[1, 2]] * 9)
+    path.write_bytes(path.read_bytes()[:-20])
+    return path
+
+
+def _torn_index(folder: Path) -> Path:
+    prefix = write_indexed(folder / "corpus", DOCUMENTS)
+    index = prefix.with_suffix(".idx")
+    index.write_bytes(index.read_bytes()[:-4])
+    return prefix
+
+
+def _huge_lengths(folder: Path) -> Path:
+    prefix = write_indexed(folder / "corpus", DOCUMENTS)
+    index = prefix.with_suffix(".idx")
+    raw = bytearray(index.read_bytes())
+    raw[34:38] = (2**31 - 1).to_bytes(4, "little")
+    index.write_bytes(raw)
+    return prefix
+
+
+def _short_mask(folder: Path) -> Path:
+    prefix = write_indexed(folder / "corpus", DOCUMENTS)
+    mask = folder / "corpus_lossmask.bin"
+    mask.write_bytes(mask.read_bytes()[:-1])
+    return prefix
+
+
+def _no_mask(folder: Path) -> Path:
+    prefix = write_indexed(folder / "corpus", DOCUMENTS)
+    (folder / "corpus_lossmask.idx").unlink()
+    return prefix
+
+
+def _torn_arrow(folder: Path) -> Path:
+    saved = write_saved(folder / "saved", DOCUMENTS * 50)
+    (file,) = saved.glob("*.arrow")
+    file.write_bytes(file.read_bytes()[:-700])
+    return saved
+
+
+def _foreign(folder: Path) -> Path:
+    (folder / "a.parquet").write_text("no Parquet")
+    return folder / "a.parquet"
+
+
+def _empty_folder(folder: Path) -> Path:
+    return folder
+
+
+BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "torn Parquet": (_torn_parquet, "truncated"),
+    "torn index": (_torn_index, "another size"),
+    "lengths beyond the file": (_huge_lengths, "do not fit"),
+    "a mask that is too short": (_short_mask, "bytes"),
+    "no mask": (_no_mask, "no mask is beside"),
+    "torn Arrow": (_torn_arrow, "cannot be read"),
+    "no Parquet": (_foreign, "not a readable Parquet"),
+    "nothing": (_empty_folder, "no token dataset"),
+    "missing": (lambda folder: folder / "x", "missing"),
+    "no tokens": (lambda folder: table(folder / "a.parquet", text=["a"]), "no column input_ids"),
+    "no mask column": (lambda folder: table(folder / "a.parquet", input_ids=[[1]]), "no column says"),
+    "texts": (lambda folder: table(folder / "a.parquet", input_ids=["a"], labels=["b"]), "not lists of whole"),
+    "null rows": (lambda folder: table(folder / "a.parquet", input_ids=[[1], None], labels=[[1], [1]]), "row 1"),
+    "null ids": (lambda folder: table(folder / "a.parquet", input_ids=[[1], [None]], labels=[[1], [1]]), "row 1"),
+    "negative ids": (lambda folder: table(folder / "a.parquet", input_ids=[[1], [-5]], labels=[[1], [1]]), "row 1"),
+    "other lengths": (lambda folder: table(folder / "a.parquet", input_ids=[[1], [2]], labels=[[1], []]), "row 1"),
+    "a mask of twos": (lambda folder: table(folder / "a.parquet", input_ids=[[1]], loss_mask=[[2]]), "value 2"),
+    "sizes that do not add up": (
+        lambda folder: table(folder / "a.parquet", input_ids=[[1, 2]], labels=[[1, 2]], seq_lengths=[[1]]),
+        "add up",
+    ),
+    "starts out of order": (
+        lambda folder: table(folder / "a.parquet", input_ids=[[1, 2]], loss_mask=[[1, 0]], seq_start_id=[[0, 9]]),
+        "out of order",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_ends_in_a_message(name: str, tmp_path: Path) -> None:
+    make, message = BAD[name]
+    with pytest.raises(SpanloomError) as fault:
+        read(make(tmp_path))
+    assert message in str(fault.value)
+    assert fault.value.remedy

@@ -1,0 +1,65 @@
+"""`python tests/bench/audit.py [MODEL]`: tokens that an audit without messages reads in a CPU second of one core.
+
+In: a model's folder; without it a small tokenizer of our own. Out: lines with counts. Conversations of the model's own
+template, proven, are repeated to 10 million tokens in one Parquet file; what is measured is everything that grows with
+tokens: reading, frames, findings, digests. Loading the model is timed apart.
+"""
+
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from spanloom.audit.auditor import ModelOptions, make_auditor
+from spanloom.audit.duplicates import digests
+from spanloom.audit.judging import judge
+from spanloom.audit.readers.opened import open_data, read_unit
+from spanloom.audit.readers.unit import Reading
+from spanloom.families.models.prove.conversation import Proven, prove_conversation
+from spanloom.families.models.sample import sample_conversations
+from support.chat_models import write_model
+
+TOKENS = 10_000_000
+
+
+def main(model: Path | None = None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        model = model or write_model(Path(folder) / "model")
+        began = time.process_time()
+        auditor = make_auditor(ModelOptions(folder=model))
+        print(f"model loaded and tried on its own documents: {time.process_time() - began:.2f} CPU s")
+        outcomes = [prove_conversation(auditor.model, each, auditor.proving) for _, each in sample_conversations()]
+        documents = [document for each in outcomes if isinstance(each, Proven) for document in each.documents]
+        tokens = [document.tokens.tolist() for document in documents]
+        masks = [document.mask.tolist() for document in documents]
+        times = TOKENS // sum(map(len, tokens))
+        path = Path(folder) / "data.parquet"
+        table = pa.table({"input_ids": tokens, "assistant_masks": masks})
+        with pq.ParquetWriter(path, table.schema) as writer:
+            for _ in range(0, times, 100):
+                writer.write_table(pa.concat_tables([table] * 100))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        opened = open_data(path, Reading())
+        began, count = time.process_time(), 0
+        for unit in opened.units:
+            for batch in read_unit(unit):
+                found = judge(batch, auditor.tables).found
+                assert not set(found) - set(auditor.unshown), found
+                digests(batch)
+                count += batch.tokens.size
+        seconds = time.process_time() - began
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
+        mean = np.mean([len(each) for each in tokens])
+        print(
+            f"{count:,} tokens in documents of {mean:.0f}: {seconds:.2f} CPU s, {count / seconds:,.0f} tokens a CPU s"
+        )
+        print(f"peak memory grew by {grown / 1024:.0f} MiB")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))
