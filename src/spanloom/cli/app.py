@@ -76,7 +76,10 @@ load_lazily(
         "chat": ("generate-chat", "pack-chat"),
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
         "dataset": ("validate-alignment",),
-        "harmony": ("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        "harmony": (
+            *("convert-shard", "assemble-source"),
+            *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        ),
         "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
         "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),
     },
