@@ -1,9 +1,7 @@
 """The compiled pipeline: what is committed is what the source says, and the graph is the one of the design."""
 
-import inspect
 import re
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +21,6 @@ PUBLISHING = {"convert-shard", "assemble-source", "write-indexed", "assemble-man
 def committed() -> dict[str, Any]:
     spec, _ = yaml.load_all((REPOSITORY / "pipelines/synth_kd.yaml").read_text(), yaml.CSafeLoader)
     return dict(spec)
-
-
-@pytest.fixture(autouse=True)
-def _stacks_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kfp looks for its caller's name in `inspect.stack`, which reads source lines for each frame.
-
-    To find them it goes through all imported modules. After transformers and its like a pipeline takes four seconds of
-    CPU time, instead of 0.1.
-    """
-
-    def stack(_: int = 1) -> list[inspect.FrameInfo]:
-        frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
-        return [
-            inspect.FrameInfo(each, each.f_code.co_filename, each.f_lineno, each.f_code.co_name, None, None)
-            for each in frames
-        ]
-
-    monkeypatch.setattr(inspect, "stack", stack)
 
 
 def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
     models/         any Hugging Face model: model probe
+    pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
 

@@ -67,6 +67,7 @@ load_lazily(
         "dataset": ("validate", "inspect", "stats"),
         "dataset_export": ("export", "plan", "fetch", "blend"),
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
+        "pipelines.tasks": ("tasks",),
     },
 )
 load_lazily(manifest_app, {"dataset": ("show", "diff")})
