@@ -36,6 +36,8 @@ REPRODUCIBLE ?= render-shard validate-alignment traces-api train
 BASE_IMAGE ?= python:3.11-slim
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
+# Tasks of each stage of SYNTH KD, 1 to 64; set, `make compile` writes under dist/. Without it: the locked layout of four.
+SHARDS ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
 RUN_ARGS ?=
@@ -229,9 +231,9 @@ pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each
 
 compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote
 ifeq ($(origin REGISTRY),file)
-	$(BIN)/python -m pipelines.compile $(COMPILE_ARGS)
+	$(BIN)/python -m pipelines.compile $(if $(SHARDS),--out dist --shards $(SHARDS)) $(COMPILE_ARGS)
 else
-	$(BIN)/python -m pipelines.compile --out dist --lock dist/images.json $(COMPILE_ARGS)
+	$(BIN)/python -m pipelines.compile --out dist --lock dist/images.json $(if $(SHARDS),--shards $(SHARDS)) $(COMPILE_ARGS)
 endif
 
 push: ## Push the images that `make images REGISTRY=…` built, and write their digests to dist/images.json

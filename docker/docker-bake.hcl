@@ -48,7 +48,8 @@ target "step" {
   name     = row.step
   matrix = {
     row = [
-      { step = "convert-synth", base = "data" },
+      { step = "convert-shard", base = "data" },
+      { step = "assemble-source", base = "data" },
       { step = "verify-tokenizer", base = "data-tokenizer" },
       { step = "render-shard", base = "data-tokenizer" },
       { step = "assemble-split", base = "data" },

@@ -7,6 +7,7 @@ Without options it writes what is committed; CI compiles again and compares.
 import argparse
 import json
 import re
+from inspect import signature
 from pathlib import Path
 
 from kfp import compiler
@@ -15,7 +16,7 @@ from pipelines.chess_games import chess_games_pipeline
 from pipelines.model_chat import model_chat_pipeline
 from pipelines.packed_chat import packed_chat_pipeline
 from pipelines.placement import Placement
-from pipelines.synth_kd import synth_kd_pipeline, synth_raw_to_kd_pipeline
+from pipelines.synth_kd import MOST_SHARDS, SHARDS, synth_kd_pipeline, synth_raw_to_kd_pipeline
 from pipelines.toolcalls_dataset import toolcalls_dataset_pipeline
 from pipelines.traces_dataset import traces_dataset_pipeline
 
@@ -33,16 +34,18 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
 
-def compile_pipelines(out: Path, placement: Placement, images: dict[str, str]) -> list[Path]:
+def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int = SHARDS) -> list[Path]:
     """Writes each pipeline under `out`, its images replaced by those of `images`. Returns the files.
 
+    `shards`: of the pipelines that have a task for each shard.
     Raises KeyError when `images` is not empty and lacks an image: half a pinned pipeline is no pinned pipeline.
     """
     out.mkdir(parents=True, exist_ok=True)
     files = []
     for name, pipeline in PIPELINES.items():
         file = out / f"{name}.yaml"
-        compiler.Compiler().compile(pipeline(placement), str(file))
+        sharded = {"shards": shards} if "shards" in signature(pipeline).parameters else {}
+        compiler.Compiler().compile(pipeline(placement, **sharded), str(file))
         if images:
             lines = [_pinned(line, images) for line in file.read_text().splitlines(keepends=True)]
             file.write_text("".join(lines))
@@ -60,6 +63,12 @@ def _label(text: str) -> tuple[str, str]:
     if not (key and found and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
     return key, value
+
+
+def _shards(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= MOST_SHARDS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of shards from 1 to {MOST_SHARDS}")
+    return int(text)
 
 
 def _taint(text: str) -> tuple[str, str, str]:
@@ -102,6 +111,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile the pipelines to YAML.")
     parser.add_argument("--out", type=Path, default=Path("pipelines"), help="folder for the YAML files")
     parser.add_argument("--lock", type=Path, help="digests that `make push` wrote: pins every image to its digest")
+    parser.add_argument(
+        "--shards", type=_shards, default=SHARDS, metavar="N", help=f"shards of SYNTH KD, 1 to {MOST_SHARDS}"
+    )
     parser.add_argument("--pvc", help="a volume claim to mount in every step, for a dataset root on a disk")
     parser.add_argument("--mount", default=Placement.mount, help="where it is mounted")
     parser.add_argument("--node-selector", type=_label, action="append", default=[], metavar="KEY=VALUE")
@@ -145,7 +157,7 @@ def main() -> None:
         kueue_priority=options.kueue_priority,
     )
     images = json.loads(options.lock.read_bytes()) if options.lock else {}
-    for file in compile_pipelines(options.out, placement, images):
+    for file in compile_pipelines(options.out, placement, images, options.shards):
         print(file)
 
 

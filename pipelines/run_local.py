@@ -17,9 +17,6 @@ import yaml
 from kfp import components, local
 
 from pipelines.arguments import run_arguments
-from pipelines.synth_kd import SHARDS
-
-TASKS = 4 + 2 * SHARDS
 
 
 def run(
@@ -45,7 +42,8 @@ def run(
     if source is not None:
         shutil.copytree(source, staged)
         words = [f"source_uri={staged}", f"dataset_root={root}", *words]
-    task = components.load_component_from_text(_without_retries(pipeline.read_text()))
+    text, tasks = _without_retries(pipeline.read_text())
+    task = components.load_component_from_text(text)
     arguments = run_arguments(task, words)
     runner = local.DockerRunner(
         user=f"{os.getuid()}:{os.getgid()}",
@@ -61,19 +59,21 @@ def run(
     local.init(runner=runner, pipeline_root=str(work), workspace_root=str(workspace))
     task(**arguments)
     said = sorted(work.glob("synth-kd-*/*/executor_output.json"))
-    if len(said) != TASKS:
-        raise RuntimeError(f"{len(said)} of {TASKS} tasks left an executor output under {work}")
+    if len(said) != tasks:
+        raise RuntimeError(f"{len(said)} of {tasks} tasks left an executor output under {work}")
     if source is not None and not (root / "manifest.json").is_file():
         raise RuntimeError(f"no task failed, but there is no manifest.json in {root}")
     return str(arguments["dataset_root"])
 
 
-def _without_retries(text: str) -> str:
-    """The pipeline, failing at the first failure: no node goes away here, and backing off would take minutes."""
+def _without_retries(text: str) -> tuple[str, int]:
+    """The pipeline, failing at the first failure (no node goes away here, and backing off would take minutes), and the
+    number of its tasks."""
     documents = list(yaml.safe_load_all(text))
-    for task in documents[0]["root"]["dag"]["tasks"].values():
+    tasks = documents[0]["root"]["dag"]["tasks"]
+    for task in tasks.values():
         task.pop("retryPolicy", None)
-    return yaml.safe_dump_all(documents)
+    return yaml.safe_dump_all(documents), len(tasks)
 
 
 def _variable(text: str) -> tuple[str, str]:

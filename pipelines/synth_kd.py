@@ -1,30 +1,46 @@
 """The SYNTH KD pipeline: a `synth_harmony_v1` folder in a bucket → a validated Megatron dataset beside it.
 
-    verify_tokenizer ─► render_shard ×4 ─► assemble_split ─► write_indexed ×4 ─► assemble_manifest ─► validate_alignment
+    verify_tokenizer ─► render_shard ×N ─► assemble_split ─► write_indexed ×N ─► assemble_manifest ─► validate_alignment
 
-The four shards are four named tasks and no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
+N is 4, the locked layout, where a pipeline is not compiled with another number.
+
+Each shard has named tasks and there is no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
 `dataset_root` are never cached: publishing what stands there already costs a look, a skipped publish costs a dataset.
 """
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any
 
 from kfp import dsl
 
 from components.dataset.validate_alignment.component import validate_alignment
-from components.harmony.assemble_manifest.component import assemble_manifest
-from components.harmony.assemble_split.component import assemble_split
-from components.harmony.convert_synth.component import convert_synth
-from components.harmony.render_shard.component import render_shard
+from components.harmony.assemble_manifest.component import assemble_manifest_of
+from components.harmony.assemble_source.component import assemble_source_of
+from components.harmony.assemble_split.component import assemble_split_of
+from components.harmony.convert_shard.component import convert_shard
+from components.harmony.render_shard.component import render_shard_of
 from components.harmony.verify_tokenizer.component import verify_tokenizer
 from components.harmony.write_indexed.component import write_indexed
+from components.of_shards import each
 from pipelines.defaults import as_text, defaults_of
 from pipelines.placement import Placement
 
 DEFAULTS = defaults_of("harmony")
 SHARDS: int = DEFAULTS.SHARDS
+MOST_SHARDS = 64
+"""Named tasks of a stage: each takes some 7 KB of the compiled pipeline, which Kubernetes bounds."""
 
 
-def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponent:
-    """The pipeline from Harmony shards to the dataset."""
+def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_component.GraphComponent:
+    """The pipeline from Harmony shards to the dataset. Raises ValueError for more shards than `MOST_SHARDS`."""
+    if not 1 <= shards <= MOST_SHARDS:
+        raise ValueError(f"a pipeline has 1 to {MOST_SHARDS} shards, not {shards}")
     place = placement.place
+    render_shard = render_shard_of(shards)
+    assemble_split = assemble_split_of(shards)
+    assemble_manifest = assemble_manifest_of(shards)
 
     @dsl.pipeline(name="synth-kd", description="synth_harmony_v1 shards → a validated SYNTH KD dataset for Megatron")
     def synth_kd(
@@ -72,12 +88,12 @@ def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponen
                 hours=24,
                 cache=True,
             ).set_display_name(f"render-shard {shard:02d}")
-            for shard in range(SHARDS)
+            for shard in range(shards)
         ]
 
         split = place(
             assemble_split(
-                **{f"ids_{shard:02d}": task.outputs["ids"] for shard, task in enumerate(rendered)},
+                **{name: task.outputs["ids"] for name, task in zip(each("ids", shards), rendered, strict=True)},
                 valid_fraction=valid_fraction,
                 on_duplicate=on_duplicate,
             ),
@@ -105,7 +121,10 @@ def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponen
 
         manifest = place(
             assemble_manifest(
-                **{f"inventory_{shard:02d}": task.outputs["inventory"] for shard, task in enumerate(written)},
+                **{
+                    name: task.outputs["inventory"]
+                    for name, task in zip(each("inventory", shards), written, strict=True)
+                },
                 dataset_root=dataset_root,
             ),
             cpu="1",
@@ -131,33 +150,59 @@ def synth_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponen
     return synth_kd
 
 
-def synth_raw_to_kd_pipeline(placement: Placement) -> dsl.graph_component.GraphComponent:
-    """The same with `convert-synth` in front: raw SYNTH Parquet in a bucket → the dataset."""
-    synth_kd = synth_kd_pipeline(placement)
+def synth_raw_to_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_component.GraphComponent:
+    """The same with the conversion in front: raw SYNTH Parquet in a bucket → the dataset. It has all its parameters."""
+    synth_kd = synth_kd_pipeline(placement, shards)
+    assemble_source = assemble_source_of(shards)
 
-    @dsl.pipeline(name="synth-raw-to-kd", description="Raw SYNTH Parquet → a validated SYNTH KD dataset")
     def synth_raw_to_kd(
         raw_uri: str,
-        source_uri: str,
-        dataset_root: str,
         dataset_name: str = DEFAULTS.DATASET_NAME,
-        valid_fraction: float = DEFAULTS.VALID_FRACTION,
-        max_rejects: str = DEFAULTS.MAX_REJECTS,
-        on_duplicate: str = DEFAULTS.ON_DUPLICATE,
+        convert_cpu: str = "2",
+        convert_memory: str = "8Gi",
+        **of_synth_kd: Any,
     ) -> None:
-        converted = placement.place(
-            convert_synth(raw_uri=raw_uri, source_uri=source_uri, dataset_name=dataset_name),
-            cpu="2",
-            memory="8Gi",
-            hours=24,
+        source_uri = of_synth_kd["source_uri"]
+        converted = [
+            placement.place(
+                convert_shard(
+                    shard=shard, shards=shards, raw_uri=raw_uri, source_uri=source_uri, dataset_name=dataset_name
+                ),
+                cpu=convert_cpu,
+                memory=convert_memory,
+                hours=24,
+                cache=False,
+            ).set_display_name(f"convert-shard {shard:02d}")
+            for shard in range(shards)
+        ]
+        source = placement.place(
+            assemble_source(
+                **{
+                    name: task.outputs["inventory"]
+                    for name, task in zip(each("inventory", shards), converted, strict=True)
+                },
+                source_uri=source_uri,
+            ),
+            cpu="1",
+            memory="1Gi",
+            hours=1,
             cache=False,
-        ).set_display_name("convert-synth")
-        synth_kd(
-            source_uri=source_uri,
-            dataset_root=dataset_root,
-            valid_fraction=valid_fraction,
-            max_rejects=max_rejects,
-            on_duplicate=on_duplicate,
-        ).after(converted)
+        ).set_display_name("assemble-source")
+        synth_kd(**of_synth_kd).after(source)
 
-    return synth_raw_to_kd
+    declared = dsl.pipeline(name="synth-raw-to-kd", description="Raw SYNTH Parquet → a validated SYNTH KD dataset")
+    return declared(_with_parameters_of(synth_kd.pipeline_func, synth_raw_to_kd))
+
+
+def _with_parameters_of(inner: Callable[..., None], outer: Callable[..., None]) -> Callable[..., None]:
+    """`outer` with the parameters of `inner` in the place of its `**`; those without a default first, as kfp wants."""
+    named = [one for one in signature(outer).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    parameters = [*named, *signature(inner).parameters.values()]
+    parameters.sort(key=lambda parameter: parameter.default is not Parameter.empty)
+
+    @wraps(outer)
+    def joined(*given: Any) -> None:
+        outer(**{parameter.name: value for parameter, value in zip(parameters, given, strict=True)})
+
+    joined.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return joined

@@ -18,6 +18,7 @@ The packages, in the order in which imports may run:
     records/        reading JSON Lines and Parquet, strictly
     storage/        files on this machine, gs://, s3://
 
+    tasks/          a pipeline as a list of stages, and what Slurm is given of it
     kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
     provenance      canonical JSON, hashes, git SHA, versions, the machine
     machine         the CPUs and the memory that this process may use

@@ -1,20 +1,20 @@
 """The compiled pipeline: what is committed is what the source says, and the graph is the one of the design."""
 
-import inspect
 import re
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kfp import compiler
 
 from conftest import REPOSITORY
-from pipelines.compile import PIPELINES, compile_pipelines
+from pipelines.compile import PIPELINES, compile_pipelines, main
 from pipelines.placement import Placement
+from pipelines.synth_kd import synth_kd_pipeline
 
-PUBLISHING = {"write-indexed", "assemble-manifest", "validate-alignment"}
+PUBLISHING = {"convert-shard", "assemble-source", "write-indexed", "assemble-manifest", "validate-alignment"}
 
 
 @pytest.fixture(scope="module")
@@ -23,30 +23,14 @@ def committed() -> dict[str, Any]:
     return dict(spec)
 
 
-@pytest.fixture(autouse=True)
-def _stacks_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    """kfp looks for its caller's name in `inspect.stack`, which reads source lines for each frame.
-
-    To find them it goes through all imported modules. After transformers and its like a pipeline takes four seconds of
-    CPU time, instead of 0.1.
-    """
-
-    def stack(_: int = 1) -> list[inspect.FrameInfo]:
-        frames = [frame for frame, _ in traceback.walk_stack(sys._getframe(1))]
-        return [
-            inspect.FrameInfo(each, each.f_code.co_filename, each.f_lineno, each.f_code.co_name, None, None)
-            for each in frames
-        ]
-
-    monkeypatch.setattr(inspect, "stack", stack)
-
-
 def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return dict(spec["root"]["dag"]["tasks"])
 
 
-def compiled(folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None) -> list[Any]:
-    files = compile_pipelines(folder, placement or Placement(), images or {})
+def compiled(
+    folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None, shards: int = 4
+) -> list[Any]:
+    files = compile_pipelines(folder, placement or Placement(), images or {}, shards)
     return [list(yaml.load_all(file.read_text(), yaml.CSafeLoader)) for file in files]
 
 
@@ -56,20 +40,72 @@ def test_what_is_committed_is_what_compiles(tmp_path: Path) -> None:
     assert {path.stem for path in (REPOSITORY / "pipelines").glob("*.yaml")} == set(PIPELINES)
 
 
-def test_the_graph_is_the_one_of_the_design(committed: dict[str, Any]) -> None:
-    names = {key: task["taskInfo"]["name"] for key, task in tasks(committed).items()}
-    renders, writes = ({f"{step} {n:02d}" for n in range(4)} for step in ("render-shard", "write-indexed"))
-    before = {
-        names[key]: {names[other] for other in task.get("dependentTasks", [])} for key, task in tasks(committed).items()
-    }
-    assert before == {
+def before(dag: dict[str, dict[str, Any]]) -> dict[str, set[str]]:
+    """Each task and those that it waits for, by their names."""
+    names = {key: task["taskInfo"]["name"] for key, task in dag.items()}
+    return {names[key]: {names[other] for other in task.get("dependentTasks", [])} for key, task in dag.items()}
+
+
+def graph(shards: int) -> dict[str, set[str]]:
+    """The pipeline of the design."""
+    renders, writes = ({f"{step} {n:02d}" for n in range(shards)} for step in ("render-shard", "write-indexed"))
+    return {
         "verify-tokenizer": set(),
         **{render: {"verify-tokenizer"} for render in renders},
         "assemble-split": renders,
-        **{f"write-indexed {n:02d}": {"assemble-split", f"render-shard {n:02d}"} for n in range(4)},
+        **{f"write-indexed {n:02d}": {"assemble-split", f"render-shard {n:02d}"} for n in range(shards)},
         "assemble-manifest": writes,
         "validate-alignment": {"assemble-manifest", "verify-tokenizer"},
     }
+
+
+def test_the_graph_is_the_one_of_the_design(committed: dict[str, Any]) -> None:
+    assert before(tasks(committed)) == graph(4)
+
+
+@pytest.mark.parametrize("shards", [1, 7])
+def test_there_is_a_task_for_each_of_as_many_shards_as_are_asked_for(tmp_path: Path, shards: int) -> None:
+    (spec, _), (raw, _), *_ = compiled(tmp_path, shards=shards)
+    assert before(tasks(spec)) == graph(shards)
+    converts = {f"convert-shard {n:02d}" for n in range(shards)}
+    assert before(tasks(raw)) == {
+        **{convert: set() for convert in converts},
+        "assemble-source": converts,
+        "synth-kd": {"assemble-source"},
+    }
+    for step in ("render-shard", "convert-shard"):
+        words = next(args_of(document, step) for document in (spec, raw) if args_of(document, step))
+        given = words[words.index("--shards") + 1]
+        assert given in (str(shards), "{{$.inputs.parameters['shards']}}")
+    for task in tasks(raw).values():
+        if task["taskInfo"]["name"].startswith("convert-shard"):
+            assert task["inputs"]["parameters"]["shards"]["runtimeValue"]["constant"] == shards
+
+
+def args_of(spec: dict[str, Any], step: str) -> list[str]:
+    """The arguments of the first container that runs this step."""
+    containers = (executor["container"] for executor in spec["deploymentSpec"]["executors"].values())
+    return next((list(each["args"]) for each in containers if each["command"][-1] == step), [])
+
+
+def test_the_pipeline_of_64_shards_is_small_enough_for_kubernetes_and_more_are_refused(tmp_path: Path) -> None:
+    """etcd takes 1.5 MiB; 600 KiB leave room for what Kubeflow adds."""
+    compiler.Compiler().compile(synth_kd_pipeline(Placement(), 64), str(tmp_path / "pipeline.yaml"))
+    assert (tmp_path / "pipeline.yaml").stat().st_size < 600 << 10
+    for shards in (0, 65):
+        with pytest.raises(ValueError, match=f"1 to 64 shards, not {shards}"):
+            synth_kd_pipeline(Placement(), shards)
+
+
+@pytest.mark.parametrize("shards", ["0", "65", "-1", "four", ""])
+def test_a_number_of_shards_that_there_cannot_be_is_wrong_usage(
+    shards: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compile", "--shards", shards])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "no number of shards from 1 to 64" in capsys.readouterr().err
 
 
 def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
@@ -152,7 +188,16 @@ def test_a_lock_that_lacks_an_image_is_no_lock(tmp_path: Path) -> None:
 def test_raw_synth_goes_through_the_converter_first(tmp_path: Path) -> None:
     spec = compiled(tmp_path)[1][0]
     dag = tasks(spec)
-    assert dag["synth-kd"]["dependentTasks"] == ["convert-synth"]
+    assert dag["synth-kd"]["dependentTasks"] == ["assemble-source"]
+
+
+def test_the_pipeline_of_raw_synth_has_all_parameters_of_the_other_and_hands_them_on(tmp_path: Path) -> None:
+    (spec, _), (raw, _), *_ = compiled(tmp_path)
+    inner, outer = (document["root"]["inputDefinitions"]["parameters"] for document in (spec, raw))
+    assert {name: outer[name] for name in inner} == inner
+    assert set(outer) - set(inner) == {"raw_uri", "dataset_name", "convert_cpu", "convert_memory"}
+    handed = tasks(raw)["synth-kd"]["inputs"]["parameters"]
+    assert handed == {name: {"componentInputParameter": name} for name in inner}
 
 
 def test_no_secret_is_compiled_in() -> None:

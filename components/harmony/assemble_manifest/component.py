@@ -1,35 +1,43 @@
-"""Step 5: one pending manifest out of the inventories of the four shards.
+"""Step 5: one pending manifest out of the inventories of all shards.
 
-In: the inventories. Out: manifest.pending.json at `dataset_root`, and a small artifact that points there: the
-launcher refuses an artifact whose URI lies outside the pipeline root's bucket, and would download a whole dataset into
-each step that takes it.
+In: the inventories, an input each. Out: manifest.pending.json at `dataset_root`, and a small artifact that points
+there: the launcher refuses an artifact whose URI lies outside the pipeline root's bucket, and would download a whole
+dataset into each step that takes it.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from kfp import dsl
+
+from components.of_shards import DEFAULT_SHARDS, each, with_inputs
 
 IMAGE = "ghcr.io/spanloom/spanloom-assemble-manifest:0.1.0"
 
 
-@dsl.container_component
-def assemble_manifest(
-    inventory_00: dsl.Input[dsl.Artifact],
-    inventory_01: dsl.Input[dsl.Artifact],
-    inventory_02: dsl.Input[dsl.Artifact],
-    inventory_03: dsl.Input[dsl.Artifact],
-    dataset_root: str,
-    dataset: dsl.Output[dsl.Dataset],
-    metrics: dsl.Output[dsl.Metrics],
-) -> dsl.ContainerSpec:
-    """Writes the pending manifest. It is no dataset before validate-alignment has passed."""
-    return dsl.ContainerSpec(
-        image=IMAGE,
-        command=["spanloom", "step", "assemble-manifest"],
-        args=[
-            *("--inventory", inventory_00.path),
-            *("--inventory", inventory_01.path),
-            *("--inventory", inventory_02.path),
-            *("--inventory", inventory_03.path),
-            *("--root", dataset_root),
-            *("--executor-input", "{{$}}"),
-        ],
-    )
+def assemble_manifest_of(shards: int) -> Any:
+    """The component for so many shards."""
+
+    @dsl.container_component
+    @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])
+    def assemble_manifest(
+        inventories: Sequence[dsl.Artifact],
+        dataset_root: str,
+        dataset: dsl.Output[dsl.Dataset],
+        metrics: dsl.Output[dsl.Metrics],
+    ) -> dsl.ContainerSpec:
+        """Writes the pending manifest. It is no dataset before validate-alignment has passed."""
+        return dsl.ContainerSpec(
+            image=IMAGE,
+            command=["spanloom", "step", "assemble-manifest"],
+            args=[
+                *(word for of_shard in inventories for word in ("--inventory", of_shard.path)),
+                *("--root", dataset_root),
+                *("--executor-input", "{{$}}"),
+            ],
+        )
+
+    return assemble_manifest
+
+
+assemble_manifest = assemble_manifest_of(DEFAULT_SHARDS)

@@ -8,6 +8,7 @@
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
     models/         any Hugging Face model: model probe, model sample, and the step of its pipeline
+    pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
 

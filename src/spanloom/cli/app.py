@@ -68,6 +68,7 @@ load_lazily(
         "dataset": ("validate", "inspect", "stats"),
         "dataset_export": ("export", "plan", "fetch", "blend"),
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
+        "pipelines.tasks": ("tasks",),
     },
 )
 load_lazily(manifest_app, {"dataset": ("show", "diff")})
@@ -77,7 +78,10 @@ load_lazily(
         "chat": ("generate-chat", "pack-chat"),
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
         "dataset": ("validate-alignment",),
-        "harmony": ("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        "harmony": (
+            *("convert-shard", "assemble-source"),
+            *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
+        ),
         "models.steps": ("tokenize-conversations",),
         "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
         "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),

@@ -1,6 +1,7 @@
 """SYNTH KD and harmony_chat: `spanloom sample`, `convert-synth`, `build`, and the steps of their pipeline."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from spanloom.text import visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.contract.history import CutRules
+    from spanloom.families.harmony.convert.synth import Conversion
 
 SourceOption = Annotated[
     str,
@@ -96,6 +98,19 @@ RendererOption = Annotated[
 AuditFractionOption = Annotated[
     float, option("Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1)
 ]
+RawOption = Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")]
+IdentityOption = Annotated[str, option('Model identity in the system message; "" for none.')]
+EffortOption = Annotated[str, option("Reasoning effort.", metavar="low|medium|high")]
+DateOption = Annotated[str, option('Conversation start date; "" for none.')]
+CutoffOption = Annotated[str, option('Knowledge cutoff; "" for none.')]
+DeveloperOption = Annotated[str | None, option("Developer instructions. Default: no developer message.")]
+SeedTextOption = Annotated[
+    bool, option("Add query_seed_text to the prompt; by default it stays out.", "--with-seed-text")
+]
+DatasetOption = Annotated[
+    str | None, option("Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated.")
+]
+LicenseOption = Annotated[str | None, option("Its licence, for the manifest.")]
 
 
 @app.command(rich_help_panel=MAKE)
@@ -215,7 +230,7 @@ def _rules(
 
 @app.command(rich_help_panel=MAKE)
 def convert_synth(
-    raw: Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")],
+    raw: RawOption,
     out: Annotated[
         str, place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new.")
     ] = defaults.SOURCE,
@@ -223,18 +238,14 @@ def convert_synth(
     assignment: Annotated[
         Literal["round-robin", "contiguous"], option("How source rows are dealt to shards.")
     ] = defaults.ASSIGNMENT,
-    identity: Annotated[str, option('Model identity in the system message; "" for none.')] = defaults.MODEL_IDENTITY,
-    effort: Annotated[str, option("Reasoning effort.", metavar="low|medium|high")] = defaults.REASONING_EFFORT,
-    date: Annotated[str, option('Conversation start date; "" for none.')] = defaults.START_DATE,
-    cutoff: Annotated[str, option('Knowledge cutoff; "" for none.')] = defaults.KNOWLEDGE_CUTOFF,
-    developer: Annotated[str | None, option("Developer instructions. Default: no developer message.")] = None,
-    with_seed_text: Annotated[
-        bool, option("Add query_seed_text to the prompt; by default it stays out.", "--with-seed-text")
-    ] = False,
-    dataset: Annotated[
-        str | None, option("Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated.")
-    ] = None,
-    license: Annotated[str | None, option("Its licence, for the manifest.")] = None,
+    identity: IdentityOption = defaults.MODEL_IDENTITY,
+    effort: EffortOption = defaults.REASONING_EFFORT,
+    date: DateOption = defaults.START_DATE,
+    cutoff: CutoffOption = defaults.KNOWLEDGE_CUTOFF,
+    developer: DeveloperOption = None,
+    with_seed_text: SeedTextOption = False,
+    dataset: DatasetOption = None,
+    license: LicenseOption = None,
     max_rows: Annotated[int | None, option("Read at most so many rows.", min=1)] = None,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
@@ -249,18 +260,9 @@ def convert_synth(
     Example: `spanloom convert-synth --raw SYNTH/ --out data/synth_harmony`
     """
     arguments = locals()
-    from spanloom.families.harmony.convert.synth import Conversion, run
+    from spanloom.families.harmony.convert.synth import run
 
-    conversion = made_of(
-        Conversion,
-        arguments,
-        model_identity=identity or None,
-        reasoning_effort=effort,
-        start_date=date or None,
-        knowledge_cutoff=cutoff or None,
-        developer_instructions=developer or None,
-        dataset=dataset or None,
-    )
+    conversion = _conversion(arguments)
     progress = make_progress(quiet, verbose)
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
         written = made_of(run, arguments, conversion=conversion, on_progress=on_progress)
@@ -272,6 +274,23 @@ def convert_synth(
     say(f"skipped: {counted(done['skipped'])}")
     told = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
     say(f"identity in each system message: {identity or 'none'}{told}")
+
+
+def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":
+    """The options of a conversion; an empty text stands for none."""
+    from spanloom.families.harmony.convert.synth import Conversion
+
+    return made_of(
+        Conversion,
+        arguments,
+        model_identity=arguments["identity"] or None,
+        reasoning_effort=arguments["effort"],
+        start_date=arguments["date"] or None,
+        knowledge_cutoff=arguments["cutoff"] or None,
+        developer_instructions=arguments["developer"] or None,
+        dataset=arguments["dataset"] or None,
+        **others,
+    )
 
 
 @app.command(rich_help_panel=MAKE)
@@ -295,6 +314,61 @@ def fetch_tokenizer(
     from spanloom.tokenizers.o200k.fetch import fetch_asset
 
     fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
+
+
+@step(
+    "convert-shard",
+    "harmony.convert.convert_shard",
+    own=(
+        "shards",
+        "identity",
+        "effort",
+        "date",
+        "cutoff",
+        "developer",
+        "with_seed_text",
+        "dataset",
+        "license",
+        "quiet",
+    ),
+)
+def step_convert_shard(
+    raw: RawOption,
+    shard: Annotated[int, option("Which shard, from 0.", min=0)],
+    out: Annotated[str, place("Folder or URI of the source, one for all shards.")],
+    inventory: options.Inventory,
+    shards: Annotated[int, option("Out of how many.", min=1)] = defaults.SHARDS,
+    identity: IdentityOption = defaults.MODEL_IDENTITY,
+    effort: EffortOption = defaults.REASONING_EFFORT,
+    date: DateOption = defaults.START_DATE,
+    cutoff: CutoffOption = defaults.KNOWLEDGE_CUTOFF,
+    developer: DeveloperOption = None,
+    with_seed_text: SeedTextOption = False,
+    dataset: DatasetOption = None,
+    license: LicenseOption = None,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
+) -> dict[str, Any]:
+    """Before step 1, once a shard: the shard that `convert-synth --assignment contiguous` makes.
+
+    Of raw objects only those with rows of this shard are read. assemble-source joins the shards.
+    """
+    arguments = locals()
+    if shard >= shards:
+        raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
+    return {
+        "conversion": _conversion(arguments, assignment="contiguous"),
+        "progress": make_progress(quiet, False),
+    }
+
+
+@step("assemble-source", "harmony.convert.assemble_source")
+def step_assemble_source(
+    inventories: options.Inventories,
+    out: Annotated[str, place("Folder or URI of the source, in which the shards stand.")],
+    scratch: options.Scratch = None,
+) -> None:
+    """Before step 1: write the manifest of a source whose shards convert-shard has made."""
 
 
 @step("verify-tokenizer", "harmony.steps.verify_tokenizer")

@@ -55,13 +55,19 @@ def parquet_schema(path: Path) -> pa.Schema:
         return file.schema_arrow
 
 
-def parquet_batches(file: pq.ParquetFile, path: Path, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The number of its first row, from 0, and each batch. Raises SourceError naming the row where reading failed."""
+def parquet_batches(
+    file: pq.ParquetFile, path: Path, columns: Sequence[str], row_groups: Sequence[int] | None = None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The number of its first row, from 0, and each batch, of these row groups or of all.
+
+    Rows count from the first that is read. Raises SourceError naming the row where reading failed.
+    """
     row = 0
     # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
     unreadable = (pa.ArrowException, OSError)
     try:
-        for batch in file.iter_batches(batch_size=_batch_rows(file.metadata, columns), columns=list(columns)):
+        batch_rows = _batch_rows(file.metadata, columns)
+        for batch in file.iter_batches(batch_size=batch_rows, row_groups=row_groups, columns=list(columns)):
             yield row, batch
             row += batch.num_rows
     except unreadable as fault:

@@ -327,4 +327,23 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
         return path.read_bytes()
 
 
+def read_range(found: StoredObject, first: int, end: int, stop: threading.Event | None = None) -> bytes:
+    """The bytes of an object from `first` up to `end`: held in memory, and by no checksum but their number and version.
+
+    Raises StorageError when they cannot be had, and when the object is no longer the one that was found.
+    """
+    store, data = open_store(found.uri), bytearray()
+
+    def attempt() -> None:
+        if len(data) < end - first:
+            store.read(found, first + len(data), data.extend, end)
+        if len(data) < end - first:
+            raise DamagedTransferError(f"the connection ended {end - first - len(data)} bytes before {end}")
+
+    keep_trying(attempt, store=store, uri=found.uri, progress=lambda: len(data), stop=stop)
+    if len(data) > end - first:
+        raise StorageError(f"more than the {end - first} bytes of a range came", where=str(found.uri), remedy=_PROXY)
+    return bytes(data)
+
+
 _PROXY = "look for what changes data between here and the store (a proxy?)"

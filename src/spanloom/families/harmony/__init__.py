@@ -11,6 +11,7 @@ render/            conversations → tokens and spans
 split_files        which rows are valid, as files
 verify/            what must hold in every document, held against the source too
 steps/             the steps of the pipeline
+task_list          the pipelines as lists of stages, for engines beside Kubeflow
 
 dataset            what the shared commands ask of SYNTH KD, and of both profiles
 chat_dataset       what they ask of harmony_chat

@@ -15,7 +15,7 @@ no randomness, so the same input and options give the same bytes (under one vers
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
@@ -123,14 +124,18 @@ class Conversion:
 class RawFile:
     """One raw Parquet file whose columns were checked; `state`: how it stood before its rows were read.
 
-    `name` is its path below what was given, with slashes.
+    `name` is its path below what was given, with slashes; `group_rows`, the rows of each row group.
     """
 
     path: Path
     name: str
     columns: tuple[str, ...]
-    rows: int
+    group_rows: tuple[int, ...]
     state: FileState
+
+    @property
+    def rows(self) -> int:
+        return sum(self.group_rows)
 
 
 def convert_synth(
@@ -183,7 +188,8 @@ def convert_synth(
             for file in files:
                 check_unchanged(file.path, file.state)
             entries = [shard.finish() for shard in shards]
-            manifest = _manifest(conversion, files, total, max_rows, skipped, entries)
+            sources = [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files]
+            manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
             undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
             write_atomically(out / MANIFEST_NAME, readable_json(manifest))
             undo.pop_all()  # it stands: keep everything
@@ -262,7 +268,7 @@ def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
         found = {raw.name: raw}
     else:
         raise SourceError("the raw data is not there", where=str(raw), remedy="give a Parquet file or a directory")
-    return [_check_raw_file(found[name], name, with_seed_text=with_seed_text) for name in sorted(found)]
+    return [check_raw_file(found[name], name, with_seed_text=with_seed_text) for name in sorted(found)]
 
 
 _RAW_COLUMNS = (
@@ -270,7 +276,8 @@ _RAW_COLUMNS = (
 )
 
 
-def _check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
+def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
+    """The file `path`, opened. Raises SourceError where it is no Parquet file with the columns of raw SYNTH."""
     if not is_utf8(name):
         raise SourceError(
             "the file's name is not UTF-8, so the manifest cannot hold it", where=repr(name), remedy="rename the file"
@@ -278,7 +285,7 @@ def _check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
     if path.exists() and not path.is_file():
         raise SourceError("this is no regular file", where=str(path), remedy="give Parquet files")
     with open_parquet(path) as file:
-        schema, rows, state = file.schema_arrow, file.metadata.num_rows, file_state(path)
+        schema, group_rows, state = file.schema_arrow, rows_of_groups(file.metadata), file_state(path)
     required = (*REQUIRED_COLUMNS, SEED_TEXT) if with_seed_text else tuple(REQUIRED_COLUMNS)
     columns = []
     for column in (*required, *KEPT_COLUMNS):
@@ -298,21 +305,27 @@ def _check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
                 f"the column {column} is {kind}, not string or large_string", where=str(path), remedy=_RAW_COLUMNS
             )
         columns.append(column)
-    return RawFile(path=path, name=name, columns=tuple(columns), rows=rows, state=state)
+    return RawFile(path=path, name=name, columns=tuple(columns), group_rows=group_rows, state=state)
+
+
+def rows_of_groups(footer: pq.FileMetaData) -> tuple[int, ...]:
+    """The rows of each row group of a Parquet file."""
+    return tuple(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
 
 
 def _batches(files: list[RawFile], total: int) -> Iterator[tuple[int, list[RawRow]]]:
     """The first `total` rows over all files, in batches, each with the number of its first row."""
     row = 0
     for file in files:
-        for rows in _file_batches(file):
+        for rows in file_batches(file):
             if row >= total:
                 return
             yield row, rows[: total - row]
             row += len(rows)
 
 
-def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
+def file_batches(raw: RawFile, row_groups: Sequence[int] | None = None) -> Iterator[list[RawRow]]:
+    """The rows of a file in batches, of these row groups or of all. Raises SourceError where they cannot be read."""
     with open_parquet(raw.path) as file:
         if file.metadata.num_rows != raw.rows:
             raise SourceError(
@@ -320,7 +333,7 @@ def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
                 where=str(raw.path),
                 remedy="convert data that nobody is writing to",
             )
-        for _, batch in parquet_batches(file, raw.path, raw.columns):
+        for _, batch in parquet_batches(file, raw.path, raw.columns, row_groups):
             columns = [
                 column_values(batch.column(name), lambda _, value: value.as_buffer().to_pybytes())
                 for name in raw.columns
@@ -331,14 +344,15 @@ def _file_batches(raw: RawFile) -> Iterator[list[RawRow]]:
 # --- Writing ---------------------------------------------------------------------------------------------------------
 
 
-def _manifest(
+def source_manifest(
     conversion: Conversion,
-    files: list[RawFile],
+    sources: list[dict[str, Any]],
     total: int,
     max_rows: int | None,
-    skipped: Counter[Skip],
+    skipped: Mapping[Skip, int],
     shards: list[dict[str, Any]],
 ) -> dict[str, Any]:
+    """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: what their writers say."""
     written = sum(shard["rows"] for shard in shards)
     return {
         "schema_version": SYNTH_KD.source.schema_version,
@@ -352,10 +366,10 @@ def _manifest(
             "shards": conversion.shards,
             "max_rows": max_rows,
             "spanloom": version("spanloom"),
-            "sources": [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files],
+            "sources": sources,
             "rows_read": total,
             "rows_written": written,
-            "skipped": {reason.value: skipped[reason] for reason in Skip if skipped[reason]},
+            "skipped": {reason.value: skipped[reason] for reason in Skip if skipped.get(reason)},
         },
         "storage": {"format": "parquet", "glob": SYNTH_KD.source.shard_glob, "total_rows": written, "shards": shards},
     }

@@ -1,0 +1,4 @@
+"""Commands about whole pipelines.
+
+tasks  a pipeline as a list of tasks, for any engine: `spanloom tasks`
+"""

@@ -1,0 +1,109 @@
+"""`spanloom tasks`: a pipeline as a list of stages, as JSON or for Slurm."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from spanloom.cli.app import PIPELINE, app, print_json, say
+from spanloom.cli.options import option, place
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony import defaults
+
+
+@app.command(rich_help_panel=PIPELINE)
+def tasks(
+    pipeline: Annotated[
+        Literal["synth_kd", "synth_raw_to_kd"], typer.Argument(metavar="PIPELINE", help="Which pipeline.")
+    ],
+    parameters: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE...",
+            help="Parameters of the pipeline, by the names that they have on Kubeflow; `source_uri` and `dataset_root` "
+            "(and `raw_uri`) must be given.",
+        ),
+    ] = None,
+    work: Annotated[
+        str, place("Folder or URI for what passes between steps; new for each dataset, and shared by all nodes.")
+    ] = "work",
+    shards: Annotated[
+        int, option("Tasks of each stage; as many shards must the source have.", min=1)
+    ] = defaults.SHARDS,
+    registry: Annotated[str | None, option("Where the images are. Default: ghcr.io/spanloom.")] = None,
+    scratch: Annotated[str | None, option("Scratch that a task may need, as JSON says it. Default: 200Gi.")] = None,
+    engine: Annotated[
+        Literal["json", "slurm"], option("json: the list on stdout. slurm: files under --out.", "--for")
+    ] = "json",
+    out: Annotated[Path | None, option("Slurm: a new folder for the batch scripts, submit.sh and their logs.")] = None,
+    venv: Annotated[
+        Path | None, option("Slurm: the virtual environment on the nodes. Default: that of this command.")
+    ] = None,
+    apptainer: Annotated[
+        Path | None, option("Slurm: a folder of images as `apptainer pull` makes them, instead of an environment.")
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        option("Slurm: an option for every job, such as --sbatch=--partition=long. May come again.", metavar="OPTION"),
+    ] = None,
+) -> None:
+    """List the tasks of a pipeline: commands, sizes and order. Kubeflow's pipelines run the same.
+
+    `{index}` in a command is the number of the task, from 0. With `--for slurm`, `submit.sh` submits a job array for
+    each stage.
+
+    Example: `spanloom tasks synth_kd source_uri=/data/synth_harmony dataset_root=/data/synth_kd --work /data/work
+    --for slurm --out slurm`
+    """
+    from spanloom.families.harmony.task_list import PIPELINES, PLACES, REGISTRY, SCRATCH, stages_of
+    from spanloom.storage.filling import check_unused
+    from spanloom.storage.uri import is_uri
+    from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
+    from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
+
+    def absolute(where: str) -> str:
+        return where if is_uri(where) or not where else str(Path(where).absolute())
+
+    values = parameters_of(parameters or [], PIPELINES[pipeline])
+    values |= {name: absolute(values[name]) for name in PLACES if name in values}
+    stages = stages_of(
+        pipeline,
+        values,
+        shards=shards,
+        work=absolute(work),
+        registry=registry or REGISTRY,
+        scratch=scratch or SCRATCH,
+    )
+    for stage in stages:
+        whole_cpus(stage.cpu)
+        mebibytes(stage.memory)
+    if engine == "json":
+        print_json({"pipeline": pipeline, "shards": shards, "stages": [stage.as_dict() for stage in stages]})
+        return
+    if out is None:
+        raise SpanloomError("the files for Slurm need a folder", remedy="give --out DIR")
+    if venv is not None and apptainer is not None:
+        raise SpanloomError("--venv and --apptainer are two ways to run a step", remedy="give one of them")
+    if apptainer is not None:
+        started = in_apptainer(str(apptainer.absolute()))
+    else:
+        started = in_environment(str(venv.absolute() / "bin/spanloom") if venv else _this_program())
+    files = slurm_files(pipeline, stages, started, sbatch or ())
+    check_unused(out, "", "the folder of batch scripts")
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (out / name).write_text(text)
+        if name.endswith(".sh"):
+            (out / name).chmod(0o755)
+    say(f"{len(files)} files under {out}; submit them with: bash {out / 'submit.sh'}")
+
+
+def _this_program() -> str:
+    """The program `spanloom` that runs. Raises SpanloomError where it cannot be found."""
+    beside = Path(sys.executable).parent / "spanloom"
+    found = str(beside) if beside.is_file() else shutil.which("spanloom")
+    if found is None:
+        raise SpanloomError("the program spanloom is not on the PATH", remedy="give --venv DIR")
+    return found

@@ -1,0 +1,108 @@
+"""The manifest of a source whose shards were converted one by one: a step of the pipeline.
+
+In: the inventories of all shards, in order, and the place of the source. Out: `manifest.json` there, as
+`convert-synth --assignment contiguous` writes it. No shard is read: each must be there, with the size that its
+inventory names.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from spanloom.conversations.source.folder import MANIFEST_NAME
+from spanloom.errors import ArtifactError, ConflictError
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.convert.convert_shard import ARTIFACT
+from spanloom.families.harmony.convert.synth import Conversion, Skip, source_manifest
+from spanloom.families.harmony.render.artifact import read_sidecar
+from spanloom.provenance import readable_json
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.staging import list_objects
+from spanloom.storage.uri import is_uri, parse_uri
+
+_REMEDY = "run convert-shard again for all shards, with the same raw data and options"
+_OF_ALL = ("conversion", "spanloom", "raw")
+
+
+def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str]) -> dict[str, Any]:
+    """The manifest of the source that these shards make. `where`: the places of the inventories, for messages.
+
+    Raises ArtifactError when they are not one inventory for each shard, in order, of one conversion.
+    """
+    wrong = next(
+        (place for one, place in zip(inventories, where, strict=True) if one.get("artifact") != ARTIFACT), None
+    )
+    if wrong is not None or not inventories:
+        raise ArtifactError("this is no inventory of convert-shard", where=wrong, remedy=_REMEDY)
+    first = inventories[0]
+    conversion = Conversion(**first["conversion"])
+    for index, (one, place) in enumerate(zip(inventories, where, strict=True)):
+        for name in _OF_ALL:
+            if one[name] != first[name]:
+                what = f"the inventories are of different conversions: {name} is not that of the first"
+                raise ArtifactError(what, where=place, remedy=_REMEDY)
+        if one["shard"] != index:
+            raise ArtifactError(
+                f"this is the inventory of shard {one['shard']}, not {index}", where=place, remedy=_REMEDY
+            )
+    if len(inventories) != conversion.shards:
+        what = f"there are {len(inventories)} inventories of {conversion.shards} shards"
+        raise ArtifactError(what, where=where[-1], remedy=_REMEDY)
+    total = sum(file["rows"] for file in first["raw"])
+    if (read := sum(one["rows_read"] for one in inventories)) != total:
+        raise ArtifactError(f"{read} rows were read of {total}", where=where[0], remedy=_REMEDY)
+    skipped: Counter[Skip] = Counter()
+    for one in inventories:
+        skipped.update({Skip(reason): count for reason, count in one["skipped"].items()})
+    return source_manifest(
+        conversion,
+        [{name: file[name] for name in ("path", "rows", "bytes")} for file in first["raw"]],
+        total,
+        None,
+        skipped,
+        [one["entry"] for one in inventories],
+    )
+
+
+def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) -> dict[str, Any]:
+    """The step over places. Returns the manifest.
+
+    Raises ArtifactError where a shard does not stand as its inventory says, ConflictError for shards of another
+    conversion at `out`, and for another manifest there.
+    """
+    with scratch_for("assemble-source", [*inventories, out], scratch) as here:
+        files = [here.file(place) for place in inventories]
+        read = [read_sidecar(file) for file in files]
+        manifest = assemble_source(read, inventories)
+        _check_shards({shard["path"]: shard["bytes"] for shard in manifest["storage"]["shards"]}, out)
+        here.create(f"{out.rstrip('/')}/{MANIFEST_NAME}", readable_json(manifest))
+    return manifest
+
+
+def _check_shards(wanted: dict[str, int], out: str) -> None:
+    there = _sizes(out)
+    for name, size in wanted.items():
+        if there.get(name) != size:
+            what = f"the shard {name} has {there[name]} bytes, not {size}" if name in there else f"there is no {name}"
+            raise ArtifactError(what, where=out, remedy=_REMEDY)
+    if extra := sorted(there.keys() - wanted.keys()):
+        what = f"there is a shard of another conversion: {extra[0]}"
+        raise ConflictError(what, where=out, remedy="remove it, or convert to another place")
+
+
+def _sizes(out: str) -> dict[str, int]:
+    """The bytes of each shard that stands at the place, by name."""
+    glob = SYNTH_KD.source.shard_glob
+    if not is_uri(out):
+        return {path.name: path.stat().st_size for path in Path(out).glob(glob)}
+    uri = parse_uri(out)
+    found = [(PurePosixPath(entry.uri.key).relative_to(uri.key), entry.bytes) for entry in list_objects(uri)]
+    return {name.name: size for name, size in found if len(name.parts) == 1 and name.match(glob)}
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the manifest."""
+    said = result["conversion"]
+    counts = {"rows_read": said["rows_read"], "rows": said["rows_written"], "skipped": sum(said["skipped"].values())}
+    return {"metrics": {**counts, "shards": len(result["storage"]["shards"])}}

@@ -1,0 +1,140 @@
+"""One shard of a source out of raw SYNTH: a step of the pipeline, once a shard.
+
+In: raw SYNTH at a place, the number of the shard out of how many. Out: the shard at the place of the source, with the
+bytes that `convert-synth --assignment contiguous` gives it, and its inventory, which `assemble_source` joins.
+Every file is created, never overwritten: one that stands with the same bytes counts as written.
+"""
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from spanloom.conversations.source.writer import ShardWriter
+from spanloom.errors import SourceError
+from spanloom.families.harmony.contract.profile import SYNTH_KD
+from spanloom.families.harmony.convert.raw_files import RawPlace, Run, runs_of_shard
+from spanloom.families.harmony.convert.synth import (
+    FEW_VALUES,
+    SHARD_SCHEMA,
+    Conversion,
+    RawFile,
+    Skip,
+    file_batches,
+    output_row,
+    skip_reason,
+)
+from spanloom.provenance import readable_json
+from spanloom.report.progress import Progress
+from spanloom.storage.publishing import publish_file
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.unchanged import check_unchanged
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.workers import OnProgress
+
+ARTIFACT = "converted_shard_v1"
+
+
+def convert_shard(
+    *,
+    files: dict[int, RawFile],
+    runs: list[Run],
+    shard: Path,
+    conversion: Conversion,
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Converts the rows of `runs` into the file `shard`. `files`: those of the runs, by their numbers.
+
+    `on_progress` is called now and then with the rows read so far and the rows to read. Returns `rows_read`, `skipped`
+    and the shard's `entry` in the manifest. Raises SourceError for a fault of a file, ConflictError where other bytes
+    stand under the name of the shard; nothing of this run stays behind then.
+    """
+    total, read = sum(run.rows for run in runs), 0
+    skipped: Counter[Skip] = Counter()
+    shard.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as undo:
+        writer = ShardWriter(shard, SHARD_SCHEMA, undo, few_values=FEW_VALUES)
+        for run in runs:
+            skip, left = run.skip, run.rows
+            for rows in file_batches(files[run.file], run.groups):
+                chosen = rows[skip : skip + left]
+                skip, left = max(skip - len(rows), 0), left - len(chosen)
+                for row in chosen:
+                    if reason := skip_reason(row):
+                        skipped[reason] += 1
+                    else:
+                        writer.append(output_row(row, conversion))
+                read += len(chosen)
+                if on_progress is not None:
+                    on_progress(read, total)
+                if not left:
+                    break
+            check_unchanged(files[run.file].path, files[run.file].state)
+        entry = writer.finish()
+        undo.pop_all()  # it stands: keep it
+    return {
+        "rows_read": read,
+        "skipped": {reason.value: skipped[reason] for reason in Skip if skipped[reason]},
+        "entry": entry,
+    }
+
+
+def run(
+    *,
+    raw: str,
+    shard: int,
+    out: str,
+    inventory: str,
+    conversion: Conversion,
+    progress: Progress,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places. Of raw objects only those with rows of this shard are staged; of the others, the footer.
+
+    Returns what the inventory holds. Raises SpanloomError for a shard that there is not and for more shards than row
+    groups, before anything is staged.
+    """
+    with scratch_for("convert-shard", [raw, shard, out, inventory], scratch) as here:
+        place = RawPlace(here, raw, with_seed_text=conversion.with_seed_text)
+        runs = runs_of_shard(place.footers, shard, conversion.shards)
+        files = place.files([run.file for run in runs])
+        for run in runs:
+            if files[run.file].group_rows != place.footers[run.file].group_rows:
+                raise SourceError(
+                    "the file was replaced while the conversion began",
+                    where=str(files[run.file].path),
+                    remedy="convert data that is not being written",
+                )
+        name = SYNTH_KD.source.shard_name(shard)
+        path = here.path(out) / name
+        if is_uri(out):
+            path.unlink(missing_ok=True)  # of a run that was killed while it published
+        with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
+            made = convert_shard(files=files, runs=runs, shard=path, conversion=conversion, on_progress=on_progress)
+        if is_uri(out):
+            publish_file(path, parse_uri(out) / name)
+        result = {
+            "artifact": ARTIFACT,
+            "shard": shard,
+            "conversion": asdict(conversion),
+            "spanloom": version("spanloom"),
+            "raw": [
+                {"path": footer.name, "rows": footer.rows, "bytes": footer.bytes, "version": footer.version}
+                for footer in place.footers
+            ],
+            **made,
+        }
+        here.create(inventory, readable_json(result))
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
+    skipped = sum(result["skipped"].values())
+    counts = {"rows_read": result["rows_read"], "rows": result["entry"]["rows"], "skipped": skipped}
+    return {
+        "inventory": {"shard": result["shard"], **counts, "sha256": result["entry"]["sha256"]},
+        "metrics": {**counts, "bytes": result["entry"]["bytes"]},
+    }

@@ -1,0 +1,108 @@
+"""Stages → what Slurm is given: a batch script for each stage, and a script that submits them in order.
+
+In: stages, how `spanloom` is started on a node, further options of `sbatch`. Out: texts of files by name.
+
+A stage of several tasks is a job array. It begins when all tasks of the stages before it have ended well (`afterok`).
+A task that gave up a store (exit code 75), or that a signal ended, is put back into the queue, three times at most.
+Slurm itself does so with a task whose node failed. Every other exit code is a fault of data or options, which would
+fail in the same way again: the task stays failed, and Slurm cancels the stages after it.
+"""
+
+import shlex
+from collections.abc import Callable, Sequence
+
+from spanloom.errors import EXIT_STORE_GIVEN_UP, SpanloomError
+from spanloom.tasks.stage import INDEX, Stage, mebibytes, whole_cpus
+
+SUBMIT = "submit.sh"
+RETRIES = 3
+
+Started = Callable[[Stage], Sequence[str]]
+"""The words of a stage's command as they are run on a node."""
+
+
+def in_environment(program: str) -> Started:
+    """By the program `spanloom` of a virtual environment, which takes the place of the command's first word."""
+    return lambda stage: [program, *stage.argv[1:]]
+
+
+def in_apptainer(images: str) -> Started:
+    """In the image of the stage, by Apptainer: a file of the folder `images`, named as `apptainer pull` names it."""
+
+    def words(stage: Stage) -> list[str]:
+        file = stage.image.rpartition("/")[2].replace(":", "_")
+        return ["apptainer", "exec", f"{images.rstrip('/')}/{file}.sif", *stage.argv]
+
+    return words
+
+
+def slurm_files(
+    pipeline: str, stages: Sequence[Stage], started: Started, options: Sequence[str] = ()
+) -> dict[str, str]:
+    """The files by name. `options`: of `sbatch`, for every job, such as `--partition=long`.
+
+    Raises SpanloomError for an option that does not begin with `--`, and for sizes that are none.
+    """
+    for option in options:
+        if not option.startswith("--") or "\n" in option:
+            raise SpanloomError(f"{option!r} is no option of sbatch", remedy="write it as --partition=long")
+    files = {f"{stage.name}.sbatch": _batch(stage, started(stage), options) for stage in stages}
+    return {**files, SUBMIT: _submit(pipeline, stages)}
+
+
+def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
+    directives = [
+        f"--job-name=spanloom-{stage.name}",
+        *([f"--array=0-{stage.count - 1}"] if stage.each else []),
+        "--requeue",
+        "--kill-on-invalid-dep=yes",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={whole_cpus(stage.cpu)}",
+        f"--mem={mebibytes(stage.memory)}M",
+        f"--time={stage.hours}:00:00",
+        f"--output=logs/{stage.name}-{'%A_%a' if stage.each else '%j'}.log",
+        "--open-mode=append",
+        *options,
+    ]
+    lines = [
+        "#!/bin/bash",
+        *(f"#SBATCH {directive}" for directive in directives),
+        "",
+        *(["index=$SLURM_ARRAY_TASK_ID"] if stage.each else []),
+        " ".join(map(_quoted, words)),
+        "code=$?",
+        f"# {EXIT_STORE_GIVEN_UP}: a store gave no answer. Above 128: a signal. Only these are tried again.",
+        f"if [ $code -eq {EXIT_STORE_GIVEN_UP} ] || [ $code -gt 128 ]; then",
+        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RETRIES} ] && scontrol requeue "$SLURM_JOB_ID"; then',
+        "    sleep 300  # Slurm ends this script",
+        "  fi",
+        "fi",
+        "exit $code",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(word: str) -> str:
+    """For bash: `ids/{index}` becomes `ids/"$index"`."""
+    return '"$index"'.join(shlex.quote(part) if part else "" for part in word.split(INDEX)) or "''"
+
+
+def _submit(pipeline: str, stages: Sequence[Stage]) -> str:
+    lines = [
+        "#!/bin/bash",
+        f"# The stages of {pipeline}, each after those before it. Logs go to the folder logs beside this file.",
+        "set -euo pipefail",
+        'cd "$(dirname "$0")"',
+        "mkdir -p logs",
+    ]
+    for stage in stages:
+        after = ":".join(f"${{{_variable(name)}%%;*}}" for name in stage.after)
+        dependency = f"--dependency=afterok:{after} " if after else ""
+        lines.append(f"{_variable(stage.name)}=$(sbatch --parsable {dependency}{stage.name}.sbatch)")
+        lines.append(f'echo "{stage.name} ${{{_variable(stage.name)}%%;*}}"')
+    return "\n".join(lines) + "\n"
+
+
+def _variable(stage: str) -> str:
+    return f"job_{stage.replace('-', '_')}"

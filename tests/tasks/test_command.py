@@ -1,0 +1,108 @@
+"""`spanloom tasks`: the list as JSON, the files for Slurm, what is refused before anything is written."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import Cli
+
+GIVEN = ("synth_kd", "source_uri=s3://b/source", "dataset_root=s3://b/root", "--work", "s3://b/work")
+
+
+def test_the_list_has_a_stage_for_each_step_in_an_order_to_run_them(cli: Cli) -> None:
+    done = cli("tasks", *GIVEN, "--shards", 7)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(done.stdout)
+    assert (listed["pipeline"], listed["shards"]) == ("synth_kd", 7)
+    assert [(stage["stage"], stage["count"]) for stage in listed["stages"]] == [
+        ("verify-tokenizer", 1),
+        ("render-shard", 7),
+        ("assemble-split", 1),
+        ("write-indexed", 7),
+        ("assemble-manifest", 1),
+        ("validate-alignment", 1),
+    ]
+    before: set[str] = set()
+    for stage in listed["stages"]:
+        assert set(stage["after"]) <= before
+        before.add(stage["stage"])
+
+
+def test_local_places_are_absolute_since_jobs_run_elsewhere(cli: Cli, tmp_path: Path) -> None:
+    done = cli("tasks", "synth_kd", "source_uri=source", "dataset_root=root", cwd=tmp_path)
+    words = [word for stage in json.loads(done.stdout)["stages"] for word in stage["argv"]]
+    for name in ("source", "root", "work/assemble-split/split"):
+        assert str(tmp_path / name) in words
+
+
+def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
+    out, venv = tmp_path / "slurm", tmp_path / "it's a venv"
+    done = cli("tasks", *GIVEN, "--for", "slurm", "--out", out, "--venv", venv, "--sbatch=--partition=long")
+    assert done.returncode == 0, done.stderr
+    files = sorted(file.name for file in out.iterdir())
+    assert files == [
+        "assemble-manifest.sbatch",
+        "assemble-split.sbatch",
+        "render-shard.sbatch",
+        "submit.sh",
+        "validate-alignment.sbatch",
+        "verify-tokenizer.sbatch",
+        "write-indexed.sbatch",
+    ]
+    for file in files:
+        subprocess.run(["bash", "-n", out / file], check=True)
+    render = (out / "render-shard.sbatch").read_text()
+    directives = [line.removeprefix("#SBATCH ") for line in render.splitlines() if line.startswith("#SBATCH ")]
+    assert {"--array=0-3", "--requeue", "--cpus-per-task=8", "--mem=16384M", "--partition=long"} <= set(directives)
+    command = next(line for line in render.splitlines() if "render-shard --shard" in line)
+    assert shlex.split(command)[:5] == [str(venv / "bin/spanloom"), "step", "render-shard", "--shard", "$index"]
+    assert "--array" not in (out / "assemble-split.sbatch").read_text()
+    submit = (out / "submit.sh").read_text()
+    assert "--dependency=afterok:${job_assemble_split%%;*}:${job_render_shard%%;*} write-indexed.sbatch" in submit
+
+    again = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)
+    assert again.returncode == 1
+    assert "something stands where the folder of batch scripts goes" in again.stderr
+
+
+def test_images_of_apptainer_take_the_place_of_an_environment(cli: Cli, tmp_path: Path) -> None:
+    done = cli("tasks", *GIVEN, "--for", "slurm", "--out", tmp_path / "slurm", "--apptainer", "/images")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "slurm/render-shard.sbatch").read_text()
+    assert "\napptainer exec /images/spanloom-render-shard_0.1.0.sif spanloom step render-shard --shard " in text
+
+
+def test_without_another_one_the_environment_of_the_command_runs_the_steps(cli: Cli, tmp_path: Path) -> None:
+    done = cli("tasks", *GIVEN, "--for", "slurm", "--out", tmp_path / "slurm")
+    assert done.returncode == 0, done.stderr
+    program = Path(sys.executable).parent / "spanloom"
+    assert f"\n{program} step verify-tokenizer" in (tmp_path / "slurm/verify-tokenizer.sbatch").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("synth_kd", "source_uri=s"), 1, "the pipeline needs dataset_root"),
+        (("synth_raw_to_kd", *GIVEN[1:3]), 1, "the pipeline needs raw_uri"),
+        ((*GIVEN, "max_row=1"), 1, "the pipeline has no parameter 'max_row'"),
+        ((*GIVEN, "render_memory=16"), 1, "'16' is no amount of memory"),
+        ((*GIVEN, "render_cpu=all"), 1, "'all' is no number of CPUs"),
+        ((*GIVEN, "--shards", 1025), 1, "1 to 1024 shards, not 1025"),
+        ((*GIVEN, "--shards", 0), 2, "0 is not in the range"),
+        (("packed_chat",), 2, "'packed_chat' is not one of"),
+        ((*GIVEN, "--for", "slurm"), 1, "the files for Slurm need a folder"),
+        ((*GIVEN, "--for", "slurm", "--out", "o", "--sbatch", "long"), 1, "'long' is no option of sbatch"),
+        ((*GIVEN, "--for", "slurm", "--out", "o", "--venv", "v", "--apptainer", "i"), 1, "give one of them"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    cli: Cli, tmp_path: Path, arguments: tuple[object, ...], code: int, message: str
+) -> None:
+    done = cli("tasks", *arguments, cwd=tmp_path, COLUMNS="200")
+    assert done.returncode == code
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []

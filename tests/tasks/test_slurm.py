@@ -1,0 +1,191 @@
+"""A real Slurm: what is tried again and what is not, and a pipeline whose dataset is that of one machine."""
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conftest import Cli
+from spanloom.families.harmony.sample import sample_rows
+from spanloom.tasks.slurm import SUBMIT, slurm_files
+from spanloom.tasks.stage import Stage
+from support import sources
+from support.raw_synth import raw_row, tree, write_raw
+from support.slurm import Job, Slurm, slurm_cluster
+
+PATIENCE = 600.0
+SHARDS = [int(number) for number in os.environ.get("SPANLOOM_SLURM_SHARDS", "2").split(",")]
+"""Numbers of shards that the raw sample is built with."""
+
+
+@pytest.fixture
+def slurm() -> Iterator[Slurm]:
+    """A cluster for each test, which begins without tasks."""
+    with slurm_cluster() as cluster:
+        yield cluster
+
+
+def states(jobs: list[Job]) -> dict[tuple[str, int | None], tuple[str, int]]:
+    """State and number of restarts of each task."""
+    return {(job.name, job.index): (job.state, job.restarts) for job in jobs}
+
+
+# --- What is tried again ---------------------------------------------------------------------------------------------
+
+
+def stage(name: str, script: str, count: int = 1, after: tuple[str, ...] = ()) -> Stage:
+    """A stage that runs a script of bash; in it `$0` is the number of the task."""
+    argv = ("bash", "-c", script, "{index}" if count > 1 else "0")
+    return Stage(
+        name=name, count=count, image="", argv=argv, cpu="1", memory="1Gi", scratch="1Gi", hours=1, after=after
+    )
+
+
+def submit(slurm: Slurm, folder: Path, stages: list[Stage], **environment: str) -> list[Job]:
+    """Submits the stages and waits for their end."""
+    folder.mkdir()
+    for name, text in slurm_files("test", stages, lambda stage: stage.argv).items():
+        (folder / name).write_text(text)
+    slurm.run("bash", folder / SUBMIT, **environment)
+    return slurm.wait(PATIENCE)
+
+
+def test_a_store_given_up_and_a_signal_are_tried_again_and_a_fault_of_data_is_not(slurm: Slurm, tmp_path: Path) -> None:
+    """Of three tasks each in its own way fails at its first try; the third would succeed at a second one."""
+    fail = "case $0 in 0) exit 75;; 1) kill -KILL $$;; 2) exit 1;; esac"
+    once = f"test -e {tmp_path}/$0 || {{ touch {tmp_path}/$0; {fail}; }}"
+    jobs = submit(slurm, tmp_path / "slurm", [stage("first", once, 3), stage("second", "true", after=("first",))])
+    assert states(jobs) == {
+        ("first", 0): ("COMPLETED", 1),
+        ("first", 1): ("COMPLETED", 1),
+        ("first", 2): ("FAILED", 0),
+        ("second", None): ("CANCELLED", 0),
+    }
+
+
+def test_a_stage_begins_when_all_tasks_before_it_have_ended_also_those_tried_again(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    first = f"test -e {tmp_path}/$0.once || {{ touch {tmp_path}/$0.once; exit 75; }}; touch {tmp_path}/$0.done"
+    second = f"test $(ls {tmp_path}/*.done | wc -l) = 2"
+    jobs = submit(slurm, tmp_path / "slurm", [stage("first", first, 2), stage("second", second, after=("first",))])
+    assert states(jobs) == {
+        ("first", 0): ("COMPLETED", 1),
+        ("first", 1): ("COMPLETED", 1),
+        ("second", None): ("COMPLETED", 0),
+    }
+
+
+def test_what_is_tried_again_ends_after_three_times(slurm: Slurm, tmp_path: Path) -> None:
+    jobs = submit(slurm, tmp_path / "slurm", [stage("only", f"echo >> {tmp_path}/tries; exit 75")])
+    assert states(jobs) == {("only", None): ("FAILED", 3)}
+    assert (tmp_path / "tries").read_text() == "\n" * 4
+    assert jobs[0].exit_code == 75
+
+
+# --- A pipeline ------------------------------------------------------------------------------------------------------
+
+
+def venv_that_kills_once(folder: Path, program: Path, victims: dict[str, int]) -> Path:
+    """An environment whose `spanloom` dies of SIGKILL at the first try of one task of each stage."""
+    marks = folder / "killed"
+    marks.mkdir(parents=True)
+    cases = "\n".join(
+        f'  {name}) [ "${{SLURM_ARRAY_TASK_ID:-0}}" != {index} ] || [ -e {marks}/{name} ] || '
+        f"{{ touch {marks}/{name}; kill -KILL $$; }};;"
+        for name, index in victims.items()
+    )
+    script = folder / "bin/spanloom"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/bash\ncase "$2" in\n{cases}\nesac\nexec {program} "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def program() -> Path:
+    return Path(sys.executable).parent / "spanloom"
+
+
+EACH = ("convert-shard", "render-shard", "write-indexed")
+ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", SHARDS)
+def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_task_of_each_stage_is_killed(
+    slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path, shards: int
+) -> None:
+    raw = write_raw(tmp_path / "raw.parquet", sample_rows(), row_group_size=32)
+    options = ("--valid-fraction", 0.1, "--deep", 8, "--workers", 1)
+    done = cli(
+        "convert-synth",
+        "--raw",
+        raw,
+        "--out",
+        tmp_path / "host/source",
+        "--assignment",
+        "contiguous",
+        "--shards",
+        shards,
+        "--dataset",
+        "sample",
+    )
+    assert done.returncode == 0, done.stderr
+    done = cli(
+        "build", "--source", tmp_path / "host/source", "--out", tmp_path / "host/root", "--shards", shards, *options
+    )
+    assert done.returncode == 0, done.stderr
+
+    last = shards - 1
+    venv = venv_that_kills_once(tmp_path / "venv", program(), {**dict.fromkeys(EACH, last), **dict.fromkeys(ONE, 0)})
+    parameters = (
+        *(f"raw_uri={raw}", f"source_uri={tmp_path}/source", f"dataset_root={tmp_path}/root", "dataset_name=sample"),
+        *("valid_fraction=0.1", "deep=8", "workers=1", "render_cpu=2"),
+    )
+    done = cli(
+        *("tasks", "synth_raw_to_kd", *parameters, "--shards", shards, "--work", tmp_path / "work"),
+        *("--for", "slurm", "--out", tmp_path / "slurm", "--venv", venv),
+    )
+    assert done.returncode == 0, done.stderr
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, O200K_HARMONY_VOCAB_PATH=str(asset), SPANLOOM_GIT_SHA="0" * 40)
+    jobs = slurm.wait(PATIENCE)
+
+    logs = {log.name: log.read_text()[-2000:] for log in (tmp_path / "slurm/logs").iterdir()}
+    assert states(jobs) == {
+        **{(name, index): ("COMPLETED", int(index == last)) for name in EACH for index in range(shards)},
+        **{(name, None): ("COMPLETED", 1) for name in ONE},
+    }, logs
+    assert tree(tmp_path / "source") == tree(tmp_path / "host/source")
+    assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host/root")
+    assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host/root")
+
+
+@pytest.mark.slow
+def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_is_promoted(
+    slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path
+) -> None:
+    """An id that stands twice is seen when all shards are rendered."""
+    raw = write_raw(tmp_path / "raw.parquet", [raw_row(0), raw_row(1), raw_row(2), raw_row(0)], row_group_size=1)
+    done = cli("convert-synth", "--raw", raw, "--out", tmp_path / "source", "--shards", 2)
+    assert done.returncode == 0, done.stderr
+    done = cli(
+        *("tasks", "synth_kd", f"source_uri={tmp_path}/source", f"dataset_root={tmp_path}/root", "workers=1"),
+        *("render_cpu=2", "--shards", 2, "--work", tmp_path / "work", "--for", "slurm", "--out", tmp_path / "slurm"),
+    )
+    assert done.returncode == 0, done.stderr
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, O200K_HARMONY_VOCAB_PATH=str(asset), SPANLOOM_GIT_SHA="0" * 40)
+    assert states(slurm.wait(PATIENCE)) == {
+        ("verify-tokenizer", None): ("COMPLETED", 0),
+        ("render-shard", 0): ("COMPLETED", 0),
+        ("render-shard", 1): ("COMPLETED", 0),
+        ("assemble-split", None): ("FAILED", 0),
+        ("write-indexed", None): ("CANCELLED", 0),
+        ("assemble-manifest", None): ("CANCELLED", 0),
+        ("validate-alignment", None): ("CANCELLED", 0),
+    }
+    (log,) = (tmp_path / "slurm/logs").glob("assemble-split-*.log")
+    assert "synth_id 'id-0' stands twice" in log.read_text()
+    assert not (tmp_path / "root").exists()
