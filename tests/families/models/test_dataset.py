@@ -154,7 +154,7 @@ def test_settings_that_the_template_does_not_read_are_counted_or_refused(tmp_pat
     assert totals.rejected == {"text_dropped": 1}
     assert totals.cutting is not None
     assert totals.cutting["dropped_settings"] == 4
-    assert "4 settings that the template does not read" in (result.root / "README.md").read_text()
+    assert "settings that the template does not read: 4" in (result.root / "README.md").read_text()
     reads = write_model(tmp_path / "reads", "{{ reasoning_effort }}{{ motto }}{{ model_identity }}" + CHATML)
     result = made(source, reads, tmp_path / "read")
     assert result.report.clean, result.report.findings
@@ -285,7 +285,7 @@ def test_what_is_declared_is_not_counted_as_proven(tmp_path: Path) -> None:
     trained = [token for token, flag in zip(tokens, mask, strict=True) if flag]
     assert tokenizer.decode(trained, skip_special_tokens=False) == "a map\n</think>\n\nb<|end|>"
     assert row["boundary"] == ["declared"]
-    assert "1 runs declared, not proven" in (result.root / "README.md").read_text()
+    assert "1 run declared, not proven" in (result.root / "README.md").read_text()
     with pytest.raises(ModelError, match="not understood"):
         made(source, model, tmp_path / "wrong", emission="{content}")
 

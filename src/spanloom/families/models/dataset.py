@@ -192,6 +192,10 @@ _LEFT_OUT = {
 """Counts of `cutting` that are named where they are not 0."""
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def describe(content: Content) -> Description:
     """Conversations in a model's chat template: what of them is trained, what was refused, split how."""
     split, cutting, config = content.split, content.totals.cutting, content.config
@@ -205,16 +209,17 @@ def describe(content: Content) -> Description:
     stops = ", ".join(f"{text} ({token})" for text, token in config["stops"].items())
     refused = ", ".join(f"{number:,} {kind}" for kind, number in sorted(content.totals.rejected.items())) or "none"
     proven = (
-        f"{cutting['runs'] - cutting['declared']:,} runs proven; {cutting['declared']:,} runs declared, not proven"
+        f"{_number(cutting['runs'] - cutting['declared'], 'run')} proven;"
+        f" {_number(cutting['declared'], 'run')} declared, not proven"
         if cutting["declared"]
-        else f"all {cutting['runs']:,} runs proven"
+        else f"all {_number(cutting['runs'], 'run')} proven"
     )
     made = (
-        f"{cutting['conversations']:,} conversations with {cutting['runs']:,} assistant runs became"
-        f" {cutting['documents']:,} documents; {cutting['left_out_messages']:,} messages are in none of them"
+        f"{_number(cutting['conversations'], 'conversation')} with {_number(cutting['runs'], 'assistant run')} became"
+        f" {_number(cutting['documents'], 'document')}; messages in none of them: {cutting['left_out_messages']:,}"
     )
     for count, what in _LEFT_OUT.items():
-        made += f"; {cutting[count]:,} {what}" if cutting[count] else ""
+        made += f"; {what}: {cutting[count]:,}" if cutting[count] else ""
     if marked := cutting["generation_equal"] + cutting["generation_other"]:
         equal = f"{cutting['generation_equal']:,} of {marked:,}"
         proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"

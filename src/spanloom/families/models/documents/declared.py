@@ -17,6 +17,7 @@ from spanloom.families.models.conversation import Message
 from spanloom.families.models.errors import ModelError, RefusedError
 from spanloom.families.models.form import CONTENT, REASONING
 from spanloom.families.models.model import Model
+from spanloom.families.models.prove.context import check_tools, dropped_names, forgotten_texts
 from spanloom.families.models.prove.conversation import Declare, Proving
 from spanloom.families.models.prove.fields import Field
 from spanloom.families.models.prove.prefixes import encoded
@@ -24,6 +25,7 @@ from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX, REMEDIES,
 from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion
 from spanloom.families.models.prove.spans import spans_of_tokens
 from spanloom.families.models.prove.traced import Placed
+from spanloom.tokenizers.traced_text import marks_of
 
 DECLARED = "declared"
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -57,6 +59,10 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
                 SPECIAL_IN_TEXT, f"{kind} holds the control token {held[0]!r}", REMEDIES[SPECIAL_IN_TEXT]
             )
     prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
+    whole = rendered.traced_text(rendered.traced[: run + 1], variables)
+    marks = marks_of(whole)
+    forgotten = forgotten_texts(marks, rendered.fields, rendered.conversation, run)
+    check_tools(marks, whole, len(whole), rendered.tool_texts)
     completion, texts = _written(emission, message, model, run, len(prompt))
     whole = prompt + completion
     ids = encoded(prompt, whole, model.encoder, served=True)
@@ -74,6 +80,8 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
         boundary=DECLARED,
         turn_end=_eos(model),
         trimmed=False,
+        forgotten=forgotten,
+        unnamed=dropped_names(marks, rendered.fields, run),
     )
 
 
