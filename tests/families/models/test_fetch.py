@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
 from conftest import Cli
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.families.models import fetch
 from spanloom.families.models.fetch import MODELS, Published, fetch_models
-from support.chat_models import write_model
+from support.chat_models import CHATML, small_tokenizer, write_model
 
 STOPS = ("<|end|>", "<|eof|>")
 
@@ -88,6 +89,17 @@ def test_without_a_network_the_remedy_names_a_folder_of_ones_own(registry: Regis
     assert "spanloom model probe DIR" in str(refused.value.remedy)
     with pytest.raises(SpanloomError, match="there is no model nope"):
         fetch_models(["nope"], tmp_path / "models")
+
+
+def test_a_tokenizer_that_writes_bos_again_is_told(tmp_path: Path, cli: Cli) -> None:
+    tokenizer = small_tokenizer()
+    bos = tokenizer.token_to_id("<|bos|>")
+    tokenizer.post_processor = TemplateProcessing(single="<|bos|> $A", special_tokens=[("<|bos|>", bos)])
+    for template, twice in (("<|bos|>" + CHATML, True), (CHATML, False)):
+        model = write_model(tmp_path / str(twice), template, tokenizer=tokenizer)
+        probed = cli("model", "probe", model, "--json")
+        assert probed.returncode == 0, probed.stderr
+        assert json.loads(probed.stdout)["hazards"]["double_bos"] is twice
 
 
 def test_every_published_model_has_a_tokenizer_a_template_and_stops() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry
+from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry, Totals
 from spanloom.dataset.root.inventory import add_up, first_damage
 from spanloom.dataset.root.lock import (
     BuildRecord,
@@ -110,19 +110,8 @@ def write_pending(
         Content(
             config=config,
             config_sha256=sha256_json(config),
-            tokenizer=TokenizerEntry(
-                name=tokenizer.name,
-                sha256=tokenizer.sha256,
-                vocab_size=tokenizer.vocab_size,
-                eod=config["eod"]["id"],
-            ),
-            split=SplitRule(
-                rule=split_rule(id_column),
-                valid_fraction=fraction,
-                threshold=str(valid_threshold(fraction)),
-                repeated_rows=repeated_rows,
-                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
-            ),
+            tokenizer=tokenizer_entry(tokenizer, config),
+            split=split_entry(totals, id_column, fraction, repeated_rows),
             alignment=ALIGNMENT,
             totals=totals,
             shards=(shard,),
@@ -132,3 +121,21 @@ def write_pending(
     )
     manifest.write_pending(root, whole.as_dict())
     return whole
+
+
+def tokenizer_entry(tokenizer: JsonTokenizer, config: dict[str, Any]) -> TokenizerEntry:
+    """What a manifest says of a tokenizer.json. `config` has the `eod`."""
+    return TokenizerEntry(
+        name=tokenizer.name, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size, eod=config["eod"]["id"]
+    )
+
+
+def split_entry(totals: Totals, id_column: str, valid_fraction: float, repeated_rows: int) -> SplitRule:
+    """What a manifest says of a split by id, of these counts."""
+    return SplitRule(
+        rule=split_rule(id_column),
+        valid_fraction=valid_fraction,
+        threshold=str(valid_threshold(valid_fraction)),
+        repeated_rows=repeated_rows,
+        realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
+    )

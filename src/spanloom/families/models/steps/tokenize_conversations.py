@@ -42,11 +42,10 @@ from spanloom.dataset.manifest import (
     Manifest,
     RendererEntry,
     ShardEntry,
-    SplitRule,
-    TokenizerEntry,
 )
 from spanloom.dataset.root.inventory import add_up
 from spanloom.dataset.root.layout import MODEL_FOLDER, rejects_file
+from spanloom.dataset.root.made import split_entry, tokenizer_entry
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError, RejectedRowError
@@ -76,7 +75,7 @@ from spanloom.provenance import (
     sha256_json,
 )
 from spanloom.report.progress import Progress
-from spanloom.split import SPLITS, VALID, id_digests, split_rule, valid_threshold
+from spanloom.split import SPLITS, id_digests
 from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
@@ -170,20 +169,9 @@ def tokenize_conversations(
             git_sha=made_by,
             config=config,
             config_sha256=sha256_json(config),
-            tokenizer=TokenizerEntry(
-                name=tokenizer.name,
-                sha256=tokenizer.sha256,
-                vocab_size=tokenizer.vocab_size,
-                eod=config["eod"]["id"],
-            ),
+            tokenizer=tokenizer_entry(tokenizer, config),
             input=_input(source),
-            split=SplitRule(
-                rule=split_rule("conversation"),
-                valid_fraction=rules.valid_fraction,
-                threshold=str(valid_threshold(rules.valid_fraction)),
-                repeated_rows=build.repeated,
-                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
-            ),
+            split=split_entry(totals, "conversation", rules.valid_fraction, build.repeated),
             renderer=RendererEntry(
                 name=name,
                 version=library_versions(name)[name] or "unknown",
