@@ -2,7 +2,7 @@
 
 The packages, in the order in which imports may run:
 
-    cli → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
+    cli → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
     → storage → the rest
 
     cli/            the `spanloom` command
