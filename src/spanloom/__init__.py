@@ -2,10 +2,11 @@
 
 The packages, in the order in which imports may run:
 
-    cli → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
+    cli → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
     → storage → the rest
 
     cli/            the `spanloom` command
+    audit/          token datasets of anybody held against the model that they train
     families/       one folder a dataset family, from raw records to a dataset
     service/        the HTTP application that routes of families go into
     steps/          steps of the pipelines that every family shares

@@ -15,6 +15,7 @@ from support.commands import all_commands
 from support.demo_datasets import built
 from support.sources import rows, write_source
 
+MODELS = {"models.audit", "models.build", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
 HEAVY = {
@@ -54,7 +55,7 @@ def command_files(modules: set[str]) -> set[str]:
     ("arguments", "files"),
     [
         (["--version"], set()),
-        (["--help"], {"convert", "dataset", "dataset_export", "harmony", "models", "models.build"}),
+        (["--help"], {"convert", "dataset", "dataset_export", "harmony", "models", *MODELS}),
         (["build", "--help"], {"harmony", "models", "models.build"}),
         (["manifest", "show", "--help"], {"dataset"}),
         (["step", "pack-chat", "--help"], {"chat"}),

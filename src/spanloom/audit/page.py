@@ -23,4 +23,4 @@ def audit_page(result: Result) -> str:
         rows.append(("clean", "–", "0", percent(0), "no findings", ""))
     shown = [each.document for name in CLASSES if name in result.found for each in result.examples.get(name, ())]
     title = f"audit of {result.data} for {result.model}"
-    return documents_page(title, shown, sequences=result.documents, shown=Shown(most=0), summary=rows)
+    return documents_page(title, shown, sequences=len(shown), shown=Shown(most=0), summary=rows)

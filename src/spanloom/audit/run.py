@@ -242,12 +242,11 @@ def _judged(
 
 def _example(auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, name: str) -> Example:
     start = int(documents.ends[number] - documents.lengths[number])
-    note = f"{name}: {classes.CLASSES[name].meaning}"
     return Example(
         place=documents.place(number),
         row=int(documents.rows[number]),
         token=place - start,
-        document=shown_document(auditor, documents, judged, number, place, note, int(documents.rows[number])),
+        document=shown_document(auditor, documents, judged, number, place, name),
     )
 
 

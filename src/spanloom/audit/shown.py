@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from spanloom.audit.auditor import Auditor
+from spanloom.audit.classes import CLASSES
 from spanloom.audit.documents import Documents
 from spanloom.audit.frames.grammar import ROLES
 from spanloom.audit.judging import Judged
@@ -23,9 +24,9 @@ AROUND = 400
 
 
 def shown_document(
-    auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, note: str, address: int
+    auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, name: str
 ) -> ShownDocument:
-    """A document of a batch around the token `place` of the batch. `address`: a number that tells it from others."""
+    """A document of a batch that the class `name` names, around the token `place` of the batch."""
     end = int(documents.ends[number])
     start = end - int(documents.lengths[number])
     first, last = max(start, place - AROUND), min(end, place + AROUND)
@@ -56,11 +57,11 @@ def shown_document(
         if begin < stop
     )
     left_out = (documents.lengths[number] - (last - first)).item()
-    notes = [documents.place(number), f"token {place - start}", note]
+    notes = [documents.place(number), f"token {place - start}", CLASSES[name].meaning]
     return ShownDocument(
-        split="finding",
+        split=name,
         shard=0,
-        sequence=address,
+        sequence=int(documents.rows[number]),
         row=int(documents.rows[number]),
         id=None,
         groups={},

@@ -1,13 +1,12 @@
 """The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
 
-    audit           a token dataset of anybody held against the model that it trains
     dataset         looking at any dataset: validate, inspect, stats, manifest
     dataset_export  bringing it to a trainer: export, plan, fetch, blend
     harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
     convert         chat data of any form → a source of Harmony conversations
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
-    models/         any Hugging Face model: model probe, model sample, and the step of its pipeline
+    models/         any Hugging Face model: model probe, model sample, audit, and the step of its pipeline
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps

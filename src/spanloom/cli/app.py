@@ -63,11 +63,11 @@ app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 load_lazily(
     app,
     {
-        "audit": ("audit",),
         "convert": ("convert",),
         "dataset": ("validate", "inspect", "stats"),
         "dataset_export": ("export", "plan", "fetch", "blend"),
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
+        "models.audit": ("audit",),
         "pipelines.tasks": ("tasks",),
     },
 )
