@@ -1,4 +1,4 @@
-"""Do the tests notice when the code is wrong? Forty-three faults, each put into a copy of the sources, to be found.
+"""Do the tests notice when the code is wrong? Forty-four faults, each put into a copy of the sources, to be found.
 
     faults.py     the list: a fault is one small change of one module, and the tests that are to find it
     trial.py      one run of pytest over a copy of `src/`, with or without a fault, in a process of its own

@@ -1,4 +1,4 @@
-"""Forty-three faults that a careless change could make, each of which the tests must find.
+"""Forty-four faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -367,6 +367,15 @@ FAULTS: tuple[Fault, ...] = (
         tests=(
             "tests/families/models/test_prove.py::test_what_the_model_samples_is_trained_with_the_token_that_ends_its_turn",
         ),
+    ),
+    # --- Lists of tasks ---
+    Fault(
+        name="option-without-a-value",
+        module="spanloom.tasks.stage",
+        old="for option, value in options if value for word",
+        new="for option, value in options for word",
+        why="a step would get an empty text for an option that nobody gave",
+        tests=("tests/tasks/test_stage.py::test_an_option_without_a_value_is_left_out",),
     ),
     # --- Tool calls ---
     Fault(

@@ -23,6 +23,9 @@ from support.requirements import SLURM, absent
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "munged")
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 WAIT = 60
+SETTLED = 5
+"""Seconds until a task that was put back may begin: what is left of its first try must have ended, or its exit code
+would be taken for that of the second."""
 
 _SETTINGS = """\
 ClusterName=spanloom
@@ -111,9 +114,12 @@ class Slurm:
     def wait(self, seconds: float) -> list[Job]:
         """The tasks, when none is waiting or running. Raises TimeoutError."""
         end = time.monotonic() + seconds
+        put_back: dict[str, float] = {}
         while waiting := self.run("squeue", "--noheader", "--format=%A %r").split("\n")[:-1]:
             for job, reason in (line.split(maxsplit=1) for line in waiting):
-                if reason == "BeginTime":
+                if reason != "BeginTime":
+                    put_back.pop(job, None)
+                elif time.monotonic() - put_back.setdefault(job, time.monotonic()) > SETTLED:
                     with suppress(RuntimeError):  # it may have begun meanwhile
                         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
             if time.monotonic() > end:

@@ -92,7 +92,7 @@ def test_without_another_one_the_environment_of_the_command_runs_the_steps(cli: 
         ((*GIVEN, "render_memory=16"), 1, "'16' is no amount of memory"),
         ((*GIVEN, "render_cpu=all"), 1, "'all' is no number of CPUs"),
         ((*GIVEN, "--shards", 1025), 1, "1 to 1024 shards, not 1025"),
-        ((*GIVEN, "--shards", 0), 2, "0 is not in the range"),
+        ((*GIVEN, "--shards", 0), 2, "Invalid value for '--shards'"),
         (("packed_chat",), 2, "'packed_chat' is not one of"),
         ((*GIVEN, "--for", "slurm"), 1, "the files for Slurm need a folder"),
         ((*GIVEN, "--for", "slurm", "--out", "o", "--sbatch", "long"), 1, "'long' is no option of sbatch"),

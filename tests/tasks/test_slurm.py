@@ -79,6 +79,15 @@ def test_a_stage_begins_when_all_tasks_before_it_have_ended_also_those_tried_aga
     }
 
 
+def test_the_last_task_of_an_array_is_put_back_alone(slurm: Slurm, tmp_path: Path) -> None:
+    """Its job id is that of the array: by it all tasks would be put back."""
+    fail = f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; exit 75; }}"
+    script = f"[ $0 != 1 ] || {fail}; sleep 1; echo >> {tmp_path}/$0"
+    jobs = submit(slurm, tmp_path / "slurm", [stage("only", script, 2)])
+    assert states(jobs) == {("only", 0): ("COMPLETED", 0), ("only", 1): ("COMPLETED", 1)}
+    assert [(tmp_path / name).read_text() for name in ("0", "1")] == ["\n", "\n"]
+
+
 def test_what_is_tried_again_ends_after_three_times(slurm: Slurm, tmp_path: Path) -> None:
     jobs = submit(slurm, tmp_path / "slurm", [stage("only", f"echo >> {tmp_path}/tries; exit 75")])
     assert states(jobs) == {("only", None): ("FAILED", 3)}

@@ -65,6 +65,8 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
         "--open-mode=append",
         *options,
     ]
+    # The last task of an array has the job id of the whole array, all of which would be put back by that id.
+    task = '"${SLURM_ARRAY_JOB_ID}_$index"' if stage.each else '"$SLURM_JOB_ID"'
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {directive}" for directive in directives),
@@ -74,7 +76,7 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
         "code=$?",
         f"# {EXIT_STORE_GIVEN_UP}: a store gave no answer. Above 128: a signal. Only these are tried again.",
         f"if [ $code -eq {EXIT_STORE_GIVEN_UP} ] || [ $code -gt 128 ]; then",
-        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RETRIES} ] && scontrol requeue "$SLURM_JOB_ID"; then',
+        f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RETRIES} ] && scontrol requeue {task}; then',
         "    sleep 300  # Slurm ends this script",
         "  fi",
         "fi",
