@@ -38,7 +38,7 @@ class Seeding:
         begins = [place for place, token in enumerate(self.tokens) if token == start]
         found = []
         for begin, end in zip(begins, [*begins[1:], len(self.tokens)], strict=True):
-            for role in ("system", "user", "assistant", "tool"):
+            for role in ("tools", "system", "user", "assistant", "tool"):
                 header = self.model.ids(f"<|start|>{role}\n")
                 if self.tokens[begin : begin + len(header)] == header:
                     place = begin + len(header)

@@ -15,6 +15,7 @@ from support.commands import all_commands
 from support.demo_datasets import built
 from support.sources import rows, write_source
 
+TASKS = {"pipelines", "pipelines.tasks"}
 MODELS = {"models.audit", "models.build", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
@@ -55,7 +56,7 @@ def command_files(modules: set[str]) -> set[str]:
     ("arguments", "files"),
     [
         (["--version"], set()),
-        (["--help"], {"convert", "dataset", "dataset_export", "harmony", "models", *MODELS}),
+        (["--help"], {"convert", "dataset", "dataset_export", "harmony", "models", *MODELS, *TASKS}),
         (["build", "--help"], {"harmony", "models", "models.build"}),
         (["manifest", "show", "--help"], {"dataset"}),
         (["step", "pack-chat", "--help"], {"chat"}),

@@ -1,4 +1,4 @@
-"""Forty-four faults that a careless change could make, each of which the tests must find.
+"""Forty-five faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -402,5 +402,14 @@ FAULTS: tuple[Fault, ...] = (
         new="games[shard::shards]",
         why="with fewer files than shards some shards would get more games than others",
         tests=("tests/families/chess/reading/test_epochs.py",),
+    ),
+    # --- Audit ---
+    Fault(
+        name="stop-token-not-looked-at",
+        module="spanloom.audit.judging",
+        old="found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)",
+        new="found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost][:0])",
+        why="a model that never learns to end its turn would pass the audit",
+        tests=("tests/audit/test_faults.py",),
     ),
 )

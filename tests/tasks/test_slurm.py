@@ -122,7 +122,7 @@ EACH = ("convert-shard", "render-shard", "write-indexed")
 ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # a minute or two each
 @pytest.mark.parametrize("shards", SHARDS)
 def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_task_of_each_stage_is_killed(
     slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path, shards: int
@@ -172,7 +172,7 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
     assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host/root")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # a minute or two each
 def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_is_promoted(
     slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path
 ) -> None:

@@ -138,7 +138,7 @@ def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]
         raise SourceError(
             "no token of its own begins the assistant's messages: frames cannot be read off the tokens",
             where=model.name,
-            remedy="give the conversations: --messages FILE",
+            remedy="templates whose roles are plain text cannot be audited; name another with --template FILE",
         )
     special = frozenset(model.tokenizer.id_of(text) for text in model.tokenizer.special_texts()) | stops
     written = frozenset(token for view in seen for token in view.ids if token in special)
