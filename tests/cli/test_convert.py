@@ -46,7 +46,7 @@ def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_comman
         "  metadata, not trained on: topic",
         "║ <|start|>assistant to=functions.tide_table<|channel|>commentary <|constrain|>json<|message|>"
         '{"harbour": "Husum", "day": "2026-06-14"}<|call|>',
-        "preview/00/2  tides-1#2",
+        "preview/00/2  tides-1#2 · 2 assistant runs",
     ):
         assert line in done.stderr.splitlines(), done.stderr
     assert done.stdout.splitlines() == [

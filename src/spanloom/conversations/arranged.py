@@ -78,6 +78,8 @@ def _settings(record: ChatRecord, settings: Settings) -> Settings:
 
 def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
     """The turns, those from before the first of the user left out where options say so."""
+    if turns and turns[0].role == "user":
+        return turns
     first = next((index for index, turn in enumerate(turns) if turn.role == "user"), len(turns))
     start = next((index for index, turn in enumerate(turns) if turn.role not in ("system", "developer")), 0)
     early = turns[start:first]
@@ -97,6 +99,8 @@ def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
 
 def _answered(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
     """The turns up to the last of the assistant."""
+    if turns and turns[-1].role == "assistant":
+        return turns
     last = next((index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0)
     if not last:
         raise RecordRefusedError(Refusal.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
@@ -126,7 +130,7 @@ def _follows_answer(turn: Turn, before: Turn) -> bool:
 
 def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
     for before, turn in pairwise(turns):
-        if _follows_answer(turn, before):
+        if turn.role == before.role and _follows_answer(turn, before):
             where = f"message {turn.number} (assistant) follows an answer of the assistant"
             if not joining:
                 raise RecordRefusedError(

@@ -41,7 +41,7 @@ def loads(text: str | bytes, quotes: int | None = None) -> Any:
 def checked(value: Any, text: str | bytes, quotes: int | None = None) -> Any:
     """The same where orjson has made `value` of the text already."""
     try:
-        if 2 * _strings(value) == (_quotes(_decoded(text)) if quotes is None else quotes):
+        if 2 * _strings(value) == (_quotes(text) if quotes is None else quotes):
             return value
     except (ValueError, RecursionError):
         pass
@@ -78,9 +78,13 @@ def _decoded(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode()
 
 
-def _quotes(text: str) -> int:
+def _quotes(text: str | bytes) -> int:
     """What `count_quotes` counts, of one text and in any case."""
-    if "\\" not in text:
+    if isinstance(text, bytes):
+        if b"\\" not in text:
+            return text.count(b'"')
+        text = text.decode()
+    elif "\\" not in text:
         return text.count('"')
     # A run of backslashes begins with an escape, so pairing from its left is what a parser does.
     unpaired = text.replace("\\\\", "") if "\\\\" in text else text

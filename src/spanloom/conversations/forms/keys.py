@@ -46,6 +46,9 @@ _SAME = {"prompt": "query", "response": "answer"}
 _ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES)
 
 
+_NONE: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeyMap:
     """Which keys of a record mean what: `names` of each meaning, the first that a record has counts.
@@ -63,8 +66,18 @@ class KeyMap:
         """The keys of records that have a meaning of `BESIDE`."""
         return frozenset(name for meaning in BESIDE for name in self.names.get(meaning, ())) - self.metadata
 
+    @cached_property
+    def _keys(self) -> dict[str, frozenset[str]]:
+        """All keys that may have a meaning."""
+        return {
+            meaning: frozenset(key for name in names for key in (name, *name.split("+")))
+            for meaning, names in self.names.items()
+        }
+
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record that have this meaning; none where it lacks it."""
+        if self._keys.get(meaning, _NONE).isdisjoint(record):
+            return ()
         for name in self.names.get(meaning, ()):
             if name not in record and "+" not in name:
                 continue

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +41,9 @@ class TraceFile:
 def trace_files(scratch: Scratch, places: Sequence[str]) -> Iterator[list[TraceFile]]:
     """The files of all places, in their order: a file of any name, a folder of record files, a pattern, a folder of
     `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
-    with tempfile.TemporaryDirectory(prefix="spanloom-stdin-") as spool:
+    # A killed command would leave the folder, so it is made for stdin alone.
+    made = tempfile.TemporaryDirectory(prefix="spanloom-stdin-") if STDIN in places else nullcontext("")
+    with made as spool:
         yield [file for place in places for file in _files_at(scratch, place, Path(spool))]
 
 
