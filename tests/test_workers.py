@@ -13,6 +13,7 @@ import pytest
 
 from spanloom.workers import Counters, passing, process_pool
 from support import sources, worker_counts
+from support.nightly import nightly
 
 SCRIPT = """
 from pathlib import Path
@@ -28,7 +29,7 @@ from spanloom.families.harmony.build import BuildOptions, build
 """
 
 
-@pytest.mark.parametrize(("guard", "clean"), [("if __name__ == '__main__':", True), ("if True:", False)])
+@pytest.mark.parametrize(("guard", "clean"), [nightly("if __name__ == '__main__':", True), ("if True:", False)])
 def test_a_script_without_a_guard_gets_one_clear_line(tmp_path: Path, guard: str, clean: bool) -> None:
     source = sources.write_source(tmp_path / "source", [sources.rows(20)])
     script = tmp_path / "script.py"

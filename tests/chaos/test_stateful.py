@@ -195,5 +195,6 @@ class TestBuilds(Builds.TestCase):
     settings = SETTINGS
 
 
+@pytest.mark.nightly
 class TestOverwrites(Overwrites.TestCase):
     settings = SETTINGS

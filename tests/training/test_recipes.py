@@ -94,6 +94,7 @@ def test_plain_pytorch(folder: Path) -> None:
     assert re.fullmatch(r"(step \d: loss \d+\.\d{3}, tokens {'analysis': \d+, 'final': \d+}\n){3}", shown)
 
 
+@pytest.mark.nightly  # `make test` trains with TRL on exports of two families
 def test_trl(folder: Path) -> None:
     export, block = recipe("TRL")
     spanloom(folder, *commands(export))

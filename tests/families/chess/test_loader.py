@@ -42,6 +42,7 @@ from support.chess_games import (
     write_thinking,
 )
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
+from support.nightly import nightly
 
 Sample = dict[str, torch.Tensor]
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best", "variation_epoch")
@@ -377,7 +378,7 @@ def test_the_mixture_goes_on_from_anywhere(games: Path, thinking: Path, with_gam
         assert second.counts.as_dict() == whole.counts.as_dict(), cut
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, nightly(2)])
 def test_a_loader_goes_on_though_its_workers_read_ahead(games: Path, thinking: Path, workers: int) -> None:
     def make() -> ChessLoader:
         return ChessLoader(FinetuneIterableDataset(games, thinking, 300, 0.3), batch_size=3, workers=workers)

@@ -66,6 +66,9 @@ PROGRESS_EVERY = 256
 LOOKED_AT = 1000
 """Records among which the first of a known form, and the first conversation to show, are looked for."""
 
+COLLECT_AFTER = 50_000
+"""Objects made between two looks of the garbage collector, while records are converted."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ChatInput:
@@ -239,12 +242,15 @@ def convert_chat(
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    """The garbage collector leaves alone what there is. Records make objects by the thousand, which sets it looking
-    through all that the libraries made."""
+    """The garbage collector leaves alone what there is, and looks more rarely. Records make objects by the thousand,
+    without cycles, which sets it looking through all that the libraries made."""
+    thresholds = gc.get_threshold()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
 
 
