@@ -28,7 +28,7 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """`core`: the ids that begin a message of a role; `tail`: ids of white space behind them, `()` where there are none.
+    """`core`: the ids that begin a message of a role; `tail`: white space behind them, `()` where none is.
 
     `next_byte`: the byte that begins what follows a core whose last token is text, None where anything may follow.
     Without it the header of `tool` would be found in a message that begins with `tools`.
