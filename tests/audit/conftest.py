@@ -15,15 +15,10 @@ from support.model_datasets import record
 from support.model_material import Pair, pairs
 from support.requirements import MODELS, absent
 
-TOOLS = "{% if tools %}<|start|>tools\n{{ tools | tojson }}<|end|>\n{% endif %}"
-assert TOOLS in CHATML
-PLAIN = CHATML.replace(TOOLS, "{% if tools %}{{ tools | tojson }}\n{% endif %}")
-"""ChatML with the tools as text before the first message."""
-
 FORGETS = (
     "{{ bos_token }}{% set ns = namespace(last=-1) %}"
     "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
-    + PLAIN.replace("{% if m.reasoning_content %}", "{% if m.reasoning_content and loop.index0 > ns.last %}")
+    + CHATML.replace("{% if m.reasoning_content %}", "{% if m.reasoning_content and loop.index0 > ns.last %}")
 )
 """ChatML behind BOS. Reasoning before the last question is left out."""
 
@@ -76,4 +71,4 @@ def forgetful(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
 @pytest.fixture(scope="session")
 def faithful(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
     """Keeps history as it is: a document for each conversation."""
-    return small_model(tmp_path_factory.mktemp("audit") / "faithful", PLAIN, range(60))
+    return small_model(tmp_path_factory.mktemp("audit") / "faithful", CHATML, range(60))

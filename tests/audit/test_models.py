@@ -3,6 +3,7 @@
 The tokenizers lie beside the checkout. Gemma's does not: a small one has its markers.
 """
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,19 @@ import pytest
 
 from spanloom.audit.auditor import ModelOptions, make_auditor
 from spanloom.audit.run import AuditOptions, audit
+from spanloom.dataset import manifest
+from spanloom.dataset.export.form import FormName, export_form
+from spanloom.dataset.export.parquet import export_dataset
+from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.form import AsGiven, shaped
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.sample import sample_conversations
+from spanloom.families.models.sample_model import run as sample_model
 from support.audited import Document, trainer, training_template, write_masks
 from support.chat_models import small_tokenizer, write_model
+from support.model_datasets import record, stored, write_conversations
 from support.model_material import DAY, Pair, write_pair
 
 TRAINING = {
@@ -110,3 +118,87 @@ def test_proven_documents_are_clean(tokenizer: str, template: str, model_materia
     assert result.found == {}
     # What the tokens of these templates do not show: answers that are context, where history is rewritten.
     assert set(result.unshown) <= {"history_untrained"}
+
+
+def _everything_is_clean(options: ModelOptions, folder: Path, count: int) -> None:
+    """A dataset of drawn conversations, its exports and its files of Megatron, without and with conversations."""
+    records = [record(seed) for seed in range(count)]
+    source = write_conversations(folder / "source", [[stored(each) for each in records]])
+    chat = folder / "chat.jsonl"
+    chat.write_text("".join(json.dumps(each) + "\n" for each in records))
+    rules = ModelRules(valid_fraction=0.2, stops=options.stops, date=DAY.date().isoformat())
+    made = build(
+        BuildOptions(
+            source=source,
+            model=options.folder,
+            out=folder / "root",
+            rules=rules,
+            allow_unknown_sha=True,
+            max_rejects="50%",
+            workers=1,
+        )
+    )
+    assert made.report.clean, made.report.findings
+    content = manifest.read(made.root).content
+    assert content.totals.sequences >= count // 2
+    places = {"root": made.root}
+    forms: tuple[FormName, ...] = ("trl", "megatron-bridge")
+    for name in forms:
+        form = export_form(name, content)
+        export_dataset(made.root, content, form, folder / name, beside={})
+        places[name] = folder / name
+    places["bin"] = made.root / "train" / "shard_00_tokens"
+    for name, place in places.items():
+        for messages in (None, chat):
+            result = audit(AuditOptions(data=place, model=options, messages=messages, workers=1))
+            assert result.findings == {}, (name, messages)
+            assert result.trained > 0
+            if messages is not None:
+                assert result.messages is not None
+                assert (result.messages["matched"], result.messages["not_proven"]) == (result.documents, {}), name
+        if name != "bin":
+            assert result.documents == content.totals.sequences
+
+
+@pytest.mark.parametrize(("tokenizer", "template"), CLEAN[1:2])
+def test_a_dataset_of_ours_and_its_exports_are_clean(
+    tokenizer: str, template: str, model_material: list[Pair], tmp_path: Path
+) -> None:
+    pair = next(pair for pair in model_material if (pair.tokenizer, pair.template) == (tokenizer, template))
+    options = ModelOptions(folder=write_pair(pair, tmp_path / "model"), stops=pair.stops, date=DAY)
+    _everything_is_clean(options, tmp_path, 20)
+
+
+def test_a_dataset_for_the_small_sample_model_and_its_exports_are_clean(tmp_path: Path) -> None:
+    sample_model(out=str(tmp_path / "sample"))
+    _everything_is_clean(ModelOptions(folder=tmp_path / "sample/model", date=DAY), tmp_path, 12)
+
+
+def test_a_template_that_writes_the_system_text_into_the_question_is_matched(tmp_path: Path) -> None:
+    """As Gemma's does: the question begins with the system text and an empty line."""
+    template = (
+        "{% if messages[0].role == 'system' %}{% set first = messages[0].content + '\\n\\n' %}"
+        "{% set rest = messages[1:] %}{% else %}{% set first = '' %}{% set rest = messages %}{% endif %}"
+        "{% for m in rest %}<|start|>{{ m.role }}\n{{ first if loop.first }}{{ m.content }}<|end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+    )
+    options = ModelOptions(folder=write_model(tmp_path / "model", template))
+    auditor = make_auditor(options, unshown=())
+    talks = [
+        [
+            *([{"role": "system", "content": f"Be brief.\nMaps {number}"}] if number % 2 else []),
+            {"role": "user", "content": f"Where is\nplace {number}?"},
+            {"role": "assistant", "content": f"answer {number}"},
+        ]
+        for number in range(6)
+    ]
+    documents: list[Document] = []
+    for messages in talks:
+        outcome = prove_conversation(auditor.model, Conversation(id="test", messages=tuple(messages)), auditor.proving)
+        assert isinstance(outcome, Proven)
+        documents += [(made.tokens.tolist(), made.mask.tolist()) for made in outcome.documents]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in talks[1:]))
+    data = write_masks(tmp_path / "data.parquet", documents)
+    result = audit(AuditOptions(data=data, model=options, messages=chat))
+    assert (result.found, result.messages) == ({}, {"matched": 5, "unmatched": 1, "not_proven": {}})

@@ -1,21 +1,23 @@
 """`python tests/bench/audit.py [MODEL]`: tokens that an audit without messages reads in a CPU second of one core.
 
 In: a model's folder; without it a small tokenizer of our own. Out: lines with counts. Conversations of the model's own
-template, proven, are repeated to 10 million tokens in one Parquet file; what is measured is everything that grows with
+template, proven, are repeated to one Parquet file of each size; what is measured is everything that grows with
 tokens: reading, frames, findings, digests. Loading the model is timed apart.
 """
 
+import multiprocessing
 import resource
 import sys
 import tempfile
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.audit.auditor import ModelOptions, make_auditor
+from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
 from spanloom.audit.duplicates import digests
 from spanloom.audit.judging import judge
 from spanloom.audit.readers.opened import open_data, read_unit
@@ -24,7 +26,8 @@ from spanloom.families.models.prove.conversation import Proven, prove_conversati
 from spanloom.families.models.sample import sample_conversations
 from support.chat_models import write_model
 
-TOKENS = 10_000_000
+SIZES = (1_000_000, 8_000_000)
+"""Tokens: memory is to grow by the same at both."""
 
 
 def main(model: Path | None = None) -> None:
@@ -37,28 +40,46 @@ def main(model: Path | None = None) -> None:
         documents = [document for each in outcomes if isinstance(each, Proven) for document in each.documents]
         tokens = [document.tokens.tolist() for document in documents]
         masks = [document.mask.tolist() for document in documents]
-        times = TOKENS // sum(map(len, tokens))
-        path = Path(folder) / "data.parquet"
-        table = pa.table({"input_ids": tokens, "assistant_masks": masks})
-        with pq.ParquetWriter(path, table.schema) as writer:
-            for _ in range(0, times, 100):
-                writer.write_table(pa.concat_tables([table] * 100))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        opened = open_data(path, Reading())
-        began, count = time.process_time(), 0
-        for unit in opened.units:
-            for batch in read_unit(unit):
-                found = judge(batch, auditor.tables).found
-                assert not set(found) - set(auditor.unshown), found
-                digests(batch)
-                count += batch.tokens.size
-        seconds = time.process_time() - began
-        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak
         mean = np.mean([len(each) for each in tokens])
-        print(
-            f"{count:,} tokens in documents of {mean:.0f}: {seconds:.2f} CPU s, {count / seconds:,.0f} tokens a CPU s"
-        )
-        print(f"peak memory grew by {grown / 1024:.0f} MiB")
+        for size in SIZES:
+            path = Path(folder) / f"{size}.parquet"
+            table = pa.table({"input_ids": tokens, "assistant_masks": masks})
+            with pq.ParquetWriter(path, table.schema) as writer:
+                for _ in range(0, size // sum(map(len, tokens)), 100):
+                    writer.write_table(pa.concat_tables([table] * 100))
+            seconds, count, grown = _in_child(path, auditor)
+            print(
+                f"{count:,} tokens in documents of {mean:.0f}: {seconds:.2f} CPU s, "
+                f"{count / seconds:,.0f} tokens a CPU s; peak memory grew by {grown / 1024:.0f} MiB"
+            )
+
+
+def _in_child(path: Path, auditor: Auditor) -> tuple[float, int, int]:
+    """CPU seconds, tokens, and KiB by which the peak of memory grew, in a process that audits this file alone.
+
+    A fork of this process: its peak begins at what the parent holds, not at the parent's peak.
+    """
+    receiving, sending = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_measured, args=(path, auditor, sending))
+    child.start()
+    sending.close()
+    result: tuple[float, int, int] = receiving.recv()
+    child.join()
+    return result
+
+
+def _measured(path: Path, auditor: Auditor, sending: Connection) -> None:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    opened = open_data(path, Reading())
+    began, count = time.process_time(), 0
+    for unit in opened.units:
+        for batch in read_unit(unit):
+            found = judge(batch, auditor.tables).found
+            assert not set(found) - set(auditor.unshown), found
+            digests(batch)
+            count += batch.tokens.size
+    seconds = time.process_time() - began
+    sending.send((seconds, count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak))
 
 
 if __name__ == "__main__":

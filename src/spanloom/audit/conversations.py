@@ -79,7 +79,7 @@ class Conversations:
                 start, end = int(ends[number] - documents.lengths[number]), int(ends[number])
                 tokens = documents.tokens[start:end]
                 question = self._first_question(documents, frames, number)
-                lines = self._lines.get(question, [])[:_CANDIDATES] if question is not None else []
+                lines = self._asking(question)[:_CANDIDATES] if question is not None else []
                 if not lines:
                     compared.unmatched += 1
                     continue
@@ -98,6 +98,19 @@ class Conversations:
                 name, place = self._other_text(tokens, proven)
                 compared.places.setdefault(name, []).append(start + place)
         return Proofs(known, sampled), compared
+
+    def _asking(self, question: bytes) -> list[tuple[int, int]]:
+        """The lines of conversations with a question, or with what ends it from the beginning of one of its lines.
+
+        Some templates, such as Gemma's, write the system text before the question, in the message of the user.
+        """
+        at = 0
+        while True:
+            if lines := self._lines.get(question[at:].strip()):
+                return lines
+            at = question.find(b"\n", at) + 1
+            if not at:
+                return []
 
     def _outcome(self, stream: Any, offset: int, line: int) -> Proven | Refusal:
         outcome = self._kept.get(offset)

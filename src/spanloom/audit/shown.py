@@ -16,7 +16,7 @@ from spanloom.audit.judging import Judged
 from spanloom.dataset.document import ShownDocument, ShownMessage
 from spanloom.dataset.inspect import shown_tokens
 
-SPAN_NAMES = ("context", "trained", "trained wrongly", "not trained")
+SPAN_NAMES = ("context", "trained and sampled", "trained, but never sampled", "sampled, but not trained")
 """The last two: trained though the model does not sample it; sampled by the model and not trained."""
 
 AROUND = 400
@@ -51,7 +51,7 @@ def shown_document(
             role=ROLES[int(judged.frames.roles[frames[begin]])],
             channel="",
             span=int(spans[begin]),
-            trained=bool(spans[begin]),
+            trained=spans[begin] in (1, 2),
         )
         for begin, stop in pairwise(bounds)
         if begin < stop

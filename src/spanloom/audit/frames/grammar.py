@@ -11,7 +11,7 @@ A header begins behind the last token that closes a message, and is what all suc
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spanloom.errors import SourceError
@@ -28,11 +28,16 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """`core`: the ids that begin a message of a role; `tail`: ids of white space behind them, `""` where none is."""
+    """`core`: the ids that begin a message of a role; `tail`: white space behind them, `()` where none is.
+
+    `next_byte`: the byte that begins what follows a core whose last token is text, None where anything may follow.
+    Without it the header of `tool` would be found in a message that begins with `tools`.
+    """
 
     role: int
     core: Ids
     tail: Ids
+    next_byte: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +226,7 @@ def _headers(
             key = (_role(view, number), ASSISTANT, view.tools)
             regions.setdefault(key, []).append((view.ids[last + 1 :], True))
     headers: dict[tuple[int, Ids], Header] = {}
+    tails: dict[Ids, set[Ids]] = {}
     supplied: dict[int, set[Ids]] = {}
     for (before, role, _), group in regions.items():
         cuts: dict[int, list[tuple[Ids, bool]]] = {}
@@ -234,11 +240,12 @@ def _headers(
             if not core or core[0] not in added:
                 continue
             headers.setdefault((role, core), Header(role=role, core=core, tail=tail))
+            tails.setdefault(core, set()).add(tail)
             if role == ASSISTANT:
                 supplied.setdefault(before, set()).update(cut[len(common) :] for cut, prompt in alike if prompt)
     # A header that ends in another one of its role says nothing more.
     kept = [
-        header
+        replace(header, next_byte=_next_byte(model, header.core, tails[header.core], added))
         for header in headers.values()
         if not any(
             other is not header and other.role == header.role and header.core[-len(other.core) :] == other.core
@@ -247,6 +254,15 @@ def _headers(
     ]
     prefills = {before: tuple(sorted(each, key=len)) for before, each in supplied.items()}
     return tuple(sorted(kept, key=lambda header: len(header.core))), prefills
+
+
+def _next_byte(model: Model, core: Ids, tails: set[Ids], added: frozenset[int]) -> int | None:
+    """The first byte of all tails of a core that ends in text; None where one has no tail, or tails differ."""
+    if core[-1] in added:
+        return None
+    first = {b"".join(map(model.tokenizer.token_bytes, tail))[:1] for tail in tails}
+    (byte,) = first if len(first) == 1 else (b"",)
+    return byte[0] if byte else None
 
 
 def _role(view: _Seen, number: int) -> int:

@@ -68,7 +68,7 @@ def read_frames(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint
     tokens, grammar = documents.tokens, tables.grammar
     ends = documents.ends
     opens = ends - documents.lengths
-    at, roles, headed = _headers(tokens, grammar, np.flatnonzero(flags & HEADER), ends)
+    at, roles, headed = _headers(tokens, tables, np.flatnonzero(flags & HEADER), ends)
     # A document begins with a frame of its own where no header is at its first token.
     bare = opens[~np.isin(opens, at, assume_unique=True)]
     order = np.argsort(np.concatenate([at, bare]), kind="stable")
@@ -82,16 +82,20 @@ def read_frames(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint
 
 
 def _headers(
-    tokens: npt.NDArray[np.int32], grammar: Grammar, candidates: Ints, ends: Ints
+    tokens: npt.NDArray[np.int32], tables: Tables, candidates: Ints, ends: Ints
 ) -> tuple[Ints, npt.NDArray[np.uint8], Ints]:
     """Where headers are: first tokens, roles, and behind their cores. The longest one counts."""
     role = np.full(candidates.size, 255, np.uint8)
     size = np.zeros(candidates.size, np.int64)
     limit = ends[np.searchsorted(ends, candidates, side="right")] if candidates.size else candidates
-    for header in grammar.headers:  # short ones first
+    for header in tables.grammar.headers:  # short ones first
         fits = candidates + len(header.core) <= limit
         for offset, token in enumerate(header.core):
             fits[fits] = tokens[candidates[fits] + offset] == token
+        if header.next_byte is not None:
+            behind = candidates + len(header.core)
+            followed = fits & (behind < limit)
+            fits[followed] = tables.first_bytes_of(tokens[behind[followed]]) == header.next_byte
         role[fits], size[fits] = header.role, len(header.core)
     found = role != 255
     return candidates[found], role[found], (candidates + size)[found]

@@ -18,26 +18,40 @@ never writes; is ordinary text; begins a reasoning; is not in the tokenizer."""
 
 @dataclass(frozen=True)
 class Tables:
-    """`flags` uint8 [V + 1], the last for all ids that are not in the vocabulary; `grammar`; ids that may end a row."""
+    """`flags` uint8 [V + 1], the last for all ids that are not in the vocabulary; `grammar`.
+
+    `first_bytes`: uint8 [V + 1], the byte that begins each token, 0 for tokens without bytes.
+    """
 
     grammar: Grammar
     flags: npt.NDArray[np.uint8]
+    first_bytes: npt.NDArray[np.uint8]
 
     def of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The flags of tokens, uint8 [T]."""
+        return self.flags[self._known(tokens)]
+
+    def first_bytes_of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        """The byte that begins each token, uint8 [T]."""
+        return self.first_bytes[self._known(tokens)]
+
+    def _known(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+        """Tokens, with the number behind the vocabulary for those that are not in it."""
         last = self.flags.size - 1
         if tokens.size and (int(tokens.max()) > last or int(tokens.min()) < 0):
-            tokens = np.where((tokens < 0) | (tokens > last), last, tokens)
-        return self.flags[tokens]
+            return np.where((tokens < 0) | (tokens > last), np.int32(last), tokens)
+        return tokens
 
 
 def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[int]) -> Tables:
     """The tables. `padding`: ids that may follow behind a document's last turn: EOS, padding, BOS."""
     size = tokenizer.vocab_size
     flags = np.full(size + 1, ABSENT, np.uint8)
+    first_bytes = np.zeros(size + 1, np.uint8)
     special = {tokenizer.id_of(text) for text in tokenizer.special_texts()} | grammar.stops
     for token in range(size):
         data = tokenizer.token_bytes(token)
+        first_bytes[token] = data[0] if data else 0
         if token in special:
             flags[token] = 0 if token in grammar.written or token in padding else UNWRITTEN
         elif data:
@@ -50,4 +64,4 @@ def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[i
     ):
         for token in ids:
             flags[token] |= flag
-    return Tables(grammar, flags)
+    return Tables(grammar, flags, first_bytes)
