@@ -81,7 +81,7 @@ def test_ctrl_c_while_all_is_imported_ends_in_a_word() -> None:
 import runpy, sys
 class Interrupting:
     def find_spec(self, name, *_):
-        if name == "spanloom.cli.dataset":
+        if name == "spanloom.cli.dataset.look":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupting())
 runpy.run_module("spanloom", run_name="__main__")

@@ -1,7 +1,6 @@
 """The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
 
-    dataset         looking at any dataset: validate, inspect, stats, manifest
-    dataset_export  bringing it to a trainer: export, plan, fetch, blend
+    dataset/        any dataset: validate, inspect, stats, manifest, export, plan, fetch, blend
     harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
     convert         chat data of any form → a source of Harmony conversations
     chat            packed chat: chat sample, generate, pack, and its steps
@@ -17,6 +16,7 @@
     steps           how a step gets its options
     app             the frame of all commands
     lazy            a command's file is imported when the command is asked for
+    help            what --help shows
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
 could not be written to stdout · 130 interrupted · 141 the reader of `inspect` left, as `head` does.

@@ -29,9 +29,8 @@ app = typer.Typer(
     name="spanloom",
     help="Training-ready token datasets whose supervision is aligned token by token.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # plain text: cli/help.py
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 MAKE, LOOK, TRAIN = "Make a dataset", "Look at a dataset", "Bring a dataset to a trainer"
@@ -64,20 +63,20 @@ load_lazily(
     app,
     {
         "convert": ("convert",),
-        "dataset": ("validate", "inspect", "stats"),
-        "dataset_export": ("export", "plan", "fetch", "blend"),
+        "dataset.look": ("validate", "inspect", "stats"),
+        "dataset.export": ("export", "plan", "fetch", "blend"),
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
         "models.audit": ("audit",),
         "pipelines.tasks": ("tasks",),
     },
 )
-load_lazily(manifest_app, {"dataset": ("show", "diff")})
+load_lazily(manifest_app, {"dataset.look": ("show", "diff")})
 load_lazily(
     step_app,
     {
         "chat": ("generate-chat", "pack-chat"),
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
-        "dataset": ("validate-alignment",),
+        "dataset.look": ("validate-alignment",),
         "harmony": (
             *("convert-shard", "assemble-source"),
             *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),

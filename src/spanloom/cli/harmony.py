@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
 from spanloom.cli.models import build as for_model
-from spanloom.cli.options import made_of, option, place
+from spanloom.cli.options import made_of, option, place, running
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
 from spanloom.text import visible_line
@@ -18,6 +19,9 @@ from spanloom.text import visible_line
 if TYPE_CHECKING:
     from spanloom.families.harmony.contract.history import CutRules
     from spanloom.families.harmony.convert.synth import Conversion
+
+of_conversations = partial(option, rich_help_panel="Conversations (not SYNTH)")
+of_amount = partial(option, rich_help_panel="How much, and for which split")
 
 SourceOption = Annotated[
     str,
@@ -37,59 +41,58 @@ ShardsOption = Annotated[
 ]
 HistoryOption = Annotated[
     Literal["serve", "openai-harmony", "keep"] | None,
-    option(
-        "Conversations: what of the reasoning before an answer its document shows. serve: none before the last "
+    of_conversations(
+        "What of the reasoning before an answer its document shows. serve: none before the last "
         "final answer, as servers do; openai-harmony: as its render for completion does; keep: one document a "
         f"conversation, with all of it. Default: {defaults.HISTORY}."
     ),
 ]
 TrainOption = Annotated[
     str | None,
-    option(
-        f"Conversations: the spans that are trained, with commas; the others are context. Default: {defaults.TRAIN}.",
+    of_conversations(
+        f"The spans that are trained, with commas; the others are context. Default: {defaults.TRAIN}.",
         metavar="SPANS",
     ),
 ]
 TurnsOption = Annotated[
     Literal["all", "last"] | None,
-    option(
-        "Conversations: train every turn, or what follows the last question that is answered. "
-        f"Default: {defaults.TURNS}."
+    of_conversations(
+        f"Train every turn, or what follows the last question that is answered. Default: {defaults.TURNS}."
     ),
 ]
 CallFormatOption = Annotated[
     Literal["constrain", "json", "as-served"] | None,
-    option(
-        "Conversations: the header of a call. constrain: as the model emits it, <|constrain|>json; json: as servers "
+    of_conversations(
+        "The header of a call. constrain: as the model emits it, <|constrain|>json; json: as servers "
         "show it, commentary json; as-served: trained as emitted, shown before later runs as served, which takes a "
         f"document for each call. Default: {defaults.CALL_FORMAT}."
     ),
 ]
 MaskOption = Annotated[
     bool,
-    option(
-        "Conversations: do not train <|start|>assistant at the begin of an answer, which a server gives to the model.",
+    of_conversations(
+        "Do not train <|start|>assistant at the begin of an answer, which a server gives to the model.",
         "--mask-generation-prompt",
     ),
 ]
-MaxRowsOption = Annotated[int | None, option("Read at most so many rows, divided evenly over the shards.", min=0)]
-MaxRowsPerShardOption = Annotated[int | None, option("Read at most so many rows of each shard.", min=0)]
+MaxRowsOption = Annotated[int | None, of_amount("Read at most so many rows, divided evenly over the shards.", min=0)]
+MaxRowsPerShardOption = Annotated[int | None, of_amount("Read at most so many rows of each shard.", min=0)]
 MaxTokensOption = Annotated[
-    int | None, option("Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0)
+    int | None, of_amount("Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0)
 ]
 MaxRejectsOption = Annotated[
     str,
-    option(
+    of_amount(
         "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
         "0 stops at the first.",
         metavar="N|P%",
     ),
 ]
 ValidFractionOption = Annotated[
-    float, option("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
+    float, of_amount("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
 ]
 OnDuplicateOption = Annotated[
-    Literal["error", "keep"], option("An id that two rows have: stop, or keep both and count.")
+    Literal["error", "keep"], of_amount("An id that two rows have: stop, or keep both and count.")
 ]
 RendererOption = Annotated[
     Literal["fast", "harmony"],
@@ -145,9 +148,9 @@ def build(
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     resume: options.Resume = True,
     overwrite: Annotated[
-        bool, option("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
+        bool, running("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
     ] = False,
-    keep_work: Annotated[bool, option("Leave the intermediates in OUT/.work.", "--keep-work")] = False,
+    keep_work: Annotated[bool, running("Leave the intermediates in OUT/.work.", "--keep-work")] = False,
     renderer: RendererOption = defaults.RENDERER,
     audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
     tokenizer: Annotated[
@@ -162,7 +165,7 @@ def build(
         int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
     ] = defaults.DEEP,
     allow_unknown_sha: options.AllowUnknownSha = False,
-    no_disk_check: Annotated[bool, option("Begin even if the disk looks small.", "--no-disk-check")] = False,
+    no_disk_check: Annotated[bool, running("Begin even if the disk looks small.", "--no-disk-check")] = False,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,

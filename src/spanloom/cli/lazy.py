@@ -11,8 +11,9 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_command, get_command_name, get_group
+
+from spanloom.cli.help import HelpCommand, HelpGroup
 
 
 def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options_in: str | None = None) -> None:
@@ -23,12 +24,12 @@ def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options
     """
     file_of = {name: file for file, names in files.items() for name in names}
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(HelpGroup):
         def __init__(self, *, commands: Mapping[str, Any], **attributes: Any) -> None:
             super().__init__(**attributes)
 
             def load(name: str) -> Any:
-                return _load(app, file_of[name], name, self.rich_markup_mode)
+                return _load(app, file_of[name], name)
 
             # `commands` has the groups, and commands whose file is imported already.
             self.commands = _Commands({**dict.fromkeys(file_of), **commands}, load)
@@ -57,13 +58,15 @@ class _Commands(UserDict[str, Any]):
         return command
 
 
-def _load(app: typer.Typer, file: str, name: str, markup: Any) -> Any:
-    """The command of an app, from the file that registers it. `markup`: how its help is written."""
+def _load(app: typer.Typer, file: str, name: str) -> Any:
+    """The command of an app, from the file that registers it."""
     import_module(f"spanloom.cli.{file}")
-    alone = typer.Typer(add_completion=False, rich_markup_mode=markup)
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     alone.registered_commands = [
         command
         for command in app.registered_commands
         if command.callback and name == (command.name or get_command_name(command.callback.__name__))
     ]
+    for command in alone.registered_commands:
+        command.cls = HelpCommand
     return get_command(alone)

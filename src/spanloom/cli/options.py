@@ -28,6 +28,11 @@ def option(help: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, **more)
 
 
+def running(help: str, *names: str, **more: Any) -> Any:
+    """An option on how a command runs, which changes nothing of its result."""
+    return option(help, *names, rich_help_panel="Running", **more)
+
+
 def place(help: str, *names: str) -> Any:
     """An option that takes a path or a URI."""
     return option(help, *names, metavar="PLACE")
@@ -35,7 +40,7 @@ def place(help: str, *names: str) -> Any:
 
 Scratch = Annotated[
     Path | None,
-    option(
+    running(
         "Folder for what is staged from URIs and made for them; kept when the command fails, to go on with. "
         "Default: $SPANLOOM_SCRATCH, else a temporary folder."
     ),
@@ -57,17 +62,17 @@ DatasetTokenizer = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    option(
+    running(
         "Worker processes. Default: one for each usable CPU, if memory allows; `build` takes fewer for few rows.", min=1
     ),
 ]
 AllowUnknownSha = Annotated[
-    bool, option("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
+    bool, running("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
-Resume = Annotated[bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")]
-Json = Annotated[bool, option("Print the result as JSON on stdout.", "--json")]
-Quiet = Annotated[bool, option("Say nothing but results and errors.", "--quiet", "-q")]
-Verbose = Annotated[bool, option("Say more: options, versions, tracebacks.", "--verbose", "-v")]
+Resume = Annotated[bool, running("Go on where an interrupted run stopped, or discard what it left and start over.")]
+Json = Annotated[bool, running("Print the result as JSON on stdout.", "--json")]
+Quiet = Annotated[bool, running("Say nothing but results and errors.", "--quiet", "-q")]
+Verbose = Annotated[bool, running("Say more: options, versions, tracebacks.", "--verbose", "-v")]
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.")]
 
 

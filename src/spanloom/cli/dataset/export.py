@@ -9,7 +9,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
-from spanloom.cli.dataset import refuse_folder
+from spanloom.cli.dataset.look import refuse_folder
 from spanloom.cli.options import made_of, option
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults

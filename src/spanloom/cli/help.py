@@ -1,0 +1,90 @@
+"""What `--help` shows: plain text, parameters under headings, no option name cut at any width.
+
+In: a command with its parameters. Out: its help, as wide as the terminal, at most 80 columns. Lines are wrapped at
+spaces alone, so that every option and every command can be copied.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from textwrap import TextWrapper
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+_NAMES = 26
+"""Columns for names and values. The text of a longer one begins on the next line."""
+_COMMAND = re.compile(r"`(spanloom [^`]+)`")
+
+
+class HelpCommand(TyperCommand):
+    """A command: its text, its examples one a line, arguments, then options by their heading (`rich_help_panel`)."""
+
+    def format_help_text(self, _: Any, formatter: Any) -> None:
+        _write_text(self.help or "", formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_parameters(self, ctx, formatter)
+
+
+class HelpGroup(TyperGroup):
+    """A group: its text, its options, then its commands by their heading."""
+
+    def format_help_text(self, _: Any, formatter: Any) -> None:
+        _write_text(self.help or "", formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_parameters(self, ctx, formatter)
+        rows = defaultdict(list)
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            if not command.hidden:
+                first = (command.short_help or command.help or "").partition("\n\n")[0]
+                rows[command.rich_help_panel or "Commands"].append((name, first))
+        _write_sections(rows, formatter)
+
+
+def _write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
+    rows = defaultdict(list)
+    for parameter in command.get_params(ctx):
+        if (row := parameter.get_help_record(ctx)) is not None:
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            rows[getattr(parameter, "rich_help_panel", None) or kind].append(row)
+    _write_sections(rows, formatter)
+
+
+def _write_sections(sections: dict[str, list[tuple[str, str]]], formatter: Any) -> None:
+    for heading, rows in sections.items():
+        formatter.write(f"\n{heading}:\n")
+        indent = " " * (4 + min(_NAMES, max(len(names) for names, _ in rows)))
+        for names, text in rows:
+            begin = f"  {names}"
+            if len(begin) + 2 > len(indent):
+                formatter.write(begin + "\n")
+                begin = ""
+            _write_wrapped(text, formatter, begin.ljust(len(indent)), indent)
+
+
+def _write_text(text: str, formatter: Any) -> None:
+    """Paragraphs; one that begins with `Example` as commands that can be pasted, with a backslash where they wrap."""
+    for paragraph in text.split("\n\n"):
+        formatter.write("\n")
+        if not paragraph.startswith("Example"):
+            _write_wrapped(paragraph, formatter, "  ", "  ")
+            continue
+        formatter.write("  Example:\n")
+        for command in _COMMAND.findall(" ".join(paragraph.split())):
+            lines = _wrapped(command, formatter.width - 2, "    ", "      ")
+            formatter.write(" \\\n".join(lines) + "\n")
+
+
+def _write_wrapped(text: str, formatter: Any, first: str, later: str) -> None:
+    for line in _wrapped(text, formatter.width, first, later) or [first.rstrip()]:
+        formatter.write(line + "\n")
+
+
+def _wrapped(text: str, width: int, first: str, later: str) -> Iterable[str]:
+    wrapper = TextWrapper(
+        width=width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False, break_long_words=False
+    )
+    return wrapper.wrap(" ".join(text.split()))
