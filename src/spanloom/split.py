@@ -45,6 +45,14 @@ def is_valid(digests: npt.NDArray[np.uint64], valid_fraction: float) -> npt.NDAr
     return digests < np.uint64(threshold)
 
 
+def empty_valid(documents: int, valid_fraction: float) -> str:
+    """The warning of a build whose validation split is empty, with a fraction that holds out about a tenth."""
+    return (
+        f"warning: the validation split is empty: no id of {documents:,} falls below --valid-fraction {valid_fraction}"
+        f"; to hold out about {max(1, documents // 10):,}, build again with --valid-fraction 0.1"
+    )
+
+
 def among(digests: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
     """Which digests stand in `ordered`, which is sorted and long: looked up, not sorted again for each batch.
 

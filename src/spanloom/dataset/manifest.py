@@ -302,6 +302,12 @@ def read(path: Path) -> Manifest:
 def read_as(path: Path, check: Check[M]) -> M:
     """`read` for a manifest of any schema."""
     file = path / MANIFEST_NAME if path.is_dir() else path
+    if file.suffix != ".json" and file.is_file():
+        raise ManifestError(
+            "this is a file, not a dataset",
+            where=str(path),
+            remedy="give the root of a dataset; `spanloom convert` and `spanloom build` make one of chat data",
+        )
     try:
         return check(read_json(file, ManifestError, "the manifest", _AGAIN), file)
     except FileNotFoundError:

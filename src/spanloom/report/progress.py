@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rich.console import Console
@@ -130,7 +130,7 @@ class Progress:
                     return
                 last = time.monotonic()
                 for meter, (done, rate, left) in zip(meters, readings, strict=True):
-                    if 0 < done < meter.total:
+                    if left:
                         self.say(f"{meter.name}: {done:,}/{meter.total:,} {unit}, {rate}, {left:,.0f} s left")
 
             with _polled(show_lines):
@@ -139,7 +139,8 @@ class Progress:
 
 @dataclass
 class _Meter:
-    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn.
+    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn, and what a
+    run before has finished is counted at once.
 
     `counted`: the counter that `total` is of; `rate`: how fast it goes, in words, by default documents a second.
     """
@@ -150,18 +151,27 @@ class _Meter:
     total: int
     counted: str
     rate: Callable[[ShardCount, float], str] | None = None
-    idle_until: float = field(default_factory=time.monotonic)
+    _moved: tuple[float, ShardCount] | None = None
 
     def read(self) -> tuple[int, str, float]:
         """How far the shard is, how fast, and how many seconds are left at this speed."""
         count = self.counters.read(self.shard)
         done: int = getattr(count, self.counted)
         if not done:
-            self.idle_until = time.monotonic()
-            return 0, "", 0.0
-        seconds = time.monotonic() - self.idle_until
-        rate = self.rate(count, seconds) if self.rate else f"{done / seconds:,.0f} documents/s"
-        return done, rate, seconds * max(self.total - done, 0) / done
+            return 0, "starting", 0.0
+        now = time.monotonic()
+        began, before = self._moved = self._moved or (now, count)
+        seconds = now - began
+        fresh = done - getattr(before, self.counted)
+        if not fresh:
+            return done, "", 0.0
+        rate = self.rate(_since(before, count), seconds) if self.rate else f"{fresh / seconds:,.0f} documents/s"
+        return done, rate, seconds * max(self.total - done, 0) / fresh
+
+
+def _since(before: ShardCount, now: ShardCount) -> ShardCount:
+    """What came after `before`; rejected rows are those of the whole shard."""
+    return replace(now, rows=now.rows - before.rows, tokens=now.tokens - before.tokens)
 
 
 @contextmanager

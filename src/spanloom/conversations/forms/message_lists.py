@@ -18,8 +18,8 @@ def messages(taken: Taken) -> list[Any]:
     found = listed(taken.one("messages"))
     if not isinstance(found, list):
         names = ", ".join(taken.names.names["messages"])
-        actual = kind(found) if taken.values["messages"] else "nothing"
-        raise RecordRefusedError(Refusal.NO_MESSAGES, f"there must be a list of messages under {names}, not {actual}")
+        fault = f"must be a list, not {kind(found)}" if taken.values["messages"] else "is missing or empty"
+        raise RecordRefusedError(Refusal.NO_MESSAGES, f"the list of messages (one of {names}) {fault}")
     return found
 
 

@@ -67,7 +67,7 @@ from spanloom.provenance import require_git_sha
 from spanloom.report.pages.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import is_own_view
-from spanloom.split import TRAIN, VALID
+from spanloom.split import TRAIN, VALID, empty_valid
 from spanloom.steps.validate_alignment import BuildResult, conclude
 from spanloom.tokenizers.o200k.asset import locate_asset
 from spanloom.workers import Counters, Pool, process_pool
@@ -353,4 +353,4 @@ def _warn_of_empty_splits(result: BuildResult, options: BuildOptions, progress: 
     if not splits[TRAIN].sequences and not splits[VALID].sequences:
         progress.say("warning: the dataset holds no documents at all")
     elif not splits[VALID].sequences and options.valid_fraction > 0:
-        progress.say(f"warning: no id fell into valid at --valid-fraction {options.valid_fraction}")
+        progress.say(empty_valid(splits[TRAIN].sequences, options.valid_fraction))

@@ -31,7 +31,7 @@ from spanloom.families.models.steps.tokenize_conversations import (
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
-from spanloom.split import SPLITS, VALID
+from spanloom.split import SPLITS, TRAIN, VALID, empty_valid
 from spanloom.steps.validate_alignment import BuildResult, Replacing, made_and_validated
 
 
@@ -140,9 +140,9 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         deep=options.deep,
     )
     assert result is not None, "make returns a manifest"
-    valid = result.manifest.content.totals.splits[VALID].sequences
-    if result.report.clean and not valid and options.rules.valid_fraction > 0:
-        progress.say(f"warning: no id fell into valid at --valid-fraction {options.rules.valid_fraction}")
+    splits = result.manifest.content.totals.splits
+    if result.report.clean and not splits[VALID].sequences and options.rules.valid_fraction > 0:
+        progress.say(empty_valid(splits[TRAIN].sequences, options.rules.valid_fraction))
     return result
 
 

@@ -36,6 +36,11 @@ def verify_asset(path: Path) -> Path:
     remedy = (
         f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
     )
+    if path.name != ASSET_NAME:
+        remedy += (
+            "; this is the tokenizer of gpt-oss: for another model, run `spanloom build --model DIR` with its folder, or "
+            "`spanloom chat pack --tokenizer tokenizer.json`"
+        )
     if not path.is_file():
         raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)
     size = path.stat().st_size

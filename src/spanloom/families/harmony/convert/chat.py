@@ -102,6 +102,8 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     for place in places:
         if place.suffix == ".txt" and place.is_file():
             raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
+        if place.is_file() and not place.stat().st_size:
+            raise SourceError("the file is empty", where=str(place), remedy="give a file with chat data")
     files = find_record_files(places)
     keys = conversion.keys
     fault: SourceError | None = None
