@@ -1,6 +1,12 @@
 """Documents on a terminal: readable without colours, and content that wants to steer the terminal stays text."""
 
+import json
+import os
+import pty
 import re
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -45,6 +51,47 @@ def test_labels_are_one_place_ahead_of_tokens(demo: Path, cli: Cli) -> None:
     assert len(cells) == 191
 
 
+def test_as_json_a_token_has_the_span_that_it_is_part_of(demo: Path, cli: Cli) -> None:
+    """The same document as in the guide: analysis from its <|start|> at 85 to <|end|> at 151, final to <|return|>."""
+    (document,) = json.loads(cli("inspect", demo, "train/1/4", "--json").stdout)
+    tokens = document["tokens"]
+    assert tokens["spans"] == [0] * 85 + [1] * 67 + [2] * 38 + [0]
+    assert tokens["trained"] == [int(span > 0) for span in tokens["spans"]]
+    assert [tokens["texts"][n] for n in (85, 151, 152, 189, 190)] == [
+        *("<|start|>", "<|end|>", "<|start|>", "<|return|>", "<|endoftext|>")
+    ]
+    assert tokens["ids"][189:] == [200002, 199999]
+    assert document["labels"] == {"context": 86, "analysis": 67, "final": 38}
+    assert [(message["role"], message["channel"]) for message in document["messages"]][-3:] == [
+        ("assistant", "analysis"),
+        ("assistant", "final"),
+        ("", ""),
+    ]
+    assert "".join(message["text"] for message in document["messages"]) == "".join(tokens["texts"])
+
+
+@pytest.mark.parametrize(("stdout_too", "paged"), [(True, True), (False, False)])
+def test_a_person_reads_in_a_pager_and_a_pipe_does_not(demo: Path, stdout_too: bool, paged: bool) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "spanloom", "inspect", str(demo), "train/1/4"]
+    environment = os.environ | {"PAGER": "sed s/^/PAGED/", "TERM": "xterm"}
+    stdout = theirs if stdout_too else subprocess.PIPE
+    with subprocess.Popen(command, stdin=theirs, stdout=stdout, stderr=subprocess.DEVNULL, env=environment) as process:
+        os.close(theirs)
+        shown = _until_closed(ours) if stdout_too else process.communicate()[0]
+    os.close(ours)
+    assert b"analysis" in shown
+    assert (b"PAGED" in shown) == paged
+
+
+def _until_closed(terminal: int) -> bytes:
+    read = b""
+    with suppress(OSError):  # EIO: the last process of the terminal has ended
+        while data := os.read(terminal, 65536):
+            read += data
+    return read
+
+
 def test_tokens_and_ids_show_characters_that_several_tokens_make_up(hostile: Path, cli: Cli) -> None:
     said = cli("inspect", hostile, "--special-text", "--ids").stdout
     assert "<|start|>₂₀₀₀₀₆│" in said
@@ -81,6 +128,7 @@ def test_filters_that_leave_nothing_say_so(demo: Path, cli: Cli) -> None:
     [
         (("inspect", "train/0/0", "--language", "de"), "leave out --language"),
         (("inspect", "train/0/0", "--pick", "longest", "-n", "3"), "leave out --pick, --count"),
+        (("inspect", "train/0/0", "--json", "--labels"), "leave out --labels"),
         (("stats", "--json", "--csv"), "one of them"),
     ],
 )

@@ -5,6 +5,7 @@ what a token *is*, and as on disk, what its position *learns*.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,35 @@ class ShownDocument:
     def span_tokens(self) -> list[int]:
         """Labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
+
+
+    def as_dict(self) -> dict[str, Any]:
+        """The document as JSON has it. Lists of `tokens` have one value a token: what the token is, not its label."""
+        return {
+            "address": self.address,
+            "id": self.id,
+            "row": self.row,
+            "groups": self.groups,
+            "notes": list(self.notes),
+            "span_names": list(self.span_names),
+            "labels": dict(zip(self.span_names, self.span_tokens, strict=True)),
+            "messages": [
+                {
+                    "role": message.role,
+                    "channel": message.channel,
+                    "first": message.first,
+                    "last": message.last,
+                    "text": "".join(token.text for token in self.tokens[message.first : message.last]),
+                }
+                for message in self.messages
+            ],
+            "tokens": {
+                "ids": [token.id for token in self.tokens],
+                "texts": [token.text for token in self.tokens],
+                "spans": [token.span for token in self.tokens],
+                "trained": [int(token.trained) for token in self.tokens],
+            },
+        }
 
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:

@@ -4,6 +4,11 @@ In: `ShownDocument`s and what to show of them. Out: lines on a rich console. Wit
 margin still says which span a line belongs to.
 """
 
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -29,6 +34,18 @@ class Shown:
     ids: bool = False
     labels: bool = False
     most: int = 2000
+
+
+@contextmanager
+def paged(console: Console) -> Iterator[None]:
+    """Shows what is printed in $PAGER, else `less`, where stdin and stdout are a terminal; one screen is just printed."""
+    pager = os.environ.get("PAGER", "less")
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and shutil.which(pager.partition(" ")[0])):
+        yield
+        return
+    os.environ.setdefault("LESS", "FRX")  # leave at the end of one screen, show colours, keep the text on the terminal
+    with console.pager(styles=True):
+        yield
 
 
 def print_documents(console: Console, documents: list[ShownDocument], shown: Shown) -> None:

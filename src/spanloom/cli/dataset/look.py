@@ -169,6 +169,9 @@ def inspect(
     ] = 2000,
     html: Annotated[Path | None, file_option("Write one page that stands alone.")] = None,
     tokenizer: options.DatasetTokenizer = None,
+    as_json: Annotated[
+        bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
+    ] = False,
 ) -> None:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
 
@@ -182,7 +185,7 @@ def inspect(
     from spanloom.dataset.inspect import Selection, pick_documents
     from spanloom.dataset.root.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
-    from spanloom.report.terminal import Shown, print_documents
+    from spanloom.report.terminal import Shown, paged, print_documents
 
     chosen = {
         **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
@@ -191,7 +194,7 @@ def inspect(
     }
     if kind := data_folder(str(root)):
         of_documents = {name: value for name, value in chosen.items() if name not in ("--count", "--split")}
-        of_tokens = {"--tokens": tokens, "--ids": ids, "--labels": labels, "--tokenizer": tokenizer}
+        of_tokens = {"--tokens": tokens, "--ids": ids, "--labels": labels, "--tokenizer": tokenizer, "--json": as_json}
         _refuse("no documents", {"DOCUMENT": document, "--id": ids_wanted, **of_documents, **of_tokens})
         drawn = split or "train"
         if html is None:
@@ -205,6 +208,8 @@ def inspect(
     if (document or ids_wanted) and any(chosen.values()):
         named = ", ".join(name for name, value in chosen.items() if value)
         raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
+    if as_json and (views := [name for name, view in (("--html", html), ("--labels", labels)) if view]):
+        raise typer.BadParameter(f"--json is a view of its own: leave out {', '.join(views)}")
     if no_reasoning and without:
         raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
     content = manifest.read_any(root).content
@@ -226,8 +231,12 @@ def inspect(
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
     shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)
-    if html is None:
-        print_documents(Console(highlight=False), documents, shown)
+    if as_json:
+        print_json([document.as_dict() for document in documents])
+    elif html is None:
+        console = Console(highlight=False)
+        with paged(console):
+            print_documents(console, documents, shown)
     else:
         from spanloom.report.pages.documents import documents_page
 
