@@ -46,6 +46,8 @@ SUBMIT_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# On a terminal pip shows what it downloads; a log has no use for it.
+QUIET := $(shell test -t 2 || echo -qq)
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
@@ -74,17 +76,17 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(if $(LOCKED),$(wildcard loc
 	@$(if $(MEGATRON),sed 's/^megatron-core==.*/megatron-core==$(MEGATRON)/' constraints.txt > $(constraints))
 	@echo "installing torch (CPU build) and the pinned dependencies …"
 ifdef LOCKED
-	$(PIP) install -qq --require-hashes -r locks/build.txt
+	$(PIP) install $(QUIET) --require-hashes -r locks/build.txt
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; \
-	$(PIP) install -qq $$extra --no-build-isolation --no-deps --require-hashes $(locked)
-	$(if $(MEGATRON),$(PIP) install -qq --no-deps --ignore-requires-python --require-hashes -r locks/megatron-$(MEGATRON).txt)
-	$(PIP) install -qq --no-index --no-deps --no-build-isolation -e .
+	$(PIP) install $(QUIET) $$extra --no-build-isolation --no-deps --require-hashes $(locked)
+	$(if $(MEGATRON),$(PIP) install $(QUIET) --no-deps --ignore-requires-python --require-hashes -r locks/megatron-$(MEGATRON).txt)
+	$(PIP) install $(QUIET) --no-index --no-deps --no-build-isolation -e .
 	$(if $(MEGATRON),,$(PIP) check)
 else
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; \
 	else echo "no answer from $(TORCH_INDEX): torch comes from your own index, perhaps with CUDA (several GB)"; fi; \
-	$(PIP) install -qq $$extra -c $(constraints) torch
-	$(PIP) install -qq -c $(constraints) $(if $(MEGATRON),--ignore-requires-python triton) -e '.[megatron,dev]'
+	$(PIP) install $(QUIET) $$extra -c $(constraints) torch
+	$(PIP) install $(QUIET) -c $(constraints) $(if $(MEGATRON),--ignore-requires-python triton) -e '.[megatron,dev]'
 endif
 	@touch $@
 
@@ -111,6 +113,7 @@ chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Line
 	$(BIN)/spanloom inspect $(DEMO)/chat --id tides-1#0
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
+	@echo 'all tests take about 12 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: setup-next test-next
@@ -135,7 +138,7 @@ mutants: setup ## Forty-five faults, each put into a copy of the sources: do the
 
 .PHONY: locks
 locks: setup ## The hashes of all packages that images and CI install, from constraints.txt and pyproject.toml
-	$(PIP) install -qq -c constraints.txt uv
+	$(PIP) install $(QUIET) -c constraints.txt uv
 	$(BIN)/python locks/compile.py --megatron $(NEXT_MEGATRON)
 
 lint: setup ## ruff, the import rules, the Dockerfile
@@ -164,7 +167,7 @@ models-page: setup ## Write the table of docs/families/models.md anew, of the fo
 	PYTHONPATH=tests $(BIN)/python -m support.model_page
 
 bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_ARGS=--quick for a short try
-	$(PIP) install -qq -c constraints.txt -e '.[bench]'
+	$(PIP) install $(QUIET) -c constraints.txt -e '.[bench]'
 	@rm -rf $(BENCH_OUT) && mkdir -p $(BENCH_OUT)
 	PYTHONPATH=tests $(BIN)/python -m bench --json $(BENCH_OUT)/performance.json $(BENCH_ARGS)
 	PYTHONPATH=tests $(BIN)/python -m bench.page $(BENCH_OUT)/performance.json > $(BENCH_OUT)/performance.md

@@ -44,9 +44,9 @@ def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_comman
         "  messages ← messages",
         "  tools ← tools",
         "  metadata, not trained on: topic",
-        "║ <|start|>assistant to=functions.tide_table<|channel|>commentary <|constrain|>json<|message|>"
-        '{"harbour": "Husum", "day": "2026-06-14"}<|call|>',
-        "preview/00/2  tides-1#2 · 2 assistant runs",
+        "preview/00/0  tides-1#0 · 2 assistant runs",
+        '║ assistant to=functions.tide… {"harbour": "Husum", "day": "2026-06-14"}      36',
+        "… and 2 more documents of this conversation",
     ):
         assert line in done.stderr.splitlines(), done.stderr
     assert done.stdout.splitlines() == [
@@ -57,6 +57,7 @@ def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_comman
         "metadata, not trained on: topic (10)",
         "settings: no identity, no effort, no date, no cutoff, no developer",
         f"next: spanloom build --source {tmp_path / 'out'} --out ROOT",
+        "      for gpt-oss; for another model add --model DIR, the folder of its tokenizer and chat template",
     ]
 
 
@@ -80,11 +81,24 @@ def test_no_row_says_that_it_is_chatgpt_unless_asked_to(cli: Cli, tmp_path: Path
 
 
 def test_preview_shows_and_writes_nothing(cli: Cli, tmp_path: Path) -> None:
-    done = cli("convert", CHAT, "--preview", "--out", tmp_path / "out")
+    done = cli("convert", CHAT, "--preview", "--verbose", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "┊ assistant analysis – learned as analysis" in done.stdout
     assert "preview/00/2  tides-1#2" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_preview_fits_a_screen_of_24_lines(cli: Cli, tmp_path: Path) -> None:
+    """However many turns and however long the texts are; the first and the last messages of the document are shown."""
+    turns = [{"role": role, "content": f"{n} " + "word\n" * 500} for n in range(40) for role in ("user", "assistant")]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text(json.dumps({"messages": turns}) + "\n")
+    done = cli("convert", chat, "--preview", COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) + len(done.stderr.splitlines()) <= 24
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.startswith("┃ assistant final              0 word word")]
 
 
 def test_a_preview_without_a_conversation_to_show_says_so(cli: Cli, tmp_path: Path) -> None:
@@ -320,7 +334,7 @@ def test_messages_that_are_not_trained_are_counted_and_shown_as_context(cli: Cli
     good = [{"role": "user", "content": "Again"}, {"role": "assistant", "content": "Good", "weight": 1}]
     chat = tmp_path / "chat.jsonl"
     chat.write_text(json.dumps({"messages": pair + good}))
-    done = cli("convert", chat, "--out", tmp_path / "out")
+    done = cli("convert", chat, "--verbose", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "messages: 2 assistant, 1 untrained, 2 user" in done.stdout.splitlines()
     assert [message.get("trained") for message in messages(tmp_path / "out")] == [None, False, None, None]

@@ -204,7 +204,7 @@ def convert(
             chat, conversion = _with_beside(chat, conversion)
             conversion = replace(conversion, system_fields=_system_fields(_asked(around)))
         if preview:
-            if not _show_first(chat, conversion, Console()):
+            if not _show_first(chat, conversion, Console(), whole=verbose):
                 raise SourceError(
                     f"none of the first {convert_chat.LOOKED_AT:,} records makes a conversation",
                     where=chat.first.where,
@@ -213,7 +213,7 @@ def convert(
             return
         if not quiet:
             try:
-                _show_first(chat, conversion, progress.console, counting=dry_run)
+                _show_first(chat, conversion, progress.console, whole=verbose, counting=dry_run)
             except TokenizerError:
                 progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
@@ -229,7 +229,7 @@ def convert(
     elif as_json:
         print_json(written)
     else:
-        _tell(written, out or "", conversion.drop)
+        _tell(written, out or "", conversion.drop, for_any_model=format == "conversations")
 
 
 QUESTIONS = {
@@ -287,17 +287,19 @@ def _system_fields(said: dict[str, str | None]) -> "SystemFields":
 
 
 PREVIEWED = 3
-"""Documents of the first conversation; the last ones of a long one show what the middle ones do."""
+"""Documents of the first conversation with all their text; the last ones of a long one show what the middle ones do."""
 
 
-def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Console, *, counting: bool = False) -> bool:
+def _show_first(
+    chat: "ChatInput", conversion: "ChatConversion", console: Console, *, whole: bool, counting: bool = False
+) -> bool:
     """The first conversation as it will be trained; whether there was one. Raises the error of one before it, unless
     some may be refused or all are only counted."""
     from spanloom.conversations.outcomes import Rejected
     from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
     from spanloom.families.harmony.convert.conversion import REMEDIES, Converted
     from spanloom.families.harmony.convert.preview import preview_documents
-    from spanloom.report.terminal import Shown, print_documents
+    from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
     from spanloom.tokenizers.o200k.asset import locate_asset
 
     asset = locate_asset(None)
@@ -310,9 +312,15 @@ def _show_first(chat: "ChatInput", conversion: "ChatConversion", console: Consol
             is_named = True
         elif isinstance(done, Converted):
             documents = preview_documents(done, asset)
-            print_documents(console, documents[:PREVIEWED], Shown())
-            if len(documents) > PREVIEWED:
-                console.print(f"\n… and {len(documents) - PREVIEWED:,} more documents of this conversation")
+            if whole:
+                print_documents(console, documents[:PREVIEWED], Shown())
+            else:
+                print_legend(console, documents[0].span_names)
+                print_outline(console, documents[0])
+            if more := len(documents) - (PREVIEWED if whole else 1):
+                console.print(f"… and {more:,} more document{'s' if more > 1 else ''} of this conversation")
+            if not whole:
+                console.print("all of the text: --preview --verbose")
             return True
         if isinstance(done, Rejected) and conversion.max_rejects == "0" and not counting:
             raise done.as_error(allowed=conversion.max_rejects)
@@ -344,7 +352,7 @@ def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], a
         say(f"  {reason}: {converted.where}: {converted.fault.detail}")
 
 
-def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
+def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_model: bool) -> None:
     done, shards = written["conversion"], written["storage"]["shards"]
     plural = "s" if len(shards) > 1 else ""
     say(
@@ -367,6 +375,8 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str]) -> None:
     say(f"settings: {around}")
     _tell_harmony(done["harmony"]["refused"], done["harmony"]["not_rendered"])
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")
+    if for_any_model:
+        say("      for gpt-oss; for another model add --model DIR, the folder of its tokenizer and chat template")
 
 
 def _tell_messages(counts: Mapping[str, int]) -> None:

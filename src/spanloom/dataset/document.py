@@ -70,7 +70,6 @@ class ShownDocument:
         """Labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
 
-
     def as_dict(self) -> dict[str, Any]:
         """The document as JSON has it. Lists of `tokens` have one value a token: what the token is, not its label."""
         return {

@@ -7,7 +7,7 @@ margin still says which span a line belongs to.
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class Shown:
 
 @contextmanager
 def paged(console: Console) -> Iterator[None]:
-    """Shows what is printed in $PAGER, else `less`, where stdin and stdout are a terminal; one screen is just printed."""
+    """Shows the block's output in $PAGER, else `less`, if stdin and stdout are a terminal."""
     pager = os.environ.get("PAGER", "less")
     if not (sys.stdin.isatty() and sys.stdout.isatty() and shutil.which(pager.partition(" ")[0])):
         yield
@@ -48,21 +48,51 @@ def paged(console: Console) -> Iterator[None]:
         yield
 
 
-def print_documents(console: Console, documents: list[ShownDocument], shown: Shown) -> None:
-    """Prints each document, and what the marks mean above the first."""
-    if not documents:
-        return
-    names = documents[0].span_names
+def print_legend(console: Console, names: Sequence[str]) -> None:
+    """What the marks at the margin mean; `names` of the spans."""
     legend = Text("margin  ")
     for span, name in enumerate(names):
         legend.append(f"{_margin(span)} {visible_line(name, 40)}{'' if span else ', masked'}   ", style=_style(span))
     console.print(legend, soft_wrap=True)
+
+
+def print_documents(console: Console, documents: list[ShownDocument], shown: Shown) -> None:
+    """Prints each document, and what the marks mean above the first."""
+    if not documents:
+        return
+    print_legend(console, documents[0].span_names)
     for document in documents:
         console.print()
         _print_document(console, document, shown)
 
 
-def _print_document(console: Console, document: ShownDocument, shown: Shown) -> None:
+OUTLINED = 10
+"""Messages of a document in an outline, first and last."""
+_HEADER, _COUNT = 28, 7
+"""Columns of an outline."""
+
+
+def print_outline(console: Console, document: ShownDocument, *, messages: int = OUTLINED) -> None:
+    """A document, one line for each message: margin, author, begin of the text, tokens. `messages`: at most so many."""
+    _print_address(console, document)
+    turns = [message for message in document.messages if message.role]  # all but the EOD
+    head, missing, tail = shown_parts(0, len(turns), len(turns), messages)
+    for number in (*head, *tail):
+        if missing and number == tail.start:
+            console.print(Text(f"  … {missing:,} more messages", style="italic dim"))
+        message = turns[number]
+        tokens = document.tokens[message.first : message.last]
+        header = Text(visible_line(f"{message.role} {message.channel}".rstrip()))
+        header.truncate(_HEADER, overflow="ellipsis", pad=True)
+        text = Text(visible_line(" ".join("".join(t.text for t in tokens if not (t.special or t.header)).split()), 400))
+        text.truncate(max(20, min(console.width, 100) - _HEADER - _COUNT - 4), overflow="ellipsis", pad=True)
+        count = Text(f"{len(tokens):>{_COUNT},}", style="dim")
+        line = Text.assemble(f"{_margin(message.span)} ", header, " ", text, " ", count)
+        line.stylize(_style(message.span))
+        console.print(line, soft_wrap=True)
+
+
+def _print_address(console: Console, document: ShownDocument) -> None:
     counts = ", ".join(
         f"{n:,} {visible_line(name, 40)}" for n, name in zip(document.span_tokens, document.span_names, strict=True)
     )
@@ -72,6 +102,10 @@ def _print_document(console: Console, document: ShownDocument, shown: Shown) -> 
     title.append("  " + " · ".join(about), style="not bold")
     console.print(title, soft_wrap=True)
     console.print(Text(f"{len(document.tokens):,} tokens; labels: {counts}", style="dim"), soft_wrap=True)
+
+
+def _print_document(console: Console, document: ShownDocument, shown: Shown) -> None:
+    _print_address(console, document)
     if shown.labels:
         _print_labels(console, document, shown.most)
         return

@@ -25,7 +25,18 @@ from spanloom.storage import parse_json, read_small, sha256_file
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 
 MANIFEST_NAME = "manifest.json"
-RECORD_FILES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".json.gz", ".json.zst", ".parquet", ".arrow", ".csv", ".tsv")
+RECORD_FILES = (
+    ".jsonl",
+    ".jsonl.gz",
+    ".jsonl.zst",
+    ".json",
+    ".json.gz",
+    ".json.zst",
+    ".parquet",
+    ".arrow",
+    ".csv",
+    ".tsv",
+)
 """Endings of files of records that are no source yet."""
 
 BATCH_ROWS = 256

@@ -38,8 +38,8 @@ def verify_asset(path: Path) -> Path:
     )
     if path.name != ASSET_NAME:
         remedy += (
-            "; this is the tokenizer of gpt-oss: for another model, run `spanloom build --model DIR` with its folder, or "
-            "`spanloom chat pack --tokenizer tokenizer.json`"
+            "; this option takes the tokenizer of gpt-oss: for another model, run `spanloom build --model DIR` with "
+            "its folder, or `spanloom chat pack --tokenizer tokenizer.json`"
         )
     if not path.is_file():
         raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)
