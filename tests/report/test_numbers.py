@@ -35,10 +35,10 @@ def documents(root: Path) -> list[Document]:
         span = np.fromfile(tokens_file.with_name(f"{name}_span.bin"), dtype=np.uint8)
         mask = np.fromfile(tokens_file.with_name(f"{name}_lossmask.bin"), dtype=np.uint8)
         rows = pq.read_table(
-            tokens_file.with_name(f"{name}_rows.parquet"), columns=["language", "exercise"]
+            tokens_file.with_name(f"{name}_rows.parquet"), columns=["synth_id", "language", "exercise"]
         ).to_pylist()
         begin = 0
-        for length, row in zip(lengths.tolist(), rows, strict=True):
+        for sequence, (length, row) in enumerate(zip(lengths.tolist(), rows, strict=True)):
             at = slice(begin, begin + length)
             begin += length
             found.append(
@@ -46,6 +46,7 @@ def documents(root: Path) -> list[Document]:
                     "split": split,
                     "shard": name.removeprefix("shard_"),
                     **row,
+                    "sequence": sequence,
                     "length": tokens[at].size,
                     "trained": int(mask[at].sum()),
                     **{name: int((span[at] == number).sum()) for number, name in enumerate(SPANS)},
@@ -116,6 +117,33 @@ def test_the_three_forms_of_the_command_say_the_same(demo: Path, cli: Cli) -> No
     assert [row.split()[:4] for row in table] == [
         [f"{line[name]:,}" if isinstance(line[name], int) else line[name] for name in columns] for line in lines
     ]
+
+
+def test_documents_to_look_at_are_the_first_and_the_longest_of_each_split(root: Path) -> None:
+    samples = json.loads((root / "report.json").read_bytes())["statistics"]["samples"]
+    found = documents(root)
+    for split in ("train", "valid"):
+        of_split = [document for document in found if document["split"] == split]
+        longest = max(of_split, key=lambda document: document["length"])
+        for which, document in (("first", of_split[0]), ("longest", longest)):
+            assert samples.pop(0) == {
+                "which": f"{which} of {split}",
+                "document": f"{split}/{document['shard']}/{document['sequence']}",
+                "id": document["synth_id"],
+                "tokens": document["length"],
+            }
+    assert not samples
+
+
+def test_the_median_ratio_is_the_middle_document_rounded_up_to_half_an_octave(root: Path) -> None:
+    median = json.loads((root / "report.json").read_bytes())["statistics"]["ratios"]["median"]
+    ratios = sorted(
+        document["analysis"] / document["final"]
+        for document in documents(root)
+        if document["analysis"] and document["final"]
+    )
+    exact = ratios[(len(ratios) - 1) // 2]
+    assert exact <= median <= exact * 2**0.5
 
 
 def test_report_json(root: Path) -> None:

@@ -5,15 +5,18 @@ dataset too: then it says why there are no statistics, and the findings say the 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import sqrt
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, Manifest
+from spanloom.dataset.root.layout import rows_file
+from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.dataset.statistics import LENGTH_EDGES, RATIO_EDGES, SEQUENCE_LENGTHS, Counts, Key, collect
 from spanloom.errors import SpanloomError
 from spanloom.findings import Report
@@ -84,9 +87,37 @@ def _statistics(root: Path, content: Content, family: DatasetFamily) -> dict[str
         "splits": table(("split",)),
         "shards": table(("split", "shard")),
         **{plural(column): sorted(table((column,)), key=lambda line: -line["tokens"]) for column in columns},
+        "samples": [*_samples(root, content, family, counted[("split", "shard")])],
         "lengths": _lengths(counted[("split",)]),
         "ratios": _ratios(total, family.RATIO),
     }
+
+
+def _samples(
+    root: Path, content: Content, family: DatasetFamily, by_shard: Mapping[Key, Counts]
+) -> Iterator[dict[str, Any]]:
+    """The first and the longest document of each split: `document` as `spanloom inspect` takes it, `id`, `tokens`.
+
+    Reads the row tables of at most two shards of a split.
+    """
+    rows = rows_schema(family.row_schema(content), content.span_names)
+    for split in content.totals.splits:
+        shards = {int(str(shard)): counts for (name, shard), counts in by_shard.items() if name == split}
+        if not shards:
+            continue
+        longest = max(shards, key=lambda shard: (shards[shard].longest, -shard))
+        for which, shard in (("first", min(shards)), ("longest", longest)):
+            for batch in row_batches(rows_file(root, split, shard), rows):
+                lengths = batch.column("tokens").to_numpy()
+                at = 0 if which == "first" else int(lengths.argmax())
+                if which == "first" or lengths[at] == shards[shard].longest:
+                    sequence = batch.column("sequence")[at].as_py()
+                    name = (
+                        batch.column(family.ID_COLUMN)[at].as_py() if family.ID_COLUMN in batch.schema.names else None
+                    )
+                    document = f"{split}/{shard:02d}/{sequence}"
+                    yield {"which": f"{which} of {split}", "document": document, "id": name, "tokens": int(lengths[at])}
+                    break
 
 
 def plural(column: str) -> str:
@@ -139,8 +170,20 @@ def _ratios(total: Counts | None, ratio: tuple[str, str] | None) -> dict[str, An
         "edges": RATIO_EDGES.tolist(),
         "documents": total.ratios.tolist(),
         "overall": above / below if below else None,
+        "median": _median_ratio(total.ratios),
         **{f"without_{name}": count for name, count in total.without.items()},
     }
+
+
+def _median_ratio(documents: npt.NDArray[np.int64]) -> float | None:
+    """The upper edge of the bin of the middle document: half of the documents have at most this ratio.
+
+    None where no document has both spans, and where the middle one lies above all edges.
+    """
+    if not documents.sum():
+        return None
+    at = int(np.searchsorted(np.cumsum(documents), documents.sum() / 2, side="left"))
+    return float(RATIO_EDGES[at]) if at < RATIO_EDGES.size else None
 
 
 def _valid_fraction(content: Content) -> dict[str, Any] | None:
