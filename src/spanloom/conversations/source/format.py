@@ -15,13 +15,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from spanloom.conversations.source.manifest import (
-    ANY_MODEL_V1,
-    CONVERSATIONS_GLOB,
-    CONVERSATIONS_V1,
-    AnyModelManifest,
-    ConversationsManifest,
-)
+from spanloom.conversations.source.manifest import ANY_MODEL_V1, CONVERSATIONS_GLOB, CONVERSATIONS_V1, ConversationsManifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,5 +64,5 @@ CONVERSATIONS: Final = SourceFormat(
 )
 """`harmony_conversations_v1`: whole conversations of any chat data, as messages of Harmony."""
 
-ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1, manifest=AnyModelManifest)
+ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1)
 """`conversations_v1`: whole conversations of any chat data, in the format of no model."""
