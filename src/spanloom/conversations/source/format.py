@@ -15,7 +15,12 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from spanloom.conversations.source.manifest import ANY_MODEL_V1, CONVERSATIONS_GLOB, CONVERSATIONS_V1, ConversationsManifest
+from spanloom.conversations.source.manifest import (
+    ANY_MODEL_V1,
+    CONVERSATIONS_GLOB,
+    CONVERSATIONS_V1,
+    ConversationsManifest,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
