@@ -32,7 +32,7 @@ def step(name: str, module: str) -> Callable[[Declared], Declared]:
             taken = import_module(f"spanloom.families.{module}")
             options |= {name: options[name] == "1" for name in switches}
             parameters = dict(inspect.signature(taken.run).parameters)
-            if "options" in parameters:
+            if inspect.getfullargspec(taken.run).varkw:
                 parameters |= inspect.signature(getattr(taken, name.replace("-", "_"))).parameters
             made = declared(**options) or {}
             result = taken.run(**{**{key: value for key, value in options.items() if key in parameters}, **made})

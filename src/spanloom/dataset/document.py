@@ -4,7 +4,9 @@ In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All super
 what a token *is*, and as on disk, what its position *learns*.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,17 @@ class ShownDocument:
     def span_tokens(self) -> list[int]:
         """Labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
+
+
+def cut_before_eod(
+    tokens: Sequence[ShownToken], eod: int, begins: Callable[[int], bool]
+) -> Iterator[tuple[int, int, bool]]:
+    """First and last position of each piece of a document that `begins` at a position, and whether it is the closing
+    EOD, a piece of its own."""
+    closing = len(tokens) - 1 if tokens and tokens[-1].id == eod else len(tokens)
+    edges = [0, *filter(begins, range(1, closing)), closing, len(tokens)]
+    for first, last in pairwise(dict.fromkeys(edges)):
+        yield first, last, first >= closing
 
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:

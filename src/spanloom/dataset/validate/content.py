@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.source.folder import Source, named_origin
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals, diff
 from spanloom.dataset.root.layout import array_prefix, rejects_file, rows_file
@@ -124,6 +125,19 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
     yield from check_said(content.alignment, ALIGNMENT, "alignment")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
         yield wrong(f"packing is said, which {documents} have none of")
+
+
+def source_input(given: Source) -> dict[str, Any]:
+    """What `input` must be of a folder of conversations."""
+    return {
+        "schema_version": given.manifest["schema_version"],
+        "manifest_sha256": given.manifest_sha256,
+        **named_origin(given.manifest),
+        "shards": [
+            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+            for shard in given.shards
+        ],
+    }
 
 
 def wrong(message: str, shard: int | None = None, split: str | None = None) -> Finding:

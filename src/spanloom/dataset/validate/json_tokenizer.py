@@ -44,6 +44,8 @@ def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
         whole = json.loads(path.read_bytes())
         model = whole["model"]
         ids = _ids(model, whole["added_tokens"])
+    except FileNotFoundError:  # in the report already
+        return
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as fault:
         message = f"the tokenizer that the dataset carries cannot be read: {type(fault).__name__}"
         yield Finding(check="tokenizer", message=message, file=TOKENIZER_NAME)
