@@ -15,7 +15,7 @@ from spanloom.errors import ConflictError, StorageError
 from spanloom.provenance import canonical_json, readable_json
 from spanloom.storage.publishing import signature, signed_by
 from spanloom.storage.staging import read_object
-from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError
+from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError, Sending
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 
@@ -35,10 +35,9 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
         with TemporaryDirectory(prefix="spanloom-claim-") as directory:
             path = Path(directory) / CLAIM_NAME
             path.write_bytes(readable_json({"build": build, **signature()}))
-            with suppress(
-                AlreadyThereError, LostUploadError
-            ):  # what stands there afterwards is read, and says whose it is
-                store.create(path, uri, metadata={}, replace=False, moved=lambda _count: None)
+            # What is there afterwards is read, and says whose it is.
+            with suppress(AlreadyThereError, LostUploadError):
+                store.create(path, uri, Sending())
         if (standing := read_object(uri)) is None:
             raise StorageError("the claim was written and does not stand there", where=str(uri), remedy="run again")
     _check_ours(standing, build, uri)
