@@ -25,7 +25,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.families.models import defaults
@@ -40,7 +40,6 @@ from spanloom.families.models.verify.source import check_source as check_source
 from spanloom.findings import Report
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
@@ -104,10 +103,7 @@ stage_source = staged_source
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra="chat"),
-        {*content.config["stops"], content.config["eod"]["text"]},
-    )
+    return own_vocabulary(content, tokenizer, content.config["stops"], extra="chat")
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:

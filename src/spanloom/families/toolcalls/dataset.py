@@ -27,7 +27,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import placed_rows
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
@@ -45,7 +45,6 @@ from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage.scratch import Scratch
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
@@ -112,10 +111,7 @@ def stage_source(scratch: Scratch, place: str) -> Path:
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra=EXTRA),
-        {*CONTROL_STRINGS, content.config["eod"]["text"]},
-    )
+    return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra=EXTRA)
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:

@@ -29,7 +29,7 @@ from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
@@ -54,7 +54,7 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.supervision import shift_to_tokens
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
@@ -195,10 +195,7 @@ def stage_source(scratch: Scratch, place: str) -> Path:
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra="traces"),
-        {*CONTROL_STRINGS, content.config["eod"]["text"]},
-    )
+    return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra="traces")
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
