@@ -48,15 +48,15 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
 def _check_create_only(claim: bytes, uri: Uri) -> None:
     """The probe: writes the claim, which is ours, create-only again. A store that honours the condition refuses; one
     that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs to be removed."""
+    store = open_store(uri)
     with TemporaryDirectory(prefix="spanloom-claim-") as directory:
         path = Path(directory) / CLAIM_NAME
         path.write_bytes(claim)
-        taken = open_store(uri).ways_to_overwrite(path, uri)
+        taken = store.ways_to_overwrite(path, uri)
     if taken:
-        condition = "If-None-Match: *" if uri.scheme == "s3" else "ifGenerationMatch=0"
         raise StorageError(
-            f"the store ignores {condition} on {' and '.join(taken)}: it overwrites objects that exist, so two builds "
-            "could mix in one dataset root",
+            f"the store ignores {store.CONDITION} on {' and '.join(taken)}: it overwrites objects that exist, so two "
+            "builds could mix in one dataset root",
             where=str(uri),
             remedy="take a store or a version that honours it, such as Amazon S3, Cloud Storage, SeaweedFS or MinIO; "
             f"{SKIP_VARIABLE}=1 goes on without the check, where one build alone writes there",

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from spanloom.errors import SpanloomError, StorageError
@@ -49,6 +49,8 @@ RESUME = 308
 
 class GcsStore:
     """A bucket. The session is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    CONDITION: ClassVar = "ifGenerationMatch=0"
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.uri import Uri
@@ -73,6 +73,9 @@ class Sending:
 class Store(Protocol):
     """One bucket. `find`, `page`, `read` and `delete` are a single try and let their client's exceptions out, which
     `is_transient` and `explained` judge; `create` goes on by itself, piece by piece."""
+
+    CONDITION: ClassVar[str]
+    """The condition of create-only writes, by the name that the store's documentation gives it."""
 
     def find(self, uri: Uri) -> StoredObject | None: ...
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.stores.in_order import in_order
@@ -53,6 +53,8 @@ NO_UPLOAD = frozenset({"NoSuchUpload", "InvalidPart"})
 
 class S3Store:
     """A bucket. The client is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    CONDITION: ClassVar = "If-None-Match: *"
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:
