@@ -132,8 +132,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="object-create-only",
         module="spanloom.storage.stores.s3",
-        old="{} if replace else CREATE_ONLY",
-        new="CREATE_ONLY if replace else {}",
+        old='{} if sending.replace else {"IfNoneMatch": "*"}',
+        new='{"IfNoneMatch": "*"} if sending.replace else {}',
         why="an object that another build wrote would be overwritten",
         tests=("tests/storage/test_objects.py::test_the_precondition_itself_keeps_what_stands",),
     ),

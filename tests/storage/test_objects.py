@@ -13,7 +13,7 @@ from spanloom.errors import ConflictError, StorageError
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import Upload, publish_file, publish_files, publish_folder
 from spanloom.storage.staging import find, list_objects, stage_file, stage_folder
-from spanloom.storage.stores.objects import AlreadyThereError
+from spanloom.storage.stores.objects import AlreadyThereError, Sending
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
 from support.object_stores import BUCKET, Place, amazon
@@ -123,7 +123,7 @@ def test_the_precondition_itself_keeps_what_stands(tmp_path: Path, place: Place,
     before = find(uri)
     path = written(tmp_path / "new", os.urandom(size))
     with pytest.raises(AlreadyThereError):
-        open_store(uri).create(path, uri, metadata={}, replace=False, moved=lambda _count: None)
+        open_store(uri).create(path, uri, Sending())
     assert find(uri) == before
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import uvicorn
 
-from spanloom.service.connections import HEADER_SECONDS, timed_protocol
+from spanloom.service.connections import timed_protocol
+from spanloom.service.defaults import HEADER_SECONDS
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _run(words: list[str]) -> int:
         message = error.strerror or str(error)
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
-    except Exception:
+    except Exception:  # a fault of this program, whatever its type: its traceback is shown without passwords and keys
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
 

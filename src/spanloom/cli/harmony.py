@@ -319,22 +319,7 @@ def fetch_tokenizer(
     fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
 
 
-@step(
-    "convert-shard",
-    "harmony.convert.convert_shard",
-    own=(
-        "shards",
-        "identity",
-        "effort",
-        "date",
-        "cutoff",
-        "developer",
-        "with_seed_text",
-        "dataset",
-        "license",
-        "quiet",
-    ),
-)
+@step("convert-shard", "harmony.convert.convert_shard")
 def step_convert_shard(
     raw: RawOption,
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
@@ -384,21 +369,7 @@ def step_verify_tokenizer(
     """Step 1: verify the tokenizer asset and load it."""
 
 
-@step(
-    "render-shard",
-    "harmony.steps.render_shard",
-    own=(
-        "history",
-        "train",
-        "turns",
-        "call_format",
-        "mask_generation_prompt",
-        "max_rows",
-        "max_rows_per_shard",
-        "max_tokens",
-        "quiet",
-    ),
-)
+@step("render-shard", "harmony.steps.render_shard")
 def step_render_shard(
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
     rendered: Annotated[str, place("Folder or URI for the rendered shard.")],

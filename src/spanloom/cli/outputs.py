@@ -12,11 +12,12 @@ import typer
 from spanloom.cli.app import say
 from spanloom.cli.options import option
 from spanloom.errors import ConflictError
+from spanloom.storage.uri import SCHEMES
 
 
 def local_place(path: Path | None) -> Path | None:
     """Refuses a URI, of which `Path` has taken a slash away."""
-    if re.match(r"(gs|s3):/", str(path)):
+    if re.match(rf"({'|'.join(SCHEMES)}):/", str(path)):
         raise typer.BadParameter(f"{path} is no path: this is written to a local file or folder")
     return path
 

@@ -15,12 +15,12 @@ from spanloom.cli.options import Switch
 Declared = TypeVar("Declared", bound=Callable[..., dict[str, Any] | None])
 
 
-def step(name: str, module: str, *, own: tuple[str, ...] = ()) -> Callable[[Declared], Declared]:
+def step(name: str, module: str) -> Callable[[Declared], Declared]:
     """Joins the step of `spanloom.families.MODULE` under a name.
 
-    The function declares the options: parameters of `run` by the same names, and its `own`, which `run` has not. A
-    `Switch` is handed on as a bool. What the function returns is handed to `run` too. The command ends with the step's
-    `exit_code`, where it has one, or by the report that `run` returns.
+    The function declares the options. Those that are parameters of `run`, or of the function named after the step where
+    `run` hands options on to it, go to `run`, a `Switch` as a bool; so does what the function makes of the others and
+    returns. The command ends with the step's `exit_code`, where it has one, or by the report that `run` returns.
     """
 
     def join(declared: Declared) -> Declared:
@@ -31,9 +31,11 @@ def step(name: str, module: str, *, own: tuple[str, ...] = ()) -> Callable[[Decl
         def command(**options: Any) -> None:
             taken = import_module(f"spanloom.families.{module}")
             options |= {name: options[name] == "1" for name in switches}
+            parameters = dict(inspect.signature(taken.run).parameters)
+            if inspect.getfullargspec(taken.run).varkw:
+                parameters |= inspect.signature(getattr(taken, name.replace("-", "_"))).parameters
             made = declared(**options) or {}
-            handed = {name: value for name, value in options.items() if name not in own}
-            result = taken.run(**{**handed, **made})
+            result = taken.run(**{**{key: value for key, value in options.items() if key in parameters}, **made})
             report = None if isinstance(result, dict) else result
             with exit_by(report) if report else nullcontext():
                 finish_step(report.as_dict() if report else result, taken.artifact_metadata)

@@ -4,7 +4,9 @@ In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All super
 what a token *is*, and as on disk, what its position *learns*.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 
@@ -97,6 +99,17 @@ class ShownDocument:
                 "trained": [int(token.trained) for token in self.tokens],
             },
         }
+
+
+def cut_before_eod(
+    tokens: Sequence[ShownToken], eod: int, begins: Callable[[int], bool]
+) -> Iterator[tuple[int, int, bool]]:
+    """First and last position of each piece of a document that `begins` at a position, and whether it is the closing
+    EOD, a piece of its own."""
+    closing = len(tokens) - 1 if tokens and tokens[-1].id == eod else len(tokens)
+    edges = [0, *filter(begins, range(1, closing)), closing, len(tokens)]
+    for first, last in pairwise(dict.fromkeys(edges)):
+        yield first, last, first >= closing
 
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:

@@ -152,6 +152,16 @@ def one_layout(arrays: Mapping[str, str], span_names: tuple[str, ...]) -> Callab
     return lambda content: same  # noqa: ARG005  # as all families
 
 
+def one_row_schema(schema: pa.Schema) -> Callable[[Content], pa.Schema]:
+    """The `row_schema` of a family whose datasets all have the same columns."""
+    return lambda content: schema  # noqa: ARG005  # as all families
+
+
+def no_header_tokens(content: Content) -> tuple[int, int] | None:  # noqa: ARG001  # as all families
+    """The `header_tokens` of a family in whose documents no pair of tokens encloses what is said of a message."""
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ExportColumn:
     """A column that the export takes from the rows as it is: one value for each document, of the Arrow type `kind`."""

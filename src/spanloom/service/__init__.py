@@ -1,5 +1,6 @@
 """The HTTP application: what the routes of every family have around them. It knows no family.
 
+defaults     address, largest bodies, times
 application  routes of families → one ASGI application, with health, metrics and errors as JSON
 access       the bearer token; without one, where the service may listen and under which names it answers
 limits       bodies counted while they are read, one by one and all together, within a time

@@ -26,13 +26,12 @@ from spanloom.errors import SpanloomError
 from spanloom.report.pages.texts import TextSection, texts_page
 from spanloom.service.access import BearerToken, KnownHosts
 from spanloom.service.answers import TEXT_TOLD, problem, told_errors
-from spanloom.service.limits import BODY_SECONDS, TOTAL_BYTES, BodyLimit, LimitedBodies
+from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_MAX_BYTES, BODY_SECONDS
+from spanloom.service.limits import BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
 
 Statuses = Mapping[type[SpanloomError], int]
 """Errors and their subclasses → HTTP status; the first class of an error's own order that is there counts."""
-
-BODY_MAX_BYTES = 1_048_576
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class Guards:
     """
 
     allowed_hosts: Sequence[str] = ()
-    bodies_bytes: int = TOTAL_BYTES
+    bodies_bytes: int = BODIES_MAX_BYTES
     body_seconds: float = BODY_SECONDS
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-HEADER_SECONDS = 10.0
-"""From the connection, or the end of the last answer, to the end of a request's head, whatever comes meanwhile."""
+from spanloom.service.defaults import HEADER_SECONDS
 
 TAKEN_SECONDS = 60.0
 """From then on, for a client to take what it was sent; then the connection is cut."""

@@ -21,13 +21,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spanloom.service.answers import problem
+from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_SECONDS
 
 DRAINED_BYTES = 1 << 27
 DRAIN_SECONDS = 5.0
 """How much of a refused body is thrown away, and for how long."""
 
-TOTAL_BYTES = 1 << 26
-BODY_SECONDS = 30.0
 BYTES_PER_SECOND = 65_536
 """A body has `BODY_SECONDS`, and a second more for each `BYTES_PER_SECOND` that came."""
 
@@ -53,7 +52,7 @@ class LimitedBodies:
         *,
         limits: Sequence[BodyLimit],
         otherwise: int,
-        total: int = TOTAL_BYTES,
+        total: int = BODIES_MAX_BYTES,
         seconds: float = BODY_SECONDS,
     ) -> None:
         self._app, self._otherwise, self._total, self._seconds = app, otherwise, total, seconds

@@ -11,7 +11,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from spanloom.errors import SpanloomError
-from spanloom.service.connections import CONNECTIONS, HEADER_SECONDS, timed_protocol
+from spanloom.service.connections import CONNECTIONS, timed_protocol
+from spanloom.service.defaults import HEADER_SECONDS
 from spanloom.service.observed import LOGGER, log_to_stderr
 
 SHUTDOWN_SECONDS = 10

@@ -15,7 +15,7 @@ from spanloom.errors import ConflictError, StorageError
 from spanloom.provenance import canonical_json, readable_json
 from spanloom.storage.publishing import signature, signed_by
 from spanloom.storage.staging import read_object
-from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError
+from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError, Sending
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 
@@ -35,10 +35,9 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
         with TemporaryDirectory(prefix="spanloom-claim-") as directory:
             path = Path(directory) / CLAIM_NAME
             path.write_bytes(readable_json({"build": build, **signature()}))
-            with suppress(
-                AlreadyThereError, LostUploadError
-            ):  # what stands there afterwards is read, and says whose it is
-                store.create(path, uri, metadata={}, replace=False, moved=lambda _count: None)
+            # What is there afterwards is read, and says whose it is.
+            with suppress(AlreadyThereError, LostUploadError):
+                store.create(path, uri, Sending())
         if (standing := read_object(uri)) is None:
             raise StorageError("the claim was written and does not stand there", where=str(uri), remedy="run again")
     _check_ours(standing, build, uri)
@@ -49,15 +48,15 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
 def _check_create_only(claim: bytes, uri: Uri) -> None:
     """The probe: writes the claim, which is ours, create-only again. A store that honours the condition refuses; one
     that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs to be removed."""
+    store = open_store(uri)
     with TemporaryDirectory(prefix="spanloom-claim-") as directory:
         path = Path(directory) / CLAIM_NAME
         path.write_bytes(claim)
-        taken = open_store(uri).ways_to_overwrite(path, uri)
+        taken = store.ways_to_overwrite(path, uri)
     if taken:
-        condition = "If-None-Match: *" if uri.scheme == "s3" else "ifGenerationMatch=0"
         raise StorageError(
-            f"the store ignores {condition} on {' and '.join(taken)}: it overwrites objects that exist, so two builds "
-            "could mix in one dataset root",
+            f"the store ignores {store.CONDITION} on {' and '.join(taken)}: it overwrites objects that exist, so two "
+            "builds could mix in one dataset root",
             where=str(uri),
             remedy="take a store or a version that honours it, such as Amazon S3, Cloud Storage, SeaweedFS or MinIO; "
             f"{SKIP_VARIABLE}=1 goes on without the check, where one build alone writes there",

@@ -16,7 +16,7 @@ from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.provenance import built_by, git_sha
 from spanloom.storage.local import sha256_file
 from spanloom.storage.staging import DAMAGED_TRIES, find, stage_file
-from spanloom.storage.stores.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Store, StoredObject
+from spanloom.storage.stores.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Sending, Store, StoredObject
 from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.transfer import Transfers, open_store
 from spanloom.storage.uri import Uri
@@ -94,17 +94,11 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
     upload wrote (by its metadata) is removed, and only when its checksum is not the file's.
     """
     uri, metadata, wrong = upload.uri, {SHA256_KEY: sha256, **signature()}, ""
+    sending = Sending(metadata=metadata, replace=upload.replace, moved=transfers.moved, stop=transfers.stop)
     for _ in range(DAMAGED_TRIES):
         taken = unconfirmed = False
         try:
-            if store.create(
-                upload.path,
-                uri,
-                metadata=metadata,
-                replace=upload.replace,
-                moved=transfers.moved,
-                stop=transfers.stop,
-            ):
+            if store.create(upload.path, uri, sending):
                 return
             unconfirmed, wrong = True, "the checksum that the store answered is not that of the file"
         except AlreadyThereError:  # somebody was faster; or it was this very upload, whose answer got lost

@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from spanloom.conversations.source.manifest import AnyModelManifest
+from spanloom.conversations.source.manifest import ConversationsManifest
 from spanloom.dataset import manifest
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import RejectedRowError
@@ -112,7 +112,7 @@ def test_validation_finds_a_reject_whose_reason_was_changed(tmp_path: Path) -> N
 def test_the_manifest_follows_its_schema_which_is_that_of_its_type(tmp_path: Path) -> None:
     file = files("spanloom.conversations.source").joinpath("conversations_v1.schema.json")
     schema = {key: value for key, value in json.loads(file.read_bytes()).items() if key != "$schema"}
-    assert schema == AnyModelManifest.model_json_schema()
+    assert schema == ConversationsManifest.model_json_schema()
     said = json.loads((source(tmp_path, records()) / "manifest.json").read_bytes())
     jsonschema.Draft202012Validator(schema).validate(said)
-    assert AnyModelManifest.model_validate(said).as_dict() == said
+    assert ConversationsManifest.model_validate(said).as_dict() == said

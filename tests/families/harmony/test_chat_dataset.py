@@ -389,7 +389,7 @@ def test_the_number_of_shards_is_that_of_the_manifest_unless_another_is_demanded
 
 
 def test_the_source_manifest_follows_its_schema_which_is_that_of_its_type(source: Path) -> None:
-    file = files("spanloom.conversations.source").joinpath("harmony_conversations_v1.schema.json")
+    file = files("spanloom.conversations.source").joinpath("conversations_v1.schema.json")
     schema = {key: value for key, value in json.loads(file.read_bytes()).items() if key != "$schema"}
     assert schema == ConversationsManifest.model_json_schema()
     said = json.loads((source / "manifest.json").read_bytes())

@@ -12,10 +12,11 @@ from spanloom.families.traces.trace import (
     MAX_DEPTH,
     NAMESPACE,
     Trace,
-    canonical_payload,
+    canonical_trace,
     check_trace,
-    content_id,
+    checked_trace,
     json_text,
+    numbered_id_text,
     parse_text,
 )
 from support.traces import payloads
@@ -114,10 +115,12 @@ def test_a_payload_is_stored_as_it_is(value: dict[str, Any]) -> None:
 
 @given(payloads())
 def test_the_id_is_that_of_sorted_json_and_a_count(value: dict[str, Any]) -> None:
-    payload = Trace.model_validate(value).payload
-    canonical = json.dumps(payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    for repeat in (0, 1, 12):
-        assert content_id(canonical_payload(payload), repeat) == uuid.uuid5(NAMESPACE, f"{canonical}#{repeat}")
+    trace = checked_trace(value)
+    canonical = json.dumps(trace.payload, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    repeats: dict[bytes, int] = {}
+    for repeat in range(13):
+        wanted = uuid.uuid5(NAMESPACE, f"{canonical}#{repeat}")
+        assert numbered_id_text(canonical_trace(trace), repeats) == str(wanted)
 
 
 def test_the_namespace_is_the_one_of_the_cases(trace_cases: Any) -> None:

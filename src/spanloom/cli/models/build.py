@@ -1,6 +1,7 @@
 """`spanloom build --model DIR`: the options of a build for a model."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from spanloom.cli.app import finish_build, make_progress
@@ -12,69 +13,51 @@ from spanloom.families.models import defaults
 if TYPE_CHECKING:
     from spanloom.families.models.documents.rules import ModelRules
 
-PANEL = "For a model (--model)"
+SERVED = "Where a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
+STOPS = partial(
+    option,
+    "A token that ends the assistant's turn, by its text or id; several times. Default: eos_token_id of "
+    "generation_config.json.",
+    "--stop",
+    metavar="TOKEN",
+)
+DATE = partial(option, "What the template takes for today: 2025-01-31.", metavar="YYYY-MM-DD")
+VARIABLES = partial(
+    option,
+    "A variable of the template; the value is JSON, else a text. Several times.",
+    "--set",
+    metavar="KEY=VALUE",
+)
+_of_model = partial(option, rich_help_panel="For a model (--model)")
 
 ModelOption = Annotated[
     str | None,
-    option(
+    _of_model(
         "A model's folder, or hub snapshot, or its URI: build for its chat template and tokenizer instead of gpt-oss.",
         metavar="PLACE",
-        rich_help_panel=PANEL,
     ),
 ]
 ThinkingOption = Annotated[
     Literal["auto", "on", "off"] | None,
-    option(
-        "Whether the template is told that the model thinks. Default: auto, as each run is proven.",
-        rich_help_panel=PANEL,
-    ),
+    _of_model("Whether the template is told that the model thinks. Default: auto, as each run is proven."),
 ]
 InlineThinkOption = Annotated[
     bool,
-    option(
+    _of_model(
         "Write reasoning into the content in <think> tags where the template knows none. Default: refuse it there.",
         "--inline-think",
-        rich_help_panel=PANEL,
     ),
 ]
-BoundaryOption = Annotated[
-    Literal["served", "refuse"] | None,
-    option(
-        "Where a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do. "
-        f"Default: {defaults.BOUNDARY[0]}.",
-        rich_help_panel=PANEL,
-    ),
-]
-StopsOption = Annotated[
-    list[str] | None,
-    option(
-        "A token that ends the assistant's turn, by its text or id; several times. Default: eos_token_id of "
-        "generation_config.json.",
-        "--stop",
-        metavar="TOKEN",
-        rich_help_panel=PANEL,
-    ),
-]
-DateOption = Annotated[
-    str | None,
-    option("What the template takes for today: 2025-01-31.", metavar="YYYY-MM-DD", rich_help_panel=PANEL),
-]
-VariablesOption = Annotated[
-    list[str] | None,
-    option(
-        "A variable of the template; the value is JSON, else a text. Several times.",
-        "--set",
-        metavar="KEY=VALUE",
-        rich_help_panel=PANEL,
-    ),
-]
+BoundaryOption = Annotated[Literal["served", "refuse"] | None, _of_model(f"{SERVED} Default: {defaults.BOUNDARY[0]}.")]
+StopsOption = Annotated[list[str] | None, STOPS(**_of_model.keywords)]
+DateOption = Annotated[str | None, DATE(**_of_model.keywords)]
+VariablesOption = Annotated[list[str] | None, VARIABLES(**_of_model.keywords)]
 EmissionOption = Annotated[
     str | None,
-    option(
+    _of_model(
         r"What the model writes behind a prompt that the template does not continue: "
         r"'{reasoning}\n</think>\n\n{content}{eos}'. Declared, not proven.",
         metavar="TEXT",
-        rich_help_panel=PANEL,
     ),
 ]
 

@@ -10,6 +10,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
+from spanloom.cli.models.build import DATE, SERVED, STOPS, VARIABLES
 from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
@@ -18,26 +19,10 @@ Thinking = Annotated[
     Literal["auto", "on", "off"],
     option("Whether the model thinks, for templates with a variable for it. auto: as each run is proven."),
 ]
-Boundary = Annotated[
-    Literal["served", "refuse"],
-    option(
-        "Where a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
-    ),
-]
-Stops = Annotated[
-    list[str] | None,
-    option(
-        "A token that ends the assistant's turn, by its text or id; several times. Default: eos_token_id of "
-        "generation_config.json.",
-        "--stop",
-        metavar="TOKEN",
-    ),
-]
-Date = Annotated[str | None, option("What the template takes for today: 2025-01-31.", metavar="YYYY-MM-DD")]
-Variables = Annotated[
-    list[str] | None,
-    option("A variable of the template; the value is JSON, else a text. Several times.", "--set", metavar="KEY=VALUE"),
-]
+Boundary = Annotated[Literal["served", "refuse"], option(SERVED)]
+Stops = Annotated[list[str] | None, STOPS()]
+Date = Annotated[str | None, DATE()]
+Variables = Annotated[list[str] | None, VARIABLES()]
 
 
 @model_app.command("probe")

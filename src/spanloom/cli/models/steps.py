@@ -12,14 +12,7 @@ from spanloom.cli.steps import step
 from spanloom.families.models import defaults
 
 
-@step(
-    "tokenize-conversations",
-    "models.steps.tokenize_conversations",
-    own=(
-        *("thinking", "inline_think", "boundary", "stops", "date", "variables", "train", "emission", "valid_fraction"),
-        *("max_rows", "max_rows_per_shard", "quiet"),
-    ),
-)
+@step("tokenize-conversations", "models.steps.tokenize_conversations")
 def step_tokenize(
     source: Annotated[
         str,

@@ -15,6 +15,7 @@ from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
+from spanloom.service import defaults as service
 
 
 @toolcalls_app.command("validate")
@@ -287,16 +288,16 @@ def _text_or_file(value: str | None) -> str | None:
 
 @toolcalls_app.command("serve")
 def serve(
-    host: options.Host = defaults.HOST,
-    port: options.Port = defaults.PORT,
+    host: options.Host = service.HOST,
+    port: options.Port = service.PORT,
     token_file: Annotated[
         Path | None, option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
     ] = None,
     max_bytes: Annotated[int, option("The largest body that is validated.", min=1024)] = defaults.BODY_MAX_BYTES,
     tools_dir: toolcalls_options.ToolsDir = None,
-    bodies_max_bytes: options.Bodies = defaults.BODIES_MAX_BYTES,
-    header_seconds: options.HeaderSeconds = defaults.HEADER_SECONDS,
-    body_seconds: options.BodySeconds = defaults.BODY_SECONDS,
+    bodies_max_bytes: options.Bodies = service.BODIES_MAX_BYTES,
+    header_seconds: options.HeaderSeconds = service.HEADER_SECONDS,
+    body_seconds: options.BodySeconds = service.BODY_SECONDS,
     allowed_host: options.AllowedHost = None,
 ) -> None:
     """Serve the validator, the schema and the registries over HTTP; /docs lists all requests.

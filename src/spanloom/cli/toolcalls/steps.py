@@ -9,7 +9,7 @@ from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
 
 
-@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls", own=("system", "turns"))
+@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls")
 def step_convert_toolcalls(
     source: toolcalls_options.Source,
     out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
@@ -39,11 +39,7 @@ def step_validate_toolcalls(
     """Tool calls, step 2: all samples held against all rules. Exits with 4 where there are errors."""
 
 
-@step(
-    "merge-toolcalls",
-    "toolcalls.steps.merge_toolcalls",
-    own=("dr_ratio", "seed", "eval_fraction", "min_ratio", "min_adversarial_safe"),
-)
+@step("merge-toolcalls", "toolcalls.steps.merge_toolcalls")
 def step_merge_toolcalls(
     harmful_dir: Annotated[str, place("Folder of harmful samples.")],
     retain_dir: Annotated[str, place("Folder of samples to retain.")],
@@ -75,7 +71,7 @@ def step_audit_toolcalls(
     """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
 
 
-@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("eod", "max_length", "valid_fraction", "spans"))
+@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls")
 def step_tokenize_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     split: Annotated[Literal["harmful", "retain"], option("Which samples: they are a root each.")],

@@ -19,6 +19,7 @@ from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import Format, build_request, key_values
 from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
 from spanloom.families.traces import defaults
+from spanloom.service import defaults as service
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
@@ -515,8 +516,8 @@ def tokenize(
 
 @traces_app.command("serve")
 def serve(
-    host: options.Host = defaults.HOST,
-    port: options.Port = defaults.PORT,
+    host: options.Host = service.HOST,
+    port: options.Port = service.PORT,
     token_file: Annotated[
         Path | None,
         option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
@@ -525,12 +526,18 @@ def serve(
         Path | None, option("Files are ingested from below this folder alone. Default: ROOT/ingest.", metavar="DIR")
     ] = None,
     trace_max_bytes: Annotated[
-        int, option("The largest body of one trace.", envvar="TRACE_MAX_BYTES", min=1024, max=10_485_760)
+        int,
+        option(
+            "The largest body of one trace.",
+            envvar="TRACE_MAX_BYTES",
+            min=defaults.TRACE_BYTES[0],
+            max=defaults.TRACE_BYTES[1],
+        ),
     ] = defaults.TRACE_MAX_BYTES,
     batch_max_bytes: Annotated[int, option("The largest body of a batch.", min=1024)] = defaults.BATCH_MAX_BYTES,
-    bodies_max_bytes: options.Bodies = defaults.BODIES_MAX_BYTES,
-    header_seconds: options.HeaderSeconds = defaults.HEADER_SECONDS,
-    body_seconds: options.BodySeconds = defaults.BODY_SECONDS,
+    bodies_max_bytes: options.Bodies = service.BODIES_MAX_BYTES,
+    header_seconds: options.HeaderSeconds = service.HEADER_SECONDS,
+    body_seconds: options.BodySeconds = service.BODY_SECONDS,
     allowed_host: options.AllowedHost = None,
     max_step_characters: traces_options.MaxStepCharacters = None,
     root: traces_options.Root = None,

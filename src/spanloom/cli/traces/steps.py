@@ -17,7 +17,7 @@ ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifes
 ExportPlaceOption = Annotated[str | None, place("File or URI of the export in this format.")]
 
 
-@step("ingest-traces", "traces.steps.ingest_traces", own=("map",))
+@step("ingest-traces", "traces.steps.ingest_traces")
 def step_ingest(
     source: Annotated[str, place("Records as `traces ingest` reads them: a file, a folder, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
@@ -39,11 +39,7 @@ def step_ingest(
     return {"created_at": created_at or None, "maps": names_in(map), "max_step_characters": limit}
 
 
-@step(
-    "build-traces",
-    "traces.steps.build_traces",
-    own=("name", "version", "filters", "limit", "strategy", "seed"),
-)
+@step("build-traces", "traces.steps.build_traces")
 def step_build(
     store: StorePlaceOption,
     manifest: Annotated[str, place("File or URI for the manifest.")],
@@ -67,7 +63,7 @@ def step_build(
     return {"request": build_request(arguments, filters=wanted, seed=number)}
 
 
-@step("export-traces", "traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
+@step("export-traces", "traces.steps.export_traces")
 def step_export(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
@@ -84,7 +80,7 @@ def step_export(
     return {"options": made_of(ExportOptions, arguments)}
 
 
-@step("validate-traces", "traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
+@step("validate-traces", "traces.steps.validate_traces")
 def step_validate(
     trace: ExportPlaceOption = None,
     tunix_sft: ExportPlaceOption = None,
@@ -101,11 +97,7 @@ def step_validate(
     return {"exports": exports}
 
 
-@step(
-    "tokenize-traces",
-    "traces.steps.tokenize_traces",
-    own=("manifest", "form", "eod", "control_tokens", "valid_fraction"),
-)
+@step("tokenize-traces", "traces.steps.tokenize_traces")
 def step_tokenize(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,

@@ -23,7 +23,7 @@ class RowCaps:
 
     @property
     def any(self) -> bool:
-        return (self.max_rows, self.max_rows_per_shard) != (None, None)
+        return set(self.as_dict().values()) != {None}
 
     def as_dict(self) -> dict[str, int | None]:
         return asdict(self)

@@ -19,7 +19,6 @@ from spanloom.conversations.source.manifest import (
     ANY_MODEL_V1,
     CONVERSATIONS_GLOB,
     CONVERSATIONS_V1,
-    AnyModelManifest,
     ConversationsManifest,
 )
 
@@ -70,5 +69,5 @@ CONVERSATIONS: Final = SourceFormat(
 )
 """`harmony_conversations_v1`: whole conversations of any chat data, as messages of Harmony."""
 
-ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1, manifest=AnyModelManifest)
+ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1)
 """`conversations_v1`: whole conversations of any chat data, in the format of no model."""

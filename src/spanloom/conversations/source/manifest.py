@@ -1,10 +1,9 @@
 """The source folders `conversations_v1` and `harmony_conversations_v1`: whole conversations of any chat data, and the
 manifest that lists them.
 
-In: what converted the conversations. Out: `AnyModelManifest` and `ConversationsManifest`, the types of their
-manifest.json; and the columns of their shards. `conversations_v1.schema.json` and
-`harmony_conversations_v1.schema.json` are the same contracts for everybody else; a test holds them equal to the JSON
-Schemas of the types.
+In: what converted the conversations. Out: `ConversationsManifest`, the type of their manifest.json; and the columns of
+their shards. `conversations_v1.schema.json` is the same contract for everybody else; a test holds it equal to the JSON
+Schema of the type.
 
     conversations_shard_00.parquet   messages_json · metadata_json · id
     conversations_shard_01.parquet   one row is one whole conversation, uncut
@@ -104,22 +103,10 @@ class Storage(_Section):
     shards: tuple[StoredShard, ...] = Field(min_length=1, strict=False)
 
 
-class AnyModelManifest(_Section):
-    """manifest.json of a `conversations_v1` folder."""
-
-    schema_version: Literal["conversations_v1"]
-    conversion: Conversion
-    storage: Storage
-
-    def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return self.model_dump(mode="json", exclude_unset=True)
-
-
 class ConversationsManifest(_Section):
-    """manifest.json of a `harmony_conversations_v1` folder."""
+    """manifest.json of a `conversations_v1` or a `harmony_conversations_v1` folder."""
 
-    schema_version: Literal["harmony_conversations_v1"]
+    schema_version: Literal["conversations_v1", "harmony_conversations_v1"]
     conversion: Conversion
     storage: Storage
 

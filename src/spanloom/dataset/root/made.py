@@ -4,12 +4,13 @@ In: a held root, the record of the build, and two functions of the family. Out: 
 parts and go on from there do more than this (`families/harmony/build.py`).
 """
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import Content, Manifest, ShardEntry, SplitRule, TokenizerEntry, Totals
+from spanloom.dataset.manifest import Content, ListedFile, Manifest, ShardEntry, SplitRule, TokenizerEntry, Totals
 from spanloom.dataset.root.inventory import add_up, first_damage
 from spanloom.dataset.root.lock import (
     BuildRecord,
@@ -22,6 +23,7 @@ from spanloom.dataset.root.lock import (
 from spanloom.errors import ConflictError
 from spanloom.provenance import environment_here, git_sha, sha256_json
 from spanloom.split import VALID, split_rule, valid_threshold
+from spanloom.storage import publish_bytes
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.encoding import JsonTokenizer
 
@@ -92,8 +94,7 @@ def another_dataset(root: Path, difference: str) -> ConflictError:
 
 def write_pending(
     root: Path,
-    shard: ShardEntry,
-    *,
+    *shards: ShardEntry,
     config: dict[str, Any],
     tokenizer: JsonTokenizer,
     id_column: str,
@@ -101,11 +102,11 @@ def write_pending(
     repeated_rows: int = 0,
     **content: Any,
 ) -> Manifest:
-    """The pending manifest of a dataset of one shard whose documents have ids of their own; written, and returned.
+    """The pending manifest of a dataset of these shards, split by ids; written, and returned.
 
     `config` has the `eod` (text and id) and the `valid_fraction`; `content`: the fields of `Content` that are left.
     """
-    totals, fraction = add_up([shard]), config["valid_fraction"]
+    totals, fraction = add_up(shards), config["valid_fraction"]
     whole = manifest.new_manifest(
         Content(
             config=config,
@@ -114,13 +115,19 @@ def write_pending(
             split=split_entry(totals, id_column, fraction, repeated_rows),
             alignment=ALIGNMENT,
             totals=totals,
-            shards=(shard,),
+            shards=shards,
             **content,
         ),
         environment_here(environment),
     )
     manifest.write_pending(root, whole.as_dict())
     return whole
+
+
+def published(root: Path, name: str, data: bytes) -> ListedFile:
+    """A file of the dataset beside its shards, created, as a manifest lists it."""
+    publish_bytes(data, root / name)
+    return ListedFile(path=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def tokenizer_entry(tokenizer: JsonTokenizer, config: dict[str, Any]) -> TokenizerEntry:

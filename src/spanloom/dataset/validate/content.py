@@ -5,15 +5,19 @@ In: `content`, the family. Out: findings. No file is read: what the counts are o
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.source.folder import Source, named_origin
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals, diff
 from spanloom.dataset.root.layout import array_prefix, rejects_file, rows_file
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
+from spanloom.split import VALID
+from spanloom.supervision import ALIGNMENT
 
 
 def check_shape(content: Content, family: DatasetFamily) -> Iterator[Finding]:
@@ -101,6 +105,39 @@ def _leaves(value: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[t
             yield from _leaves(inner, (*place, name))
         else:
             yield (*place, name), inner
+
+
+def check_documents_by_id(content: Content, split_rule: str, *, documents: str, **of_split: Any) -> Iterator[Finding]:
+    """What families say alike whose documents have ids: the EOD is a token, the split follows from the ids, labels are
+    aligned, nothing is packed. `documents`: what they are called; `of_split`: more values of the split."""
+    split, tokenizer = content.split, content.tokenizer
+    assert split is not None, "the schema demands it of these families"
+    if tokenizer.eod >= tokenizer.vocab_size:
+        yield wrong(f"tokenizer.eod is {tokenizer.eod}, ids are below {tokenizer.vocab_size}")
+    sequences, valid = content.totals.sequences, content.totals.splits[VALID].sequences
+    wanted = {
+        "rule": split_rule,
+        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
+        "realised_valid_fraction": valid / sequences if sequences else 0.0,
+        **of_split,
+    }
+    yield from check_said({name: getattr(split, name) for name in wanted}, wanted, "split")
+    yield from check_said(content.alignment, ALIGNMENT, "alignment")
+    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
+        yield wrong(f"packing is said, which {documents} have none of")
+
+
+def source_input(given: Source) -> dict[str, Any]:
+    """What `input` must be of a folder of conversations."""
+    return {
+        "schema_version": given.manifest["schema_version"],
+        "manifest_sha256": given.manifest_sha256,
+        **named_origin(given.manifest),
+        "shards": [
+            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+            for shard in given.shards
+        ],
+    }
 
 
 def wrong(message: str, shard: int | None = None, split: str | None = None) -> Finding:

@@ -3,7 +3,7 @@
 In: arrays of whole documents of one split of one shard. Out: findings.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.manifest import Content
 from spanloom.findings import Finding
 
 
@@ -56,6 +57,50 @@ class DiskDocuments(DiskRun):
         """The span of each label, uint8 [T]; without spans, 1 where it is learned."""
         return (self.lossmask > 0).astype(np.uint8)
 
+    @property
+    def last(self) -> npt.NDArray[np.int64]:
+        """The position of each document's last token, int64 [N]."""
+        return np.cumsum(self.lengths, dtype=np.int64) - 1
+
+    def check_tokens(self, content: Content) -> Iterator[Finding]:
+        """Each document ends in EOD, ids are of the vocabulary, the loss mask is 0 or 1."""
+        eod, vocab_size, last = content.tokenizer.eod, content.tokenizer.vocab_size, self.last
+        yield from self.at("eod", "the document does not end in EOD", last[self.tokens[last] != eod])
+        outside = np.flatnonzero((self.tokens < 0) | (self.tokens >= vocab_size))
+        yield from self.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
+        yield from self.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(self.lossmask > 1))
+
+    def check_labels(self, learned: str = "learned") -> Iterator[Finding]:
+        """The last position of a document has no label, and the one before it that of the EOD, which is context.
+
+        `learned`: the family's word for what is not context.
+        """
+        last, labelled = self.last, (self.lossmask > 0) | (self.spans > 0)
+        yield from self.at("shift", "the last position of a document has no label to train", last[labelled[last]])
+        before = last[self.lengths > 1] - 1
+        yield from self.at("eod", f"the EOD is {learned}", before[labelled[before]])
+
+    def counted(self, span_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """The columns of the rows that follow from the files: number, tokens, and the labels of each span."""
+        return {
+            "sequence": np.arange(self.first, self.first + self.lengths.size),
+            "tokens": self.lengths,
+            **{f"{name}_tokens": self._tokens_of(span) for span, name in enumerate(span_names)},
+        }
+
+    def _tokens_of(self, span: int) -> npt.NDArray[np.int64]:
+        """Tokens of each document with this span, int64 [N].
+
+        Told by how many of them lie before each document's end; between two places where the span turns, that number
+        grows by one a token, or not at all.
+        """
+        inside = (self.spans == span).view(np.int8)
+        turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
+        before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
+        ends = np.cumsum(self.lengths, dtype=np.int64)
+        tokens: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
+        return tokens
+
     def check_rows(self, rows: pa.Table, expected: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
         """Columns of the rows that describe these documents against their values, [N] each."""
         for name, values in expected.items():
@@ -83,6 +128,12 @@ class SpanDocuments(DiskDocuments):
     @property
     def spans(self) -> npt.NDArray[np.uint8]:
         return self.span
+
+    def check_labels(self, learned: str = "learned") -> Iterator[Finding]:
+        """And the loss mask is 1 where there is a span."""
+        different = np.flatnonzero((self.span > 0) != (self.lossmask > 0))
+        yield from self.at("mask_is_span", "loss mask and span disagree", different)
+        yield from super().check_labels(learned)
 
 
 def digests_of(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:

@@ -5,7 +5,7 @@ the manifest says something of it that is not so. The file is read as JSON here,
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from spanloom.errors import TokenizerError
 from spanloom.findings import Finding
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
+from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 
 def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
@@ -38,12 +39,20 @@ def own_tokenizer(content: Content, path: Path | None) -> Path:
     return path
 
 
+def own_vocabulary(content: Content, path: Path | None, control: Iterable[str], *, extra: str) -> JsonVocabulary:
+    """The vocabulary of the tokenizer of a dataset. `control`: texts shown as special tokens beside its EOD."""
+    loaded = load_json_tokenizer(own_tokenizer(content, path), extra=extra)
+    return JsonVocabulary(loaded, {*control, content.config["eod"]["text"]})
+
+
 def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
     """The tokenizer.json that the dataset carries against what the manifest says of it, `config.eod` too."""
     try:
         whole = json.loads(path.read_bytes())
         model = whole["model"]
         ids = _ids(model, whole["added_tokens"])
+    except FileNotFoundError:  # in the report already
+        return
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as fault:
         message = f"the tokenizer that the dataset carries cannot be read: {type(fault).__name__}"
         yield Finding(check="tokenizer", message=message, file=TOKENIZER_NAME)

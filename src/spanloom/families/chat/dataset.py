@@ -23,7 +23,9 @@ from spanloom.dataset.family import (
     SourceCheck,
     Vocabulary,
     WholeCheck,
+    no_header_tokens,
     one_layout,
+    one_row_schema,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_said, wrong
@@ -44,16 +46,13 @@ ID_COLUMN = None
 GROUP_COLUMNS = ()
 ROW_SCHEMA = blocks.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = blocks.ARRAY_DTYPES, blocks.SPAN_NAMES
+header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = (blocks.SPLIT,)
 RATIO = None
 
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
-
-
-def row_schema(content: Content) -> pa.Schema:
-    """The same in every dataset of the family."""
-    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -209,11 +208,6 @@ stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the blocks were packed with."""
     return vocabulary.load_vocabulary(content.tokenizer, tokenizer)
-
-
-def header_tokens(content: Content) -> tuple[int, int] | None:
-    """None: a marker is one token."""
-    return None
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:

@@ -42,7 +42,6 @@ from spanloom.families.harmony.build_root import (
     record_of,
     work_names,
 )
-from spanloom.families.harmony.contract.caps import rows_read
 from spanloom.families.harmony.contract.config import dataset_config
 from spanloom.families.harmony.contract.profile import (
     HARMONY_CHAT,
@@ -189,7 +188,7 @@ def _run_steps(
     count = len(source.shards)
     shards = range(count)
     counters = Counters(count)
-    rows = rows_read(options.caps, [shard.rows for shard in source.shards])
+    rows = options.caps.read_of([shard.rows for shard in source.shards])
     rendered, ids, inventories = (
         [work / name for name in names] for names in zip(*map(work_names, shards), strict=True)
     )

@@ -19,7 +19,6 @@ from spanloom.dataset.root.lock import (
     data_names,
 )
 from spanloom.errors import StorageError
-from spanloom.families.harmony.contract.caps import rows_read
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation
@@ -125,7 +124,7 @@ def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:
         repeated, documents = _growth(source, options.rules)
         tokens *= repeated
     if options.caps.any:
-        read = sum(rows_read(options.caps, [shard.rows for shard in source.shards]))
+        read = sum(options.caps.read_of([shard.rows for shard in source.shards]))
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, options.caps.max_tokens or tokens)

@@ -13,11 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from spanloom.conversations.source.folder import Source, named_origin
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -29,14 +26,14 @@ from spanloom.dataset.family import (
     Vocabulary,
     WholeCheck,
     one_layout,
+    one_row_schema,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.root.layout import array_prefix, rows_file
-from spanloom.dataset.rows.places import check_row_places
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.root.layout import array_prefix
+from spanloom.dataset.validate.content import check_said, source_input, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
-from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
-from spanloom.errors import ArtifactError, SpanloomError
+from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
+from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract import config
 from spanloom.families.harmony.contract.history import rules_of
@@ -60,13 +57,9 @@ ROW_SCHEMA = SYNTH_KD.about
 ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = SYNTH_KD.span_names
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
-
-
-def row_schema(content: Content) -> pa.Schema:
-    """The same in every dataset of the family."""
-    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -99,14 +92,6 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
     trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
-    row_before = -1
-
-    def firsts(rows: pa.Table) -> npt.NDArray[np.bool_]:
-        nonlocal row_before
-        source_rows = rows.column("row").to_numpy()
-        before, row_before = row_before, int(source_rows[-1]) if source_rows.size else row_before
-        return firsts_of_rows(source_rows, before)
-
     return check_documents_with_ids(
         report,
         opened,
@@ -117,7 +102,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         noun=profile.source.id_column,
         check_documents=partial(verify.check_documents, trained=trained),
         check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
-        kept_rows=firsts,
+        kept_rows=firsts_in_turn(),
     )
 
 
@@ -125,41 +110,16 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     """Every row that was read stands in the dataset once, or with all its cuts in one split, or was rejected; ids that
     stand twice are counted."""
     profile = profile_of_family(whole.content.family)
-
-    def check_rows_of(own: Report, shard: ShardEntry) -> None:
-        own.ran("rows placed", shard.rows_read)
-        if not whole.is_readable(shard):
-            return
-        try:
-            own.add(
-                check_row_places(
-                    whole.root,
-                    shard,
-                    whole.readable_splits(shard),
-                    whole.run.go_on,
-                    id_column=profile.source.id_column,
-                    several=profile.cuts,
-                )
-            )
-            tables = [rows_file(whole.root, split, shard.shard) for split in whole.readable_splits(shard)]
-            own.add(verify.check_trained_runs(whole.content, shard, tables))
-        except ArtifactError as unreadable:
-            own.wrong("rows", unreadable.what, shard=shard.shard)
-
-    whole.run.each(report, whole.content.shards, check_rows_of)
-    rule = whole.content.split
-    assert rule is not None, "the schema demands it of this family"
-    if not all(whole.is_readable(shard) for shard in whole.content.shards):
-        return
-    tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]
-    try:
-        repeated = repeated_rows(digests, tables, profile.split_column)
-    except ArtifactError as unreadable:
-        report.wrong("rows", unreadable.what)
-        return
-    if repeated != rule.repeated_rows:
-        message = f"split.repeated_rows is {rule.repeated_rows}, {repeated} rows have an id that stood before"
-        report.wrong("manifest", message)
+    check_rows_and_ids(
+        report,
+        whole,
+        digests,
+        id_column=profile.source.id_column,
+        split_column=profile.split_column,
+        several=profile.cuts,
+        earlier="an id that stood before",
+        also=partial(verify.check_trained_runs, whole.content),
+    )
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -175,7 +135,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         return
     rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
     said = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(said, _input_of(given), "input", check="source"))
+    report.add(check_said(said, source_input(given), "input", check="source"))
     asset = locate_asset(check.tokenizer)
     encoding = tokenizer.load_encoding(asset) if check.deep else None
     second = load_tiktoken(asset) if check.deep else None
@@ -218,19 +178,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.ran("texts encoded again", texts.texts)
 
     whole.run.each(report, shards, check_rows_of)
-
-
-def _input_of(given: Source) -> dict[str, Any]:
-    """What the manifest must say of this source."""
-    return {
-        "schema_version": given.manifest["schema_version"],
-        "manifest_sha256": given.manifest_sha256,
-        **named_origin(given.manifest),
-        "shards": [
-            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in given.shards
-        ],
-    }
 
 
 # --- Places -----------------------------------------------------------------------------------------------------------

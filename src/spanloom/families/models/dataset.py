@@ -5,15 +5,10 @@ In: what the commands hand over, documents as they are on disk, a manifest's `co
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
@@ -22,17 +17,17 @@ from spanloom.dataset.family import (
     OpenedShard,
     Vocabulary,
     WholeCheck,
+    no_header_tokens,
     one_layout,
+    one_row_schema,
 )
-from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME, rows_file
-from spanloom.dataset.rows.places import check_row_places
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
-from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
-from spanloom.errors import ArtifactError
+from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.source.formats import format_named, staged_source
@@ -45,21 +40,17 @@ from spanloom.families.models.verify.source import check_source as check_source
 from spanloom.findings import Report
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
 ROW_SCHEMA = ABOUT_SCHEMA
 ARRAY_DTYPES = tokenize_conversations.ARRAY_DTYPES
 SPAN_NAMES = defaults.SPAN_NAMES
+header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
-
-
-def row_schema(content: Content) -> pa.Schema:
-    """The same in every dataset of the family."""
-    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -67,14 +58,6 @@ def row_schema(content: Content) -> pa.Schema:
 
 def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
-    row_before = -1
-
-    def firsts(rows: pa.Table) -> npt.NDArray[np.bool_]:
-        nonlocal row_before
-        source_rows = rows.column("row").to_numpy()
-        before, row_before = row_before, int(source_rows[-1]) if source_rows.size else row_before
-        return firsts_of_rows(source_rows, before)
-
     return check_documents_with_ids(
         report,
         opened,
@@ -85,7 +68,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
         noun="conversation",
         check_documents=partial(verify.check_documents, content=opened.content),
         check_rows=partial(verify.check_rows, content=opened.content),
-        kept_rows=firsts,
+        kept_rows=firsts_in_turn(),
     )
 
 
@@ -93,38 +76,20 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     """Every row that was read has its documents in one split, or was refused; the model's files are those that are
     named; ids that come again are counted."""
     content = whole.content
-    carried = whole.root / MODEL_FOLDER / TOKENIZER_NAME
-    if carried.is_file():  # a missing file is in the report already
-        report.add(check_tokenizer(content, carried))
+    report.add(check_tokenizer(content, whole.root / MODEL_FOLDER / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
     source_format = format_named(content.input.schema_version)
     if source_format is None:  # in the report already
         return
-    id_column = source_format.id_column
-
-    def check_rows_of(own: Report, shard: ShardEntry) -> None:
-        own.ran("rows placed", shard.rows_read)
-        if not whole.is_readable(shard):
-            return
-        splits = whole.readable_splits(shard)
-        try:
-            own.add(check_row_places(whole.root, shard, splits, whole.run.go_on, id_column=id_column, several=True))
-        except ArtifactError as unreadable:
-            own.wrong("rows", unreadable.what, shard=shard.shard)
-
-    whole.run.each(report, content.shards, check_rows_of)
-    if not all(whole.is_readable(shard) for shard in content.shards):
-        return
-    tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]
-    try:
-        repeated = repeated_rows(digests, tables, "conversation")
-    except ArtifactError as unreadable:
-        report.wrong("rows", unreadable.what)
-        return
-    assert content.split is not None, "the schema demands it of this family"
-    if repeated != content.split.repeated_rows:
-        stated = content.split.repeated_rows
-        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows have the id of an earlier row")
+    check_rows_and_ids(
+        report,
+        whole,
+        digests,
+        id_column=source_format.id_column,
+        split_column="conversation",
+        several=True,
+        earlier="the id of an earlier row",
+    )
 
 
 # --- Places -----------------------------------------------------------------------------------------------------------
@@ -138,32 +103,23 @@ stage_source = staged_source
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra="chat"),
-        {*content.config["stops"], content.config["eod"]["text"]},
-    )
-
-
-def header_tokens(content: Content) -> tuple[int, int] | None:
-    """None: what a model's template writes around a message is shown as it is."""
-    return None
+    return own_vocabulary(content, tokenizer, content.config["stops"], extra="chat")
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
     """Cuts a document where its span changes, behind each trained stop token, and before its closing EOD."""
-    closing = len(tokens) - 1 if tokens and tokens[-1].id == content.tokenizer.eod else len(tokens)
     stops = set(content.config["stops"].values())
-    edges = [0]
-    for at in range(1, closing):
-        ended = tokens[at - 1].trained and tokens[at - 1].id in stops
-        if ended or tokens[at].span != tokens[at - 1].span:
-            edges.append(at)
-    for first, last in pairwise(dict.fromkeys([*edges, closing, len(tokens)])):
+
+    def begins(at: int) -> bool:
+        before = tokens[at - 1]
+        return tokens[at].span != before.span or (before.trained and before.id in stops)
+
+    for first, last, closing in cut_before_eod(tokens, content.tokenizer.eod, begins):
         span = tokens[first].span
         yield ShownMessage(
             first=first,
             last=last,
-            role="" if first >= closing else "assistant" if span else "context",
+            role="" if closing else "assistant" if span else "context",
             channel=SPAN_NAMES[span] if span else "",
             span=span,
             trained=tokens[first].trained,

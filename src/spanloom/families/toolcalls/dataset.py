@@ -5,14 +5,12 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
@@ -22,12 +20,14 @@ from spanloom.dataset.family import (
     OpenedShard,
     Vocabulary,
     WholeCheck,
+    no_header_tokens,
+    one_row_schema,
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import placed_rows
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
@@ -45,12 +45,13 @@ from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage.scratch import Scratch
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
+row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
+header_tokens = no_header_tokens
 RATIO = None
 
 
@@ -62,11 +63,6 @@ def layout(content: Content) -> Layout:
 def has_parts(content: Content) -> bool:
     """Whether the dataset has a span for each part of the answers."""
     return "span" in content.arrays
-
-
-def row_schema(content: Content) -> pa.Schema:
-    """The same in every dataset of the family."""
-    return ROW_SCHEMA
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
@@ -89,9 +85,8 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     """No id and no row stands twice; template, tools and tokenizer are those that are said."""
-    content, carried = whole.content, whole.root / TOKENIZER_NAME
-    if carried.is_file():  # a missing file is in the report already
-        report.add(check_tokenizer(content, carried))
+    content = whole.content
+    report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
     rows = placed_rows(report, whole)
     if rows is None:
@@ -116,32 +111,24 @@ def stage_source(scratch: Scratch, place: str) -> Path:
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra=EXTRA),
-        {*CONTROL_STRINGS, content.config["eod"]["text"]},
-    )
-
-
-def header_tokens(content: Content) -> tuple[int, int] | None:
-    """None: the role stands between two special tokens, which are shown as they are."""
-    return None
+    return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra=EXTRA)
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
     """Cuts a document where its mask or span changes, at each tag of a call, and before its closing EOD."""
-    closing = len(tokens) - 1 if tokens and tokens[-1].id == content.tokenizer.eod else len(tokens)
-    edges = [0]
-    for at in range(1, closing):
-        tagged = tokens[at].trained and tokens[at].special and tokens[at].text == PYTHON_TAG
-        if tokens[at].trained != tokens[at - 1].trained or tokens[at].span != tokens[at - 1].span or tagged:
-            edges.append(at)
-    for first, last in pairwise(dict.fromkeys([*edges, closing, len(tokens)])):
+
+    def begins(at: int) -> bool:
+        token, before = tokens[at], tokens[at - 1]
+        tagged = token.trained and token.special and token.text == PYTHON_TAG
+        return tagged or token.trained != before.trained or token.span != before.span
+
+    for first, last, closing in cut_before_eod(tokens, content.tokenizer.eod, begins):
         trained = tokens[first].trained
         if has_parts(content):
             channel = content.span_names[tokens[first].span] if trained else ""
         else:
             channel = "tool call" if trained and tokens[first].text == PYTHON_TAG else ""
-        role = "" if first >= closing else "answer" if trained else "prompt" if first == 0 else "behind the answer"
+        role = "" if closing else "answer" if trained else "prompt" if first == 0 else "behind the answer"
         yield ShownMessage(
             first=first,
             last=last,

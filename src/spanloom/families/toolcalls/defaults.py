@@ -23,7 +23,3 @@ EOD = "<|end_of_text|>"
 DEEP = 64
 B4_TOOLS = "b4_standard_v1"
 BODY_MAX_BYTES = 64 << 20
-HOST, PORT = "127.0.0.1", 8000
-BODIES_MAX_BYTES = 64 << 20
-HEADER_SECONDS = 10.0
-BODY_SECONDS = 30.0

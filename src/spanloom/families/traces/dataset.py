@@ -5,14 +5,13 @@ In: what the commands hand over, documents as they stand on disk, a manifest's `
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset.document import ShownMessage, ShownToken
+from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
@@ -22,6 +21,7 @@ from spanloom.dataset.family import (
     SourceCheck,
     Vocabulary,
     WholeCheck,
+    no_header_tokens,
     one_layout,
 )
 from spanloom.dataset.manifest import Content
@@ -29,7 +29,7 @@ from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
@@ -54,12 +54,13 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.supervision import shift_to_tokens
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
 ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
+header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("reasoning", "answer")
@@ -90,9 +91,8 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     """The documents are those of rows 0, 1, 2 … of the export, each once; and the tokenizer is the one that is said."""
-    content, carried = whole.content, whole.root / TOKENIZER_NAME
-    if carried.is_file():  # a missing file is in the report already
-        report.add(check_tokenizer(content, carried))
+    content = whole.content
+    report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     rows = placed_rows(report, whole)
     if rows is None:
         return
@@ -195,27 +195,21 @@ def stage_source(scratch: Scratch, place: str) -> Path:
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return JsonVocabulary(
-        load_json_tokenizer(own_tokenizer(content, tokenizer), extra="traces"),
-        {*CONTROL_STRINGS, content.config["eod"]["text"]},
-    )
-
-
-def header_tokens(content: Content) -> tuple[int, int] | None:
-    """None: the template's heads are ordinary text behind one special token."""
-    return None
+    return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra="traces")
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
     """Cuts a document where its span changes, and before its closing EOD."""
     names = {0: "prompt", 1: "reasoning", 2: "answer"}
-    closing = len(tokens) - 1 if tokens and tokens[-1].id == content.tokenizer.eod else len(tokens)
-    edges = [0, *(at for at in range(1, closing) if tokens[at].span != tokens[at - 1].span), closing, len(tokens)]
-    for first, last in pairwise(dict.fromkeys(edges)):
+
+    def begins(at: int) -> bool:
+        return tokens[at].span != tokens[at - 1].span
+
+    for first, last, closing in cut_before_eod(tokens, content.tokenizer.eod, begins):
         yield ShownMessage(
             first=first,
             last=last,
-            role="" if first >= closing else names.get(tokens[first].span, ""),
+            role="" if closing else names.get(tokens[first].span, ""),
             channel="",
             span=tokens[first].span,
             trained=tokens[first].trained,

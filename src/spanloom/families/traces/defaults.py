@@ -17,12 +17,9 @@ TOKENIZE_CONTROL_TOKENS: Literal["verbatim", "reject", "escape"] = "reject"
 VALID_FRACTION = 0.001
 DEEP = 64
 
-HOST = "127.0.0.1"
-PORT = 8000
 TRACE_MAX_BYTES = 1_048_576
+TRACE_BYTES = (1024, 10_485_760)
+"""The least and the most that one trace may be allowed."""
 BATCH_MAX_BYTES = 67_108_864
-BODIES_MAX_BYTES = 67_108_864
-HEADER_SECONDS = 10.0
-BODY_SECONDS = 30.0
 
 STEP_REPRODUCIBLE: Literal["0", "1"] = "1"

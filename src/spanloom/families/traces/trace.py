@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, NamedTuple
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import NAMESPACE_URL, uuid5
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, field_validator
@@ -282,27 +282,17 @@ def parse_text(text: str) -> Any:
     return json.loads(text) if text.startswith(" ") else orjson.loads(text)
 
 
-def content_id(canonical: bytes, repeat: int) -> UUID:
-    """The id of a trace by its content. `canonical`: its payload's canonical JSON; `repeat`: equal ones before it."""
-    return UUID(content_id_text(canonical, repeat))
-
-
-def content_id_text(canonical: bytes, repeat: int) -> str:
-    """The text of `uuid5(NAMESPACE, f"{canonical}#{repeat}")`, in a third of the time that takes."""
-    return _uuid_text(hashlib.sha1(b"%b%b#%d" % (_NAMESPACE_BYTES, canonical, repeat), usedforsecurity=False))
-
-
 def numbered_id_text(canonical: bytes, repeats: dict[bytes, int]) -> str:
-    """`content_id_text` where `repeats` counts equal contents, by a hash of each; it is brought up to date."""
+    """The id of a trace by its content, `uuid5(NAMESPACE, f"{canonical}#{repeat}")` in a third of the time that takes.
+
+    `canonical`: its payload's canonical JSON; `repeats` counts equal contents, by a hash of each; it is brought up to
+    date.
+    """
     hashed = hashlib.sha1(_NAMESPACE_BYTES + canonical + b"#", usedforsecurity=False)
     content = hashed.digest()
     repeat = repeats.get(content, 0)
     repeats[content] = repeat + 1
     hashed.update(b"%d" % repeat)
-    return _uuid_text(hashed)
-
-
-def _uuid_text(hashed: "hashlib._Hash") -> str:
     text = hashed.hexdigest()
     return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:32]}"
 
@@ -312,21 +302,11 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 """RFC 9562: the two highest bits of this digit are 10."""
 
 
-def canonical_payload(payload: Payload) -> bytes:
-    """The one spelling of a payload: `canonical_json`, by the faster library where that writes the same."""
-    meta = payload["meta"]
-    return _canonical(payload, flat=meta is None or _plain(meta))
-
-
 def canonical_trace(trace: CheckedTrace) -> bytes:
-    """The same of a trace that was checked."""
-    return _canonical(trace.payload, flat=trace.flat)
-
-
-def _canonical(payload: Payload, *, flat: bool) -> bytes:
-    if not flat:
-        return canonical_json(payload)
+    """The one spelling of a payload: `canonical_json`, by the faster library where that writes the same."""
+    if not trace.flat:
+        return canonical_json(trace.payload)
     try:
-        return orjson.dumps(payload, option=orjson.OPT_SORT_KEYS)
+        return orjson.dumps(trace.payload, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # an integer beyond 64 bits
-        return canonical_json(payload)
+        return canonical_json(trace.payload)

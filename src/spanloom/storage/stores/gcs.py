@@ -11,12 +11,11 @@ import base64
 import json
 import os
 import re
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from spanloom.errors import SpanloomError, StorageError
@@ -24,6 +23,7 @@ from spanloom.storage.stores.objects import (
     AlreadyThereError,
     DamagedTransferError,
     LostUploadError,
+    Sending,
     StoredObject,
     byte_range,
     bytes_to_leave_out,
@@ -42,7 +42,6 @@ BLOCK = 64 << 10
 TIMEOUT = (10, 60)
 """Seconds to connect, and between bytes."""
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
-CREATE_ONLY = {"ifGenerationMatch": "0"}
 CA_VARIABLE = "REQUESTS_CA_BUNDLE"
 RESUME = 308
 """Of an upload: go on. (A redirect elsewhere, but then with a Location.)"""
@@ -50,6 +49,8 @@ RESUME = 308
 
 class GcsStore:
     """A bucket. The session is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    CONDITION: ClassVar = "ifGenerationMatch=0"
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:
@@ -133,45 +134,28 @@ class GcsStore:
             for block in answer.raw.stream(BLOCK, decode_content=False):
                 sink(block)
 
-    def create(
-        self,
-        path: Path,
-        uri: Uri,
-        *,
-        metadata: Mapping[str, str],
-        replace: bool,
-        moved: Callable[[int], None],
-        stop: threading.Event | None = None,
-    ) -> bool:
+    def create(self, path: Path, uri: Uri, sending: Sending) -> bool:
         size, crc32c = path.stat().st_size, crc32c_file(path)
-        resource = _resource(uri, crc32c, metadata)
-        condition = {} if replace else CREATE_ONLY
+        resource = _resource(uri, crc32c, sending.metadata)
         if size <= WHOLE:
-            created = self._send_whole(path.read_bytes(), uri, resource, condition, stop)
-            moved(size)
+            created = self._send_whole(path.read_bytes(), uri, resource, sending)
+            sending.moved(size)
         else:
-            created = self._send_in_pieces(path, size, uri, resource, condition, moved, stop)
+            created = self._send_in_pieces(path, size, uri, resource, sending)
         return created.bytes == size and created.crc32c == crc32c
 
     def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:
         size, resource = path.stat().st_size, _resource(uri, crc32c_file(path), {})
         taken = []
         with suppress(AlreadyThereError, LostUploadError):
-            self._send_whole(path.read_bytes(), uri, resource, CREATE_ONLY, None)
+            self._send_whole(path.read_bytes(), uri, resource, Sending())
             taken.append("a multipart upload")
         with suppress(AlreadyThereError, LostUploadError):
-            self._send_in_pieces(path, size, uri, resource, CREATE_ONLY, lambda _count: None, None)
+            self._send_in_pieces(path, size, uri, resource, Sending())
             taken.append("a resumable upload")
         return taken
 
-    def _send_whole(
-        self,
-        data: bytes,
-        uri: Uri,
-        resource: Mapping[str, Any],
-        condition: Mapping[str, str],
-        stop: threading.Event | None,
-    ) -> StoredObject:
+    def _send_whole(self, data: bytes, uri: Uri, resource: Mapping[str, Any], sending: Sending) -> StoredObject:
         """`multipart/related`: the resource as JSON, then the bytes."""
         edge = uuid.uuid4().hex
         first = f"--{edge}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
@@ -182,23 +166,16 @@ class GcsStore:
             answer = self._send(
                 "POST",
                 f"{self._api}/upload{self._objects}",
-                params={"uploadType": "multipart", **condition},
+                params={"uploadType": "multipart", **_condition(sending)},
                 headers={"Content-Type": f"multipart/related; boundary={edge}"},
                 data=body,
             )
             return _described(_json(answer), uri)
 
-        return keep_sending(attempt, store=self, uri=uri, stop=stop)
+        return keep_sending(attempt, store=self, uri=uri, stop=sending.stop)
 
     def _send_in_pieces(
-        self,
-        path: Path,
-        size: int,
-        uri: Uri,
-        resource: Mapping[str, Any],
-        condition: Mapping[str, str],
-        moved: Callable[[int], None],
-        stop: threading.Event | None,
+        self, path: Path, size: int, uri: Uri, resource: Mapping[str, Any], sending: Sending
     ) -> StoredObject:
         """A resumable upload: after any fault the store is asked how far it is, and that is where it goes on."""
 
@@ -206,7 +183,7 @@ class GcsStore:
             answer = self._send(
                 "POST",
                 f"{self._api}/upload{self._objects}",
-                params={"uploadType": "resumable", **condition},
+                params={"uploadType": "resumable", **_condition(sending)},
                 headers={"X-Upload-Content-Length": str(size)},
                 json=resource,
             )
@@ -214,7 +191,7 @@ class GcsStore:
                 raise DamagedTransferError("the store began an upload and did not say where")
             return str(session)
 
-        session = keep_trying(begin, store=self, uri=uri, stop=stop)
+        session = keep_trying(begin, store=self, uri=uri, stop=sending.stop)
         taken, unsure = 0, False
 
         def attempt() -> StoredObject:
@@ -235,9 +212,9 @@ class GcsStore:
                     if not asked and taken <= before:
                         raise DamagedTransferError(f"the store took none of the bytes from {before} on")
                     unsure = False
-                    moved(max(0, taken - before))
+                    sending.moved(max(0, taken - before))
 
-        return keep_sending(attempt, store=self, uri=uri, stop=stop, before=lambda: taken)
+        return keep_sending(attempt, store=self, uri=uri, stop=sending.stop, before=lambda: taken)
 
     def _send(self, method: str, address: str, **request: Any) -> Any:
         """A request of an upload. Raises AlreadyThereError and LostUploadError beside what `_ask` raises."""
@@ -346,6 +323,10 @@ def crc32c_file(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return bytes(digest.digest()).hex()
+
+
+def _condition(sending: Sending) -> dict[str, str]:
+    return {} if sending.replace else {"ifGenerationMatch": "0"}
 
 
 def _resource(uri: Uri, crc32c: str, metadata: Mapping[str, str]) -> dict[str, Any]:

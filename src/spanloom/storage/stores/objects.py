@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.uri import Uri
@@ -50,9 +50,32 @@ class LostUploadError(Exception):
     """The store has forgotten an upload, or refused its bytes as damaged: it must be begun again."""
 
 
+def _not_counted(count: int) -> None:
+    """For an upload whose progress is not shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """How a file is sent.
+
+    metadata  of the object
+    replace   whether an object of this name is replaced; else it is created, or nothing is written
+    moved     hears of bytes on their way
+    stop      ends the upload where it is
+    """
+
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    replace: bool = False
+    moved: Callable[[int], None] = _not_counted
+    stop: threading.Event | None = None
+
+
 class Store(Protocol):
     """One bucket. `find`, `page`, `read` and `delete` are a single try and let their client's exceptions out, which
     `is_transient` and `explained` judge; `create` goes on by itself, piece by piece."""
+
+    CONDITION: ClassVar[str]
+    """The condition of create-only writes, by the name that the store's documentation gives it."""
 
     def find(self, uri: Uri) -> StoredObject | None: ...
 
@@ -70,20 +93,11 @@ class Store(Protocol):
         A store may answer less than was asked for.
         """
 
-    def create(
-        self,
-        path: Path,
-        uri: Uri,
-        *,
-        metadata: Mapping[str, str],
-        replace: bool,
-        moved: Callable[[int], None],
-        stop: threading.Event | None = None,
-    ) -> bool:
+    def create(self, path: Path, uri: Uri, sending: Sending) -> bool:
         """Uploads a file. Returns whether the store's answer has the file's size and checksum.
 
         Raises AlreadyThereError, writing nothing, when the name is taken and `replace` is not set; LostUploadError
-        when all must be sent again. `moved` hears of bytes on their way.
+        when all must be sent again.
         """
 
     def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.stores.in_order import in_order
@@ -24,6 +24,7 @@ from spanloom.storage.stores.objects import (
     AlreadyThereError,
     DamagedTransferError,
     LostUploadError,
+    Sending,
     StoredObject,
     byte_range,
     bytes_to_leave_out,
@@ -46,13 +47,14 @@ TRANSIENT_STATUS = frozenset({408, 429})
 ACCESS_CODES = frozenset(
     {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 )
-CREATE_ONLY = {"IfNoneMatch": "*"}
 NO_UPLOAD = frozenset({"NoSuchUpload", "InvalidPart"})
 """The store has forgotten an upload, or a part that it had confirmed."""
 
 
 class S3Store:
     """A bucket. The client is shared by threads, each request is tried once here: `retry` is what tries again."""
+
+    CONDITION: ClassVar = "If-None-Match: *"
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:
@@ -138,39 +140,19 @@ class S3Store:
             for block in body.iter_chunks(BLOCK):
                 sink(block)
 
-    def create(
-        self,
-        path: Path,
-        uri: Uri,
-        *,
-        metadata: Mapping[str, str],
-        replace: bool,
-        moved: Callable[[int], None],
-        stop: threading.Event | None = None,
-    ) -> bool:
-        condition = {} if replace else CREATE_ONLY
+    def create(self, path: Path, uri: Uri, sending: Sending) -> bool:
         size = path.stat().st_size
         if size <= PART:
             data = path.read_bytes()
             md5 = hashlib.md5(data, usedforsecurity=False)
             tag = md5.hexdigest()
-            answer = self._send(
-                partial(
-                    self._client.put_object,
-                    Bucket=self._name,
-                    Key=uri.key,
-                    Body=data,
-                    ContentMD5=_base64(md5.digest()),
-                    Metadata=dict(metadata),
-                    **condition,
-                ),
-                "ETag",
-                uri,
-                stop,
-            )
-            moved(size)
+            content = {"Body": data, "ContentMD5": _base64(md5.digest()), "Metadata": dict(sending.metadata)}
+            place = {"Bucket": self._name, "Key": uri.key}
+            put = partial(self._client.put_object, **place, **content, **_condition(sending))
+            answer = self._send(put, "ETag", uri, sending.stop)
+            sending.moved(size)
         else:
-            answer, tag = self._create_in_parts(path, uri, size, metadata, condition, moved, stop)
+            answer, tag = self._create_in_parts(path, uri, size, sending)
         return _is_md5(answer, tag)
 
     def _send(
@@ -194,19 +176,10 @@ class S3Store:
 
         return keep_sending(attempt, store=self, uri=uri, stop=stop)
 
-    def _create_in_parts(
-        self,
-        path: Path,
-        uri: Uri,
-        size: int,
-        metadata: Mapping[str, str],
-        condition: Mapping[str, str],
-        moved: Callable[[int], None],
-        stop: threading.Event | None,
-    ) -> tuple[dict[str, Any], str]:
+    def _create_in_parts(self, path: Path, uri: Uri, size: int, sending: Sending) -> tuple[dict[str, Any], str]:
         place = {"Bucket": self._name, "Key": uri.key}
-        begin = partial(self._client.create_multipart_upload, **place, Metadata=dict(metadata))
-        place["UploadId"] = self._send(begin, "UploadId", uri, stop)["UploadId"]
+        begin = partial(self._client.create_multipart_upload, **place, Metadata=dict(sending.metadata))
+        place["UploadId"] = self._send(begin, "UploadId", uri, sending.stop)["UploadId"]
         part_bytes = max(PART, -(-size // 9000))
         parts: list[dict[str, Any]] = []
         md5s = b""
@@ -222,15 +195,14 @@ class S3Store:
                 blocks = iter(lambda: stream.read(part_bytes), b"")
                 jobs = (partial(send, number, data) for number, data in enumerate(blocks, 1))
                 at_once = PIECES if size > PIECES_FROM else 1
-                with closing(in_order(jobs, self._pieces, at_once, stop)) as sent:
+                with closing(in_order(jobs, self._pieces, at_once, sending.stop)) as sent:
                     for md5, count, tag in sent:
                         parts.append({"PartNumber": len(parts) + 1, "ETag": tag})
                         md5s += md5
-                        moved(count)
-            finish = partial(
-                self._client.complete_multipart_upload, **place, MultipartUpload={"Parts": parts}, **condition
-            )
-            answer = self._send(finish, "ETag", uri, stop)
+                        sending.moved(count)
+            whole = {**place, "MultipartUpload": {"Parts": parts}, **_condition(sending)}
+            finish = partial(self._client.complete_multipart_upload, **whole)
+            answer = self._send(finish, "ETag", uri, sending.stop)
         except BaseException:
             self._abort(place, uri)
             raise
@@ -240,10 +212,10 @@ class S3Store:
         size = path.stat().st_size
         taken = []
         with suppress(AlreadyThereError, LostUploadError):
-            self.create(path, uri, metadata={}, replace=False, moved=lambda _count: None)  # small: in one request
+            self.create(path, uri, Sending())  # small: in one request
             taken.append("PutObject")
         with suppress(AlreadyThereError, LostUploadError):
-            self._create_in_parts(path, uri, size, {}, CREATE_ONLY, lambda _count: None, None)
+            self._create_in_parts(path, uri, size, Sending())
             taken.append("CompleteMultipartUpload")
         return taken
 
@@ -258,7 +230,7 @@ class S3Store:
         """Else the parts would stay, unseen and paid for. Tried once, and waited for no longer than for anything."""
 
         def attempt() -> None:
-            with suppress(Exception):
+            with suppress(Exception):  # whatever it is, the fault that made the upload end is the one to report
                 self._client.abort_multipart_upload(**place)
 
         with suppress(SpanloomError):
@@ -342,6 +314,10 @@ class S3Store:
 
 _LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"
 _ADDRESS = "look at the address and the region (AWS_ENDPOINT_URL, AWS_DEFAULT_REGION)"
+
+
+def _condition(sending: Sending) -> dict[str, str]:
+    return {} if sending.replace else {"IfNoneMatch": "*"}
 
 
 def _status(fault: Any) -> int:

@@ -3,10 +3,9 @@
 In: the caps of a whole run. Out: the share of one shard, worked out the same way by every runner, before rendering.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
-from spanloom.conversations.source.caps import check_capped_root, check_caps, even_share, share_of_rows
+from spanloom.conversations.source.caps import RowCaps, check_capped_root, even_share, share_of_rows
 from spanloom.families.harmony import defaults
 
 CANONICAL_ROOTS = (defaults.ROOT, defaults.CHAT_ROOT)
@@ -22,22 +21,10 @@ class ShardCaps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caps:
+class Caps(RowCaps):
     """The caps of a run; None is no cap."""
 
-    max_rows: int | None = defaults.MAX_ROWS
-    max_rows_per_shard: int | None = defaults.MAX_ROWS_PER_SHARD
     max_tokens: int | None = defaults.MAX_TOKENS
-
-    def __post_init__(self) -> None:
-        check_caps(**self.as_dict())
-
-    @property
-    def any(self) -> bool:
-        return (self.max_rows, self.max_rows_per_shard, self.max_tokens) != (None, None, None)
-
-    def as_dict(self) -> dict[str, int | None]:
-        return asdict(self)
 
     def check_root(self, root: str, *, remedy: str = f"give another --root, such as {defaults.CAPPED_ROOT}") -> None:
         """Raises ConflictError for a capped run whose root, a path or a URI, is called as the whole dataset's is."""
@@ -53,9 +40,3 @@ class Caps:
             rows=share_of_rows(self.max_rows, self.max_rows_per_shard, shard, shards),
             tokens=even_share(self.max_tokens, shard, shards),
         )
-
-
-def rows_read(caps: Caps, rows: Sequence[int]) -> list[int]:
-    """How many of the rows of each shard are read."""
-    shares = [caps.share(shard, len(rows)).rows for shard in range(len(rows))]
-    return [there if share is None else min(there, share) for there, share in zip(rows, shares, strict=True)]

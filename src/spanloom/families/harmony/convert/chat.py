@@ -28,13 +28,8 @@ from spanloom.conversations.forms.registry import PLAIN_TEXT
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
-from spanloom.conversations.source.format import ANY_MODEL, SourceFormat
-from spanloom.conversations.source.manifest import (
-    CONVERSATIONS_COLUMNS,
-    CONVERSATIONS_GLOB,
-    AnyModelManifest,
-    ConversationsManifest,
-)
+from spanloom.conversations.source.format import SourceFormat
+from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, CONVERSATIONS_GLOB, ConversationsManifest
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
 from spanloom.conversations.turns import RecordRefusedError
@@ -401,8 +396,7 @@ def _manifest(
             "shards": [said["shard"] for said in ended if "shard" in said],
         },
     }
-    of_format = AnyModelManifest if conversion.source_format is ANY_MODEL else ConversationsManifest
-    return of_format.model_validate(whole).as_dict()
+    return ConversationsManifest.model_validate(whole).as_dict()
 
 
 def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:

@@ -20,7 +20,7 @@ from spanloom.conversations.source.folder import (
 )
 from spanloom.conversations.source.rejects import Reject, reject_limit
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.caps import Caps, rows_read
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.contract.source import open_source, staged_source
@@ -204,7 +204,7 @@ def run(
         given = {"source": source, **({"tokenizer": tokenizer} if tokenizer else {})}
         listed = open_source(local_source, shards=shards, only=shard).shards
         rows = [0] * len(listed)
-        rows[shard] = rows_read(caps, [each.rows for each in listed])[shard]
+        rows[shard] = caps.read_of([each.rows for each in listed])[shard]
         counters = Counters(len(listed))
         ahead = loading_ahead(options.get("renderer", defaults.RENDERER), locate_asset(asset), rows[shard])
         with (

@@ -6,16 +6,14 @@ the counts. The rules are worked out here again; nothing of what writes a manife
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
 from spanloom.findings import Finding
-from spanloom.split import VALID
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
@@ -54,15 +52,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_said(content.config, wanted, "config")
     entry = {"name": tokenizer.NAME, "sha256": ASSET_SHA256, "vocab_size": tokenizer.VOCAB_SIZE, "eod": tokenizer.EOD}
     yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
-    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
-    rule = {
-        "rule": split_rule,
-        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
-        "realised_valid_fraction": valid / documents if documents else 0.0,
-    }
-    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
-    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which documents of one conversation have none of")
+    yield from check_documents_by_id(content, split_rule, documents="documents of one conversation")
     if not profile.cuts and (
         content.totals.cutting is not None or any(each.cutting is not None for each in content.shards)
     ):

@@ -80,14 +80,7 @@ def check_rows(
 
     `digests` uint64 [N]: those of the rows' ids, see `digests_of`.
     """
-    count = documents.lengths.size
-    expected: dict[str, npt.NDArray[Any]] = {
-        "sequence": np.arange(documents.first, documents.first + count),
-        "tokens": documents.lengths,
-    }
-    for value, name in enumerate(documents.profile.span_names):
-        expected[f"{name}_tokens"] = _tokens_of(documents, value)
-    yield from documents.check_rows(rows, expected)
+    yield from documents.check_rows(rows, documents.counted(documents.profile.span_names))
     steps = np.diff(rows.column("row").to_numpy())
     ordered = steps > 0
     if documents.profile.cuts:
@@ -142,17 +135,3 @@ def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(np.isfinite(weights) & (weights > 0))).tolist():
         yield documents.finding("rows", f"the weight {weights[at]} is not a number above 0", at)
-
-
-def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]:
-    """Tokens of each document whose span is `value`. Returns int64 [N].
-
-    Told by how many of them lie before each document's end; between two places where the span turns, that number grows
-    by one a token, or not at all.
-    """
-    inside = (documents.span == value).view(np.int8)
-    turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
-    before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
-    ends = np.cumsum(documents.lengths, dtype=np.int64)
-    found: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
-    return found

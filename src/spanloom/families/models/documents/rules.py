@@ -3,8 +3,7 @@
 In: a model's folder, `ModelRules`. Out: `Ingredients`, which workers load for themselves; the manifest's `config`.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -142,20 +141,6 @@ def parsed_train(text: str) -> tuple[str, ...]:
             f"--train names {', '.join(unknown) or 'no span'}", remedy=f"give some of {', '.join(known)}, with commas"
         )
     return tuple(name for name in known if name in names)
-
-
-def parsed_variables(settings: Sequence[str]) -> dict[str, Any]:
-    """`--set KEY=VALUE`: a value is JSON where it can be read as JSON, else text. Raises ModelError."""
-    variables: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.isidentifier():
-            raise ModelError(f"--set {setting!r} is no KEY=VALUE", remedy="give a template variable: --set style=short")
-        try:
-            variables[key] = json.loads(value)
-        except ValueError:
-            variables[key] = value
-    return variables
 
 
 def parsed_date(text: str) -> datetime:

@@ -33,19 +33,10 @@ from spanloom.conversations.source.folder import (
     verify_hash,
 )
 from spanloom.conversations.source.rejects import reject_limit
-from spanloom.dataset import manifest
-from spanloom.dataset.manifest import (
-    Content,
-    Input,
-    InputShard,
-    ListedFile,
-    Manifest,
-    RendererEntry,
-    ShardEntry,
-)
+from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, RendererEntry, ShardEntry
 from spanloom.dataset.root.inventory import add_up
 from spanloom.dataset.root.layout import MODEL_FOLDER, rejects_file
-from spanloom.dataset.root.made import split_entry, tokenizer_entry
+from spanloom.dataset.root.made import published, write_pending
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError, RejectedRowError
@@ -68,7 +59,6 @@ from spanloom.kubeflow import dataset_artifacts
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import (
     canonical_json,
-    environment_here,
     library_versions,
     readable_json,
     require_git_sha,
@@ -76,9 +66,7 @@ from spanloom.provenance import (
 )
 from spanloom.report.progress import Progress
 from spanloom.split import SPLITS, id_digests
-from spanloom.storage import publish_bytes, sha256_file
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import ALIGNMENT, shift_to_labels, tokens_per_span
 from spanloom.workers import OnProgress, Pool, process_pool
 
 FAMILY = "model_chat"
@@ -137,7 +125,7 @@ def tokenize_conversations(
     DuplicateIdError where an id comes again, ModelError where no document is made, SourceError, ConflictError.
     """
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
-    config, rules = config_of(ingredients, options.caps), ingredients.rules
+    config = config_of(ingredients, options.caps)
     counts = options.caps.read_of([shard.rows for shard in source.shards])
     if on_progress is not None:
         on_progress(0, sum(counts))
@@ -163,32 +151,27 @@ def tokenize_conversations(
         )
     tokenizer, encoder = ingredients.model.tokenizer, ingredients.model.encoder
     name = "fastokens" if encoder.fast else "tokenizers"
-    whole = manifest.new_manifest(
-        Content(
-            family=FAMILY,
-            git_sha=made_by,
-            config=config,
-            config_sha256=sha256_json(config),
-            tokenizer=tokenizer_entry(tokenizer, config),
-            input=_input(source),
-            split=split_entry(totals, "conversation", rules.valid_fraction, build.repeated),
-            renderer=RendererEntry(
-                name=name,
-                version=library_versions(name)[name] or "unknown",
-                fallback_rows=0,
-                audited_rows=build.audited,
-            ),
-            alignment=ALIGNMENT,
-            arrays=ARRAY_DTYPES,
-            span_names=SPAN_NAMES,
-            totals=totals,
-            files=files,
-            shards=tuple(entries),
+    return write_pending(
+        root,
+        *entries,
+        family=FAMILY,
+        git_sha=made_by,
+        config=config,
+        tokenizer=tokenizer,
+        input=_input(source),
+        id_column="conversation",
+        repeated_rows=build.repeated,
+        renderer=RendererEntry(
+            name=name,
+            version=library_versions(name)[name] or "unknown",
+            fallback_rows=0,
+            audited_rows=build.audited,
         ),
-        environment_here({"libraries": library_versions("tokenizers", "fastokens", "Jinja2"), **options.environment}),
+        arrays=ARRAY_DTYPES,
+        span_names=SPAN_NAMES,
+        files=files,
+        environment={"libraries": library_versions("tokenizers", "fastokens", "Jinja2"), **options.environment},
     )
-    manifest.write_pending(root, whole.as_dict())
-    return whole
 
 
 @dataclass
@@ -320,25 +303,10 @@ def _too_many(shard: SourceShard, refused: dict[str, Any], allowed: int) -> Reje
 
 
 def _append(writer: SplitWriter, batch: pa.RecordBatch, eod: int) -> None:
-    """Documents with their EOD, supervision shifted to labels."""
-    columns = {name: batch.column(name) for name in ("document_tokens", "mask", "spans")}
-    lengths = np.array([len(each) + 1 for each in columns["document_tokens"]], np.int32)
-    ends = np.cumsum(lengths, dtype=np.int64) - 1
-    arrays: dict[str, Any] = {}
-    for name, dtype, closing in (("document_tokens", np.int32, eod), ("mask", np.uint8, 0), ("spans", np.uint8, 0)):
-        values = np.empty(int(lengths.sum(dtype=np.int64)), dtype)
-        inside = np.ones(values.size, np.bool_)
-        inside[ends] = False
-        values[inside] = columns[name].flatten().to_numpy()
-        values[ends] = closing
-        arrays[name] = values
-    labels = shift_to_labels(arrays["spans"], lengths)
-    writer.append_arrays(
-        lengths,
-        {"tokens": arrays["document_tokens"], "lossmask": shift_to_labels(arrays["mask"], lengths), "span": labels},
-    )
+    ends = np.cumsum([len(each) for each in batch.column("document_tokens")])[:-1]
+    tokens, spans = (np.split(batch.column(name).flatten().to_numpy(), ends) for name in ("document_tokens", "spans"))
     about = pa.RecordBatch.from_arrays([batch.column(name) for name in ABOUT_SCHEMA.names], schema=ABOUT_SCHEMA)
-    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(SPAN_NAMES)))
+    writer.append_documents(about, tokens, spans, eod)
 
 
 def _publish_rejects(root: Path, shard: int, refused: Sequence[dict[str, Any]], id_column: str) -> ListedFile | None:
@@ -360,21 +328,14 @@ def _publish_rejects(root: Path, shard: int, refused: Sequence[dict[str, Any]], 
         + b"\n"
         for each in refused
     ]
-    path = rejects_file(root, shard)
-    publish_bytes(b"".join(lines), path)
-    return _listed(root, path)
+    return published(root, rejects_file(Path(), shard).as_posix(), b"".join(lines))
 
 
 def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:
     """What the tokens are made with: the model's files below `model/`, and what the probe found."""
-    paths = []
-    for name in MODEL_FILES:
-        if (ingredients.folder / name).is_file():
-            path = root / MODEL_FOLDER / name
-            publish_bytes((ingredients.folder / name).read_bytes(), path)
-            paths.append(path)
-    publish_bytes(readable_json(probed(ingredients)), root / PROBE_NAME)
-    return tuple(_listed(root, path) for path in (*paths, root / PROBE_NAME))
+    present = [name for name in MODEL_FILES if (ingredients.folder / name).is_file()]
+    files = [published(root, f"{MODEL_FOLDER}/{name}", (ingredients.folder / name).read_bytes()) for name in present]
+    return (*files, published(root, PROBE_NAME, readable_json(probed(ingredients))))
 
 
 def probed(ingredients: Ingredients) -> dict[str, Any]:
@@ -388,10 +349,6 @@ def probed(ingredients: Ingredients) -> dict[str, Any]:
         served=proving.served,
     )
     return as_json(result)
-
-
-def _listed(root: Path, path: Path) -> ListedFile:
-    return ListedFile(path=path.relative_to(root).as_posix(), bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
 def _input(source: Source) -> Input:

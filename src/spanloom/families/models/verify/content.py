@@ -6,22 +6,18 @@ follow from others, or contradict counts or files. The rules are worked out here
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.source.formats import format_named
-from spanloom.families.models.steps.tokenize_conversations import ARRAY_DTYPES
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
-from spanloom.split import VALID
-from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
 NOT_CHECKABLE = {
@@ -63,21 +59,9 @@ def check_content(content: Content) -> Iterator[Finding]:
         "valid_fraction": split.valid_fraction,
     }
     yield from check_said(config, wanted, "config")
-    if content.tokenizer.eod >= content.tokenizer.vocab_size:
-        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
-    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
-    rule = {
-        "rule": _SPLIT_RULE,
-        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
-        "realised_valid_fraction": valid / documents if documents else 0.0,
-    }
-    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
-    sections = {"alignment": content.alignment, "arrays": content.arrays}
-    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    yield from check_documents_by_id(content, _SPLIT_RULE, documents="these documents")
     if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
         yield wrong(f"renderer.name is {content.renderer.name!r}")
-    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which these documents have none of")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
     listed = {file.path: file.sha256 for file in content.files}
     yield from check_said({name: listed.get(name) for name in files}, files, "files")

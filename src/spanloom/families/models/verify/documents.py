@@ -25,23 +25,12 @@ _LISTS = ("variables", "boundary", "turn_end", "trimmed")
 
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
     """EOD, ids, values, mask = (span > 0), the shift, spans that are trained, at least one trained token."""
-    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
-    eod, vocab_size = content.tokenizer.eod, content.tokenizer.vocab_size
-    last = np.cumsum(lengths, dtype=np.int64) - 1
-    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != eod])
-    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
-    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
-    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
+    yield from documents.check_tokens(content)
     trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
-    untrained = np.flatnonzero(~np.isin(span, [0, *trained]))
+    untrained = np.flatnonzero(~np.isin(documents.span, [0, *trained]))
     yield from documents.at("values", "a span that is not trained, or that there is none of", untrained)
-    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
-    closing = (lossmask[last] != 0) | (span[last] != 0)
-    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
-    # The last label is that of the EOD, which is context.
-    before = last[lengths > 1] - 1
-    yield from documents.at("eod", "the EOD is trained", before[span[before] != 0])
-    learned = np.add.reduceat(lossmask.astype(np.int64), last - lengths + 1)
+    yield from documents.check_labels("trained")
+    learned = np.add.reduceat(documents.lossmask.astype(np.int64), documents.last - documents.lengths + 1)
     for at in np.flatnonzero(learned == 0).tolist():
         yield documents.finding("span", "the document has nothing that is trained", at)
 
@@ -50,17 +39,7 @@ def check_rows(
     documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, runs, weights, the split."""
-    count = documents.lengths.size
-    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
-    expected: dict[str, npt.NDArray[Any]] = {
-        "sequence": np.arange(documents.first, documents.first + count),
-        "tokens": documents.lengths,
-        **{
-            f"{name}_tokens": np.add.reduceat((documents.span == value).astype(np.int64), begins)
-            for value, name in enumerate(content.span_names)
-        },
-    }
-    yield from documents.check_rows(rows, expected)
+    yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
     columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
     for at, row in enumerate(columns):

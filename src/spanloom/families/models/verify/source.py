@@ -11,14 +11,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from spanloom.conversations.source.folder import (
     Source,
     SourceRows,
-    named_origin,
     open_source_shard,
     plan_parts,
     read_rows,
@@ -26,7 +24,7 @@ from spanloom.conversations.source.folder import (
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
-from spanloom.dataset.validate.content import check_said
+from spanloom.dataset.validate.content import check_said, source_input
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference
 from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
 from spanloom.families.models.defaults import SPAN_NAMES
@@ -51,7 +49,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     said = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(said, _input_of(given), "input", check="source"))
+    report.add(check_said(said, source_input(given), "input", check="source"))
     try:
         reference = Reference(whole.root, content) if check.deep else None
     except SpanloomError as fault:
@@ -73,19 +71,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 
     whole.run.each(report, content.shards, check_shard)
-
-
-def _input_of(given: Source) -> dict[str, Any]:
-    """What the manifest must say of this source."""
-    return {
-        "schema_version": given.manifest["schema_version"],
-        "manifest_sha256": given.manifest_sha256,
-        **named_origin(given.manifest),
-        "shards": [
-            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in given.shards
-        ],
-    }
 
 
 @dataclass

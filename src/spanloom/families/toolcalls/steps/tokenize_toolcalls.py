@@ -21,7 +21,7 @@ import pyarrow as pa
 from spanloom.dataset.family import Layout
 from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.made import write_pending
+from spanloom.dataset.root.made import published, write_pending
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError
@@ -39,9 +39,9 @@ from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, readable_json, require_git_sha, sha256_json
 from spanloom.split import SPLITS, id_digests
-from spanloom.storage import publish_bytes, sha256_file
+from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import Flags, shift_to_labels, tokens_per_span
+from spanloom.supervision import Flags
 from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
@@ -236,19 +236,6 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
 
 
 def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, layout: Layout) -> None:
-    """Documents with their EOD, mask and spans shifted to labels."""
-    closing = np.array([eod], dtype=np.int32)
-    lengths = np.array([document.ids.size + 1 for _, document in documents], dtype=np.int32)
-    tokens = np.concatenate([part for _, document in documents for part in (document.ids, closing)])
-    spans = np.zeros(tokens.size, dtype=np.uint8)
-    with_parts = "span" in layout.arrays
-    begin = 0
-    for (_, document), length in zip(documents, lengths.tolist(), strict=True):
-        learned = slice(begin + document.start, begin + document.end)
-        spans[learned] = _parts(document) if with_parts else 1
-        begin += length
-    labels = shift_to_labels(spans, lengths)
-    arrays = {"tokens": tokens, "lossmask": (labels > 0).astype(np.uint8), "span": labels}
     samples = [document.sample for _, document in documents]
     about = pa.RecordBatch.from_arrays(
         [
@@ -263,14 +250,17 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, 
         ],
         schema=ABOUT_SCHEMA,
     )
-    writer.append_arrays(lengths, {name: arrays[name] for name in layout.arrays})
-    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(layout.span_names)))
+    spans = [_spans(document, with_parts="span" in layout.arrays) for _, document in documents]
+    writer.append_documents(about, [document.ids for _, document in documents], spans, eod)
 
 
-def _parts(document: Masked) -> Flags:
-    """The part of each learned token: uint8 [end - start]."""
-    offsets = document.offsets[document.start : document.end]
-    return parts.spans_of_tokens(document.sample["assistant_raw"], document.span.start, offsets)
+def _spans(document: Masked, *, with_parts: bool) -> Flags:
+    """The span of each token, uint8 [T]: of a learned one its part of the answer, or 1."""
+    spans = np.zeros(document.ids.size, dtype=np.uint8)
+    learned = slice(document.start, document.end)
+    answer, begin = document.sample["assistant_raw"], document.span.start
+    spans[learned] = parts.spans_of_tokens(answer, begin, document.offsets[learned]) if with_parts else 1
+    return spans
 
 
 def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:
@@ -280,11 +270,7 @@ def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ..
         TEMPLATE_NAME: ingredients.template.text.encode(),
         REGISTRIES_NAME: readable_json(dict(ingredients.registries.listed)),
     }
-    listed = []
-    for name, data in held.items():
-        publish_bytes(data, root / name)
-        listed.append(ListedFile(path=name, bytes=len(data), sha256=sha256_file(root / name)))
-    return tuple(listed)
+    return tuple(published(root, name, data) for name, data in held.items())
 
 
 def run(

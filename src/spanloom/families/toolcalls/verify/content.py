@@ -7,13 +7,12 @@ manifest is used but its constants.
 
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
 from spanloom.families.toolcalls.format.tables import HARMFUL
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     INPUT_SCHEMA,
@@ -24,8 +23,6 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
-from spanloom.split import VALID
-from spanloom.supervision import ALIGNMENT
 
 REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, NO_ID}
 """Why samples are left out."""
@@ -53,21 +50,9 @@ def check_content(content: Content) -> Iterator[Finding]:
         **({"spans": "parts"} if "span" in content.arrays else {}),
     }
     yield from check_said(config, wanted, "config")
-    if content.tokenizer.eod >= content.tokenizer.vocab_size:
-        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
-    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
-    rule = {
-        "rule": _SPLIT_RULE,
-        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
-        "repeated_rows": 0,
-        "realised_valid_fraction": valid / documents if documents else 0.0,
-    }
-    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
-    yield from check_said(content.alignment, ALIGNMENT, "alignment")
+    yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
     if content.renderer is not None:
         yield wrong("a renderer is said, and samples are rendered by the template that the dataset carries")
-    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which documents of one sample have none of")
     carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
     yield from check_said([file.path for file in content.files], carried, "files")
     for file in content.files:

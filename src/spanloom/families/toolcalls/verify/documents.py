@@ -27,23 +27,14 @@ _ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
 _PROSE, _CALL, _ARGUMENTS = 1, 2, 3
-_PARTS = ("context", "prose", "call", "arguments")
 
 
 def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Finding]:
     """EOD, ids, values, one run of learned tokens in each document, the shift; the spans of parts where it has any."""
-    tokens, lossmask, lengths = documents.tokens, documents.lossmask, documents.lengths
-    vocab_size, max_length = content.tokenizer.vocab_size, content.config["max_length"]
-    last = np.cumsum(lengths, dtype=np.int64) - 1
-    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != content.tokenizer.eod])
-    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
-    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
-    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
-    closing = lossmask[last] != 0
-    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
-    # The last label is the EOD's, which is not learned.
-    before = last[lengths > 1] - 1
-    yield from documents.at("eod", "the EOD is learned", before[lossmask[before] != 0])
+    lossmask, lengths, last = documents.lossmask, documents.lengths, documents.last
+    max_length = content.config["max_length"]
+    yield from documents.check_tokens(content)
+    yield from documents.check_labels()
     # A run of learned labels begins where the one before, in the same document, is not learned.
     begins = lossmask > 0
     begins[1:] &= lossmask[:-1] == 0
@@ -60,10 +51,9 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
 
 
 def _check_parts(documents: SpanDocuments) -> Iterator[Finding]:
-    """Each learned label has a part, no other label has one, and arguments stand within a call."""
-    span, lossmask = documents.span, documents.lossmask
+    """Arguments are within a call."""
+    span = documents.span
     yield from documents.at("values", "a span id other than 0 to 3", np.flatnonzero(span > _ARGUMENTS))
-    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
     before = np.concatenate([[0], span[:-1]])
     before[np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths] = 0
     misplaced = (span == _ARGUMENTS) & (before != _CALL) & (before != _ARGUMENTS)
@@ -74,21 +64,7 @@ def check_rows(
     documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, weights, and the split rule for each id."""
-    count = documents.lengths.size
-    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
-    learned = np.add.reduceat((documents.lossmask > 0).astype(np.int64), begins)
-    expected: dict[str, npt.NDArray[Any]] = {
-        "sequence": np.arange(documents.first, documents.first + count),
-        "tokens": documents.lengths,
-        "context_tokens": documents.lengths - learned,
-    }
-    if isinstance(documents, SpanDocuments):
-        for value in (_PROSE, _CALL, _ARGUMENTS):
-            counted = np.add.reduceat((documents.span == value).astype(np.int64), begins)
-            expected[f"{_PARTS[value]}_tokens"] = counted
-    else:
-        expected["answer_tokens"] = learned
-    yield from documents.check_rows(rows, expected)
+    yield from documents.check_rows(rows, documents.counted(content.span_names))
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
         yield documents.finding("weight", f"the weight {weights[at]} is no number of 0 or more", at)

@@ -9,16 +9,13 @@ from pathlib import Path
 from fastapi import APIRouter, FastAPI
 
 import spanloom
-from spanloom.families.traces.defaults import BATCH_MAX_BYTES, TRACE_MAX_BYTES
+from spanloom.families.traces.defaults import BATCH_MAX_BYTES, TRACE_BYTES, TRACE_MAX_BYTES
 from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.service.routes import STATUSES, TraceService, body_limits, traces_router
 from spanloom.families.traces.store.database import Store
 from spanloom.service.application import GUARDS, Guards, create_application
 from spanloom.service.limits import BodyLimit
 from spanloom.service.streaming import SEND_SECONDS
-
-TRACE_BYTES = (1024, 10_485_760)
-"""The least and the most that one trace may be allowed."""
 
 
 def traces_application(

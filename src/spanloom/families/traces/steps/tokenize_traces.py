@@ -15,12 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset.manifest import Input, InputShard, ListedFile, Manifest, ShardEntry
+from spanloom.dataset.manifest import Input, InputShard, Manifest, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.made import write_pending
+from spanloom.dataset.root.made import published, write_pending
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
@@ -43,9 +42,7 @@ from spanloom.families.traces.tokens import (
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, require_git_sha
 from spanloom.split import SPLITS, id_digests
-from spanloom.storage import publish_bytes
 from spanloom.storage.scratch import scratch_for
-from spanloom.supervision import shift_to_labels, tokens_per_span
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
@@ -141,8 +138,6 @@ def tokenize_traces(
             rejects_file=None,
             splits={split: writers[split].publish() for split in SPLITS},
         )
-    copied = tokenizer.path.read_bytes()
-    publish_bytes(copied, root / TOKENIZER_NAME)
     exported = f"{dataset.dataset_key}.{rules.form}.jsonl"
     source = InputShard(path=exported, rows=counts.rows, bytes=counts.size, sha256=counts.sha256.hexdigest())
     return write_pending(
@@ -162,7 +157,7 @@ def tokenize_traces(
         repeated_rows=counts.rows - len(counts.ids),
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
-        files=(ListedFile(path=TOKENIZER_NAME, bytes=len(copied), sha256=tokenizer.sha256),),
+        files=(published(root, TOKENIZER_NAME, tokenizer.path.read_bytes()),),
         environment={"libraries": library_versions("tokenizers"), **(environment or {})},
     )
 
@@ -240,15 +235,7 @@ def _write(
 def _append(
     writer: SplitWriter, documents: list[tuple[int, StoredTrace, TokenizedTrace]], eod: int, rules: TokenizeRules
 ) -> None:
-    """Documents with their EOD, supervision shifted to labels."""
     encoded = [document for _, _, document in documents]
-    closing, masked = np.array([eod], dtype=np.int32), np.zeros(1, dtype=np.uint8)
-    lengths = np.array([document.ids.size + 1 for document in encoded], dtype=np.int32)
-    tokens = np.concatenate([part for document in encoded for part in (document.ids, closing)])
-    mask = np.concatenate([part for document in encoded for part in (document.loss_mask, masked)])
-    span = np.concatenate([part for document in encoded for part in (document.span_id, masked)])
-    labels = shift_to_labels(span, lengths)
-    arrays = {"tokens": tokens, "lossmask": shift_to_labels(mask, lengths), "span": labels}
     about = pa.RecordBatch.from_arrays(
         [
             pa.array([row for row, _, _ in documents], pa.int64()),
@@ -261,8 +248,8 @@ def _append(
         ],
         schema=weighed(ABOUT_SCHEMA, {"weight": rules.weight}),
     )
-    writer.append_arrays(lengths, arrays)
-    writer.append_rows(about, lengths, tokens_per_span(labels, lengths, len(SPAN_NAMES)))
+    spans = [document.span_id for document in encoded]
+    writer.append_documents(about, [document.ids for document in encoded], spans, eod)
 
 
 def _weights(traces: list[StoredTrace], key: str) -> pa.Array:

@@ -5,17 +5,13 @@ the counts. The rules are worked out here again; nothing of what writes a manife
 """
 
 from collections.abc import Iterator
-from decimal import Decimal
 from functools import partial
-from typing import Any
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_said, wrong
-from spanloom.families.traces.tokens import ARRAY_DTYPES, INPUT_SCHEMA
+from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
+from spanloom.families.traces.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
-from spanloom.split import VALID
-from spanloom.supervision import ALIGNMENT
 
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
 """How the text of a trace came to be: held against the export where it is given."""
@@ -44,21 +40,9 @@ def check_content(content: Content) -> Iterator[Finding]:
         **({"weight": str(config["weight"])} if "weight" in config else {}),
     }
     yield from check_said(config, wanted, "config")
-    if content.tokenizer.eod >= content.tokenizer.vocab_size:
-        yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, ids are below {content.tokenizer.vocab_size}")
-    documents, valid = content.totals.sequences, content.totals.splits[VALID].sequences
-    rule = {
-        "rule": _SPLIT_RULE,
-        "threshold": str(int(Decimal(str(split.valid_fraction)) * 2**64)),
-        "realised_valid_fraction": valid / documents if documents else 0.0,
-    }
-    yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
-    sections: dict[str, Any] = {"alignment": content.alignment, "arrays": content.arrays}
-    yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
+    yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one trace")
     if content.renderer is not None:
         yield wrong("a renderer is said, and traces are rendered by their format alone")
-    if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which documents of one trace have none of")
     listed = [file.model_dump() for file in content.files]
     carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
     yield from check_said(listed, carried[:1], "files")

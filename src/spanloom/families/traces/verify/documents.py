@@ -28,29 +28,19 @@ CONTEXT, REASONING, ANSWER = 0, 1, 2
 
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
     """EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
-    tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
-    eod, vocab_size = content.tokenizer.eod, content.tokenizer.vocab_size
-    last = np.cumsum(lengths, dtype=np.int64) - 1
-    yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != eod])
+    span, last = documents.span, documents.last
+    yield from documents.check_tokens(content)
     if content.config["control_tokens"] != "verbatim":  # else an EOD may be among those that were copied
-        inside = np.setdiff1d(np.flatnonzero(tokens == eod), last, assume_unique=True)
+        inside = np.setdiff1d(np.flatnonzero(documents.tokens == content.tokenizer.eod), last, assume_unique=True)
         yield from documents.at("eod", "EOD inside a document", inside)
-    outside = np.flatnonzero((tokens < 0) | (tokens >= vocab_size))
-    yield from documents.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
-    yield from documents.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(lossmask > 1))
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
-    yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))
-    closing = (lossmask[last] != 0) | (span[last] != 0)
-    yield from documents.at("shift", "the last position of a document has no label to train", last[closing])
-    # The last label is the EOD's, which is not learned; the one before it is of the last token of the answer.
-    before = last[lengths > 1] - 1
-    yield from documents.at("eod", "the EOD is learned", before[span[before] != 0])
+    yield from documents.check_labels()
     # Context may lie between: tokens without characters are never learned.
     learned_at = np.flatnonzero(span)
     document = np.searchsorted(last, learned_at)
     falls = (np.diff(span[learned_at].astype(np.int8)) < 0) & (np.diff(document) == 0)
     yield from documents.at("span", "reasoning comes after the answer", learned_at[1:][falls])
-    learned = np.add.reduceat(lossmask.astype(np.int64), last - lengths + 1)
+    learned = np.add.reduceat(documents.lossmask.astype(np.int64), last - documents.lengths + 1)
     for at in np.flatnonzero(learned == 0).tolist():
         yield documents.finding("span", "the document has nothing that is learned", at)
 
@@ -59,17 +49,7 @@ def check_rows(
     documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
     """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
-    count = documents.lengths.size
-    begins = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
-    expected: dict[str, npt.NDArray[Any]] = {
-        "sequence": np.arange(documents.first, documents.first + count),
-        "tokens": documents.lengths,
-        **{
-            f"{name}_tokens": np.add.reduceat((documents.span == value).astype(np.int64), begins)
-            for value, name in enumerate(("context", "reasoning", "answer"))
-        },
-    }
-    yield from documents.check_rows(rows, expected)
+    yield from documents.check_rows(rows, documents.counted(("context", "reasoning", "answer")))
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
     if content.config.get("weight"):
