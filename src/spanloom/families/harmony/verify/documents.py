@@ -85,8 +85,8 @@ def check_rows(
         "sequence": np.arange(documents.first, documents.first + count),
         "tokens": documents.lengths,
     }
-    for value, name in enumerate(documents.profile.span_names):
-        expected[f"{name}_tokens"] = _tokens_of(documents, value)
+    for name, counts in zip(documents.profile.span_names, _tokens_of(documents), strict=True):
+        expected[f"{name}_tokens"] = counts
     yield from documents.check_rows(rows, expected)
     steps = np.diff(rows.column("row").to_numpy())
     ordered = steps > 0
@@ -144,15 +144,18 @@ def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding
         yield documents.finding("rows", f"the weight {weights[at]} is not a number above 0", at)
 
 
-def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]:
-    """Tokens of each document whose span is `value`. Returns int64 [N].
+def _tokens_of(documents: HarmonyDocuments) -> list[npt.NDArray[np.int64]]:
+    """Of each span the tokens that each document has of it. Returns int64 [N] for each name of a span.
 
     Told by how many of them lie before each document's end; between two places where the span turns, that number grows
     by one a token, or not at all.
     """
-    inside = (documents.span == value).view(np.int8)
-    turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
-    before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
+    span = documents.span
+    turns = np.concatenate([[0], np.flatnonzero(span[1:] != span[:-1]) + 1, [span.size]])
+    sizes, values = np.diff(turns), span[turns[:-1]]
     ends = np.cumsum(documents.lengths, dtype=np.int64)
-    found: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
-    return found
+    counts = []
+    for value in range(len(documents.profile.span_names)):
+        before = np.concatenate([[0], np.cumsum(sizes * (values == value))])
+        counts.append(np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0))
+    return counts
