@@ -8,9 +8,13 @@ import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from spanloom.errors import SpanloomError
@@ -31,7 +35,8 @@ def load_reader() -> None:
 
     On import megatron-core hands functions to torch.compile, for which torch loads its compiler. Reading files compiles
     nothing, so it is told to do without, and gets the functions back as they are, which saves more than half of the
-    time. Has no effect once torch is there.
+    time; without what only a trainer needs (`_without_the_trainer`) it takes a tenth of the rest. Has no effect once
+    torch is there.
     """
     if "torch" in sys.modules:
         _indexed_dataset()
@@ -44,11 +49,46 @@ def load_reader() -> None:
         before = torch.compile
         torch.compile = _uncompiled
         try:
-            _indexed_dataset()
+            try:
+                with _without_the_trainer():
+                    _indexed_dataset()
+            except Exception:  # this release needs more of itself for its reader
+                _indexed_dataset()
         finally:
             torch.compile = before
     finally:
         gc.enable()
+
+
+_CORE = "megatron.core"
+_OF_TRAINING = ("torch.distributed._tensor", "torch.distributed._symmetric_memory")
+"""What megatron-core does without where it is not installed: sharded tensors, and kernels for several GPUs. The first
+brings SymPy."""
+
+
+@contextmanager
+def _without_the_trainer() -> Iterator[None]:
+    """Inside, what is imported of megatron-core comes without the package's `__init__`, which imports the trainer.
+
+    Afterwards none of it is in `sys.modules`: who imports megatron-core then gets all of it. What was imported stays
+    as it is: Megatron's own code, from its own files.
+    """
+    package = ModuleType(_CORE)
+    megatron = find_spec("megatron")
+    locations = megatron.submodule_search_locations if megatron is not None else None
+    package.__path__ = [str(Path(location, "core")) for location in locations or ()]
+    left_out = [name for name in _OF_TRAINING if name not in sys.modules]
+    sys.modules.update({_CORE: package, **dict.fromkeys(left_out)})  # None: importing it raises ImportError
+    try:
+        import_module(f"{_CORE}.parallel_state")  # first, as the `__init__` does: it and `utils` import each other
+        yield
+    finally:
+        for name in [name for name in sys.modules if name == _CORE or name.startswith(f"{_CORE}.")]:
+            del sys.modules[name]
+        for name in left_out:
+            sys.modules.pop(name, None)
+        if "megatron" in sys.modules:
+            vars(sys.modules["megatron"]).pop("core", None)
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:

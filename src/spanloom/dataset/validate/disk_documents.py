@@ -85,21 +85,25 @@ class DiskDocuments(DiskRun):
         return {
             "sequence": np.arange(self.first, self.first + self.lengths.size),
             "tokens": self.lengths,
-            **{f"{name}_tokens": self._tokens_of(span) for span, name in enumerate(span_names)},
+            **{
+                f"{name}_tokens": tokens for name, tokens in zip(span_names, self._span_tokens(span_names), strict=True)
+            },
         }
 
-    def _tokens_of(self, span: int) -> npt.NDArray[np.int64]:
-        """Tokens of each document with this span, int64 [N].
+    def _span_tokens(self, span_names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
+        """Tokens of each document with each span: int64 [N] a name.
 
-        Told by how many of them lie before each document's end; between two places where the span turns, that number
+        Counted by how many of them lie before each document's end; between two places where the span turns, that number
         grows by one a token, or not at all.
         """
-        inside = (self.spans == span).view(np.int8)
-        turns = np.concatenate([[0], np.flatnonzero(inside[1:] != inside[:-1]) + 1, [inside.size]])
-        before = np.concatenate([[0], np.cumsum(np.diff(turns) * inside[turns[:-1]])])
+        turns = np.concatenate([[0], np.flatnonzero(self.spans[1:] != self.spans[:-1]) + 1, [self.spans.size]])
+        sizes, values = np.diff(turns), self.spans[turns[:-1]]
         ends = np.cumsum(self.lengths, dtype=np.int64)
-        tokens: npt.NDArray[np.int64] = np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0)
-        return tokens
+        counts = []
+        for value in range(len(span_names)):
+            before = np.concatenate([[0], np.cumsum(sizes * (values == value))])
+            counts.append(np.diff(np.interp(ends, turns, before).round().astype(np.int64), prepend=0))
+        return counts
 
     def check_rows(self, rows: pa.Table, expected: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
         """Columns of the rows that describe these documents against their values, [N] each."""

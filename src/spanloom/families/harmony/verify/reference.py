@@ -45,8 +45,30 @@ class PromptError(Exception):
     """What stands before a run is not what openai-harmony renders for its completion."""
 
 
+class RenderRefusedError(Exception):
+    """openai-harmony does not render a document."""
+
+
+def rendered_tokens(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> list[int] | None:
+    """openai-harmony's tokens of a conversation; None where it refuses it, or where they have not one start for each
+    message and one at their beginning."""
+    try:
+        conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
+        tokens: list[int] = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
+    except REFUSALS:
+        return None
+    except BaseException as panic:
+        if type(panic).__name__ != "PanicException":  # of the Rust side, which has no type that can be imported
+            raise
+        return None
+    return tokens if tokens[:1] == [START] and tokens.count(START) == len(messages) else None
+
+
 def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequences:
-    """Renders one conversation whole, labels its messages token by token, appends EOD and shifts."""
+    """Renders one conversation whole, labels its messages token by token, appends EOD and shifts.
+
+    Raises RenderRefusedError.
+    """
     messages = json.loads(messages_json)["messages"]
     spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
     return _sequences(0, 1, messages, spans, encoding)
@@ -56,7 +78,8 @@ def disk_documents(messages_json: str, encoding: HarmonyEncoding, config: Mappin
     """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns,
     `merge` where runs share documents, and `call_format` where it is not `constrain`.
 
-    What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ.
+    What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ,
+    and RenderRefusedError.
     """
     for document in shown_documents(read_conversation(messages_json), config):
         runs = document.runs
@@ -266,8 +289,9 @@ def _sequences(
     prompted: Set[int] = frozenset(),
 ) -> DiskSequences:
     """A document. `prompted`: numbers of the messages whose `<|start|>assistant` is not trained."""
-    conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
-    rendered = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
+    rendered = rendered_tokens(messages, encoding)
+    if rendered is None:
+        raise RenderRefusedError
     span: list[int] = []
     message, place = -1, 0
     for token in rendered:

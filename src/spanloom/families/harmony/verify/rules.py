@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openai_harmony import Conversation, HarmonyEncoding, Message
+from openai_harmony import HarmonyEncoding
 
-from spanloom.families.harmony.tokenizer import START
-from spanloom.families.harmony.verify.reference import DROP_NOTHING, REFUSALS, Flagged, shown_documents
+from spanloom.families.harmony.verify.reference import Flagged, rendered_tokens, shown_documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,7 @@ def judge_row(
             documents = [document.messages for document in shown_documents((messages, untrained), config)]
             if not documents:
                 raise RowRefused("nothing_trained", "no message of it is of a span that is trained")
-        if encoding is not None and not all(_is_rendered(document, encoding) for document in documents):
+        if encoding is not None and any(rendered_tokens(document, encoding) is None for document in documents):
             raise RowRefused("renderer_refused", "")
     except RowRefused as refused:
         return Judgement(id=row_id, reason=refused.reason, detail=refused.detail)
@@ -254,20 +253,6 @@ def _is_word(value: object, others: str) -> bool:
         and value != ""
         and all(character in others or (character.isascii() and character.isalnum()) for character in value)
     )
-
-
-def _is_rendered(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> bool:
-    """Whether openai-harmony renders a conversation, with one start for each message and one at its beginning."""
-    try:
-        conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
-        tokens: list[int] = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
-    except REFUSALS:
-        return False
-    except BaseException as panic:
-        if type(panic).__name__ != "PanicException":  # of the Rust side, which has no type that can be imported
-            raise
-        return False
-    return tokens[:1] == [START] and tokens.count(START) == len(messages)
 
 
 def parsed_json(text: str | bytes, column: str) -> Any:

@@ -29,7 +29,13 @@ from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
-from spanloom.families.harmony.verify.reference import DiskSequences, PromptError, disk_documents, disk_sequences
+from spanloom.families.harmony.verify.reference import (
+    DiskSequences,
+    PromptError,
+    RenderRefusedError,
+    disk_documents,
+    disk_sequences,
+)
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding
@@ -224,6 +230,7 @@ class ShardSource:
             name: table.column(name).to_pylist()
             for name in ("sequence", profile.split_column, *metadata, *self._about_cuts)
         }
+        judged, judged_row = Judgement(id=None), -1
         for index, row in enumerate(numbers):
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
             if row in places and place["sequence"] is not None:  # else the row table is damaged, which is told
@@ -232,7 +239,9 @@ class ShardSource:
             if at in torn:
                 yield self.finding(row, "source", "is not UTF-8, yet was not rejected", **place)
                 continue
-            judged = refused_id(profile.family, cells[id_column][at], cells["metadata_json"][at])
+            if row != judged_row:  # the documents of a row are neighbours
+                judged_row = row
+                judged = refused_id(profile.family, cells[id_column][at], cells["metadata_json"][at])
             if judged.reason is not None:
                 yield self.finding(row, "source", f"is refused ({judged.reason}), yet was not rejected", **place)
                 continue
@@ -286,15 +295,19 @@ class ShardSource:
         for row in whole_rows(self.source, places):
             split, sequence, _ = places[row.row][0]
             place = {"split": split, "sequence": sequence}
-            judged = refusal(row, self.profile.family, self.config, encoding)
+            judged = refusal(row, self.profile.family, self.config, None)
+            wanted: list[DiskSequences] = []
+            try:
+                if judged.reason is None:
+                    wanted = self._documents(row, encoding)
+            except RenderRefusedError:
+                judged = replace(judged, reason=Reason.RENDERER_REFUSED)
+            except PromptError as fault:
+                yield self.finding(row.row, "rerender", str(fault), **place)
+                continue
             if judged.reason is not None:
                 message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
                 yield self.finding(row.row, "source", message, **place)
-                continue
-            try:
-                wanted = self._documents(row, encoding)
-            except PromptError as fault:
-                yield self.finding(row.row, "rerender", str(fault), **place)
                 continue
             if len(wanted) != len(places[row.row]):
                 message = f"makes {len(wanted)} documents, the dataset has {len(places[row.row])}"

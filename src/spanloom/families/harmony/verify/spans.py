@@ -176,10 +176,14 @@ def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:
     """Which messages have a label on disk. Args: int64 [M], int64 [M], uint8 [T], label-aligned. Returns bool [M]."""
     if on_disk is None:
         return np.zeros(opens.size, dtype=np.bool_)
-    before = np.concatenate([[0], np.cumsum(on_disk != SPAN_CONTEXT)])
+    labels = np.append(on_disk != SPAN_CONTEXT, False)
+    turns = np.flatnonzero(labels[1:] != labels[:-1]) + 1  # few: labels come in stretches
+    turns = np.append(0, turns) if labels[0] else turns
+    begins, ends = turns[::2], turns[1::2]
     # The label of a token lies one position before it.
-    marks: Marks = before[np.maximum(closes - 1, 0)] > before[np.maximum(opens - 1, 0)]
-    return marks
+    first, last = np.maximum(opens - 1, 0), np.maximum(closes - 1, 0)
+    marks: Marks = np.append(begins, on_disk.size)[np.searchsorted(ends, first, side="right")] < last
+    return marks & (first < last)
 
 
 def _trained(documents: Places, assistant: Marks, user: Marks, labelled: Marks, trained: TrainedMessages) -> Marks:
