@@ -60,6 +60,7 @@ class Report:
     """The checks that ran, how many things each looked at, and the findings.
 
     `keep`: of each check so many findings are kept, all are counted; None keeps them all. `found`: findings by check.
+    `reader`: what the arrays of a token dataset were read through, "megatron" or "independent".
     Warnings are kept and counted like errors; `clean` goes by errors alone.
     """
 
@@ -68,6 +69,7 @@ class Report:
     found: dict[str, int] = field(default_factory=dict)
     keep: int | None = FINDINGS_KEPT_PER_CHECK
     errors: int = 0
+    reader: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -113,4 +115,5 @@ class Report:
             "checked": dict(sorted(self.checked.items())),
             "found": dict(sorted(self.found.items())),
             "findings": [finding.as_dict() for finding in self.findings],
+            **({} if self.reader is None else {"reader": self.reader}),
         }

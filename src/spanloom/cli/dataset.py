@@ -40,6 +40,7 @@ def validate(
         ),
     ] = None,
     tokenizer: options.DatasetTokenizer = None,
+    reader: options.Reader = "auto",
     report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None,
     html: Annotated[Path | None, file_option("Write the report here, as a page.")] = None,
     scratch: options.Scratch = None,
@@ -49,8 +50,8 @@ def validate(
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
-    Reads through Megatron's own IndexedDataset and works the loss mask out of the tokens alone. Exits with 4 on any
-    finding.
+    Reads through Megatron's own IndexedDataset, or the independent reader, and works the loss mask out of the tokens
+    alone. Exits with 4 on any finding.
     Of a dataset at a URI everything is staged to scratch and checked there.
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
@@ -60,7 +61,7 @@ def validate(
     from spanloom.dataset.root.places import local_root, staged_root
     from spanloom.dataset.validate.dataset import validate_dataset
     from spanloom.families import data_folder, dataset_family
-    from spanloom.megatron.official import load_reader
+    from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
     from spanloom.provenance import readable_json
     from spanloom.report.summary import result_json
     from spanloom.report.views import write_report
@@ -92,8 +93,10 @@ def validate(
         if sources:
             scratch_source = places.enter_context(scratch_for("source", sources, scratch))
             source_folder = family.stage_source(scratch_source, sources[0])
-        progress.say("loading Megatron's reader …")
-        load_reader()
+        chosen = chosen_reader(reader)
+        if chosen == MEGATRON:
+            progress.say("loading Megatron's reader …")
+        load_reader(chosen)
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             report = validate_dataset(
                 folder,
@@ -101,6 +104,7 @@ def validate(
                 source=source_folder,
                 deep=defaults.DEEP if deep is None and sources else deep or 0,
                 tokenizer=tokenizer,
+                reader=chosen,
                 on_progress=on_progress,
             )
         result = result_json(folder, written, report)
@@ -321,6 +325,7 @@ def step_validate_alignment(
         int, option("Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0)
     ] = defaults.DEEP,
     tokenizer: options.TokenizerPlace = None,
+    reader: options.Reader = "megatron",
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
@@ -329,10 +334,8 @@ def step_validate_alignment(
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
     arguments = locals()
     from spanloom.families import dataset_family
-    from spanloom.megatron.official import load_reader
     from spanloom.steps import validate_alignment
 
-    load_reader()
     with make_progress(quiet, False).counting("validate", "documents") as on_progress:
         made = {"family_of": dataset_family, "deep": deep if source is not None else 0, "on_progress": on_progress}
         result = made_of(validate_alignment.run, arguments, **made)

@@ -161,6 +161,7 @@ def build(
     deep: Annotated[
         int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
     ] = defaults.DEEP,
+    reader: options.Reader = "auto",
     allow_unknown_sha: options.AllowUnknownSha = False,
     no_disk_check: Annotated[bool, option("Begin even if the disk looks small.", "--no-disk-check")] = False,
     scratch: options.Scratch = None,
@@ -172,7 +173,7 @@ def build(
 
     Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer (of
     conversations also commentary, which holds the tool calls), splits by id, writes Megatron IndexedDatasets (tokens,
-    lossmask, span) and validates them through Megatron's own reader.
+    lossmask, span) and validates them through Megatron's own reader, or an independent one where it is not installed.
     The same source and options give the same bytes, whatever the workers. Run it again after an interruption.
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
@@ -186,7 +187,7 @@ def build(
 
     progress = make_progress(quiet, verbose)
     progress.say(f"checking {visible_line(source)} …")
-    with validating_process() as validator:  # before this process imports what it needs itself
+    with validating_process(reader) as validator:  # before this process imports what it needs itself
         from spanloom.families import dataset_family
         from spanloom.families.harmony.build import build as run
         from spanloom.families.harmony.contract.caps import Caps

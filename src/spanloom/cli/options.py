@@ -65,6 +65,13 @@ AllowUnknownSha = Annotated[
     bool, option("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
 Resume = Annotated[bool, option("Go on where an interrupted run stopped, or discard what it left and start over.")]
+Reader = Annotated[
+    Literal["auto", "megatron", "independent"],
+    option(
+        "What validation reads the arrays through: Megatron's own reader, or one in numpy that shares nothing with the "
+        "writer and needs no Megatron. auto: Megatron's where it is installed."
+    ),
+]
 Json = Annotated[bool, option("Print the result as JSON on stdout.", "--json")]
 Quiet = Annotated[bool, option("Say nothing but results and errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, option("Say more: options, versions, tracebacks.", "--verbose", "-v")]

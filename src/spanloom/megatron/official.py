@@ -18,12 +18,16 @@ from spanloom.errors import SpanloomError
 
 def require_megatron() -> None:
     """Raises SpanloomError when megatron-core or torch is not installed: better before the work than after it."""
-    missing = [name for name in ("torch", "megatron") if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise SpanloomError(
             f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
-            remedy="install the extra: pip install 'spanloom[megatron]'",
+            remedy="pip install 'spanloom[megatron]', or validate without it: --reader independent",
         )
+
+
+def missing_packages() -> list[str]:
+    """Of what Megatron's reader needs, the packages that are not installed."""
+    return [name for name in ("torch", "megatron") if find_spec(name) is None]
 
 
 def load_reader() -> None:
