@@ -1,7 +1,6 @@
 """Commands that look at any dataset: validate, inspect, stats, manifest."""
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -56,64 +55,20 @@ def validate(
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.root.places import local_root, staged_root
-    from spanloom.dataset.validate.dataset import validate_dataset
-    from spanloom.families import data_folder, dataset_family
-    from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
-    from spanloom.provenance import readable_json
-    from spanloom.report.summary import result_json
-    from spanloom.report.views import write_report
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
+    from spanloom.api.validating import validated
 
-    sources = source or []
-    if deep and not sources:
-        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
-    progress = make_progress(quiet, verbose)
-    if kind := data_folder(root):
-        _refuse("without a tokenizer", {"--tokenizer": tokenizer})
-        with scratch_for("root", [root, *sources], scratch) as staging:
-            folder = staged_root(staging, root, kind.check)
-            report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
-            if report_file is not None:
-                write_atomically(report_file, readable_json(report.as_dict()))
-            if html is not None:
-                write_atomically(html, kind.report_page(folder, report, root).encode())
-        _tell_findings(report, {"root": root, **report.as_dict()}, as_json=as_json)
-        return
-    if len(sources) > 1:
-        raise typer.BadParameter("--source: a token dataset is built from one place; give it once")
-    with ExitStack() as places:
-        folder = places.enter_context(local_root(root, scratch))
-        written = manifest.read_any(folder)
-        family = dataset_family(written.content.family)
-        source_folder = None
-        if sources:
-            scratch_source = places.enter_context(scratch_for("source", sources, scratch))
-            source_folder = family.stage_source(scratch_source, sources[0])
-        chosen = chosen_reader(reader)
-        if chosen == MEGATRON:
-            progress.say("loading Megatron's reader …")
-        load_reader(chosen)
-        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-            report = validate_dataset(
-                folder,
-                family,
-                source=source_folder,
-                deep=defaults.DEEP if deep is None and sources else deep or 0,
-                tokenizer=tokenizer,
-                reader=chosen,
-                on_progress=on_progress,
-            )
-        result = result_json(folder, written, report)
-        if report_file is not None or html is not None:
-            facts = dataset_facts(folder, written, family, report, timings=progress.timings)
-            write_report(facts, written.content, family, json_file=report_file, html_file=html)
-    finished = result["manifest"] is not None
-    result |= {"root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}
-    _tell_findings(report, result, as_json=as_json, finished=finished)
+    found, result = validated(
+        root,
+        sources=source or [],
+        deep=deep,
+        tokenizer=tokenizer,
+        reader=reader,
+        report=report_file,
+        html=html,
+        scratch=scratch,
+        progress=make_progress(quiet, verbose),
+    )
+    _tell_findings(found, result, as_json=as_json, finished=result.get("manifest", True) is not None)
 
 
 def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
