@@ -154,7 +154,7 @@ def build(
         Path | None,
         option(
             "The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
-            "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+            "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
         ),
     ] = None,
     shards: ShardsOption = None,
@@ -272,12 +272,19 @@ def sample(
 
 @app.command(rich_help_panel=PIPELINE)
 def fetch_tokenizer(
-    destination: Annotated[Path, option("Where the asset goes.")] = Path("data/tokenizer/o200k_base.tiktoken"),
+    destination: Annotated[
+        Path | None,
+        option(
+            "Where the asset goes. Default: the user's cache, ~/.cache/spanloom; in a checkout of Spanloom, "
+            "data/tokenizer/o200k_base.tiktoken."
+        ),
+    ] = None,
 ) -> None:
     """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
+    from spanloom.tokenizers.o200k.asset import fetched_asset
     from spanloom.tokenizers.o200k.fetch import fetch_asset
 
-    fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
+    fetch_asset(destination or fetched_asset(), say=lambda line: say(line, file=sys.stderr))
 
 
 @step(

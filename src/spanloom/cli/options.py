@@ -45,7 +45,7 @@ TokenizerPlace = Annotated[
     str | None,
     place(
         "The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+        "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
     ),
 ]
 DatasetTokenizer = Annotated[
