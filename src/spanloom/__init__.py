@@ -1,46 +1,90 @@
-"""Spanloom: training-ready token datasets whose supervision is aligned token by token.
+"""Spanloom: token datasets with a proven loss mask: which tokens are trained, and in which span.
 
-The packages, in the order in which imports may run:
+Chat data → a checked dataset → documents, without Megatron and without torch:
 
-    cli → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
-    → storage → the rest
+    import spanloom
 
-    cli/            the `spanloom` command
-    audit/          token datasets of anybody held against the model that they train
-    families/       one folder a dataset family, from raw records to a dataset
-    service/        the HTTP application that routes of families go into
-    steps/          steps of the pipelines that every family shares
-    report/         values in, pages and tables for people out
-    training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
-    dataset/        what every dataset root has: manifest, files, validation, statistics, export
-    conversations/  chat data of any form → conversations, and the folders of them
-    megatron/       the IndexedDataset format
-    tokenizers/     the o200k vocabulary, tokenizer.json files, spans of characters
-    records/        reading JSON Lines and Parquet, strictly
-    storage/        files on this machine, gs://, s3://
+    spanloom.convert("chat.jsonl", "source")
+    spanloom.build("source", "dataset", valid_fraction=0.1)
+    for document in spanloom.open_dataset("dataset", split="train"):
+        print(document.id, document.text, document.tokens, document.loss_mask, document.spans)
 
-    tasks/          a pipeline as a list of stages, and what Slurm is given of it
-    kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
-    provenance      canonical JSON, hashes, git SHA, versions, the machine
-    machine         the CPUs and the memory that this process may use
-    workers         worker processes and the counters they report through
-    supervision     token documents, spans from messages, the shift to labels
-    split           which ids are valid
-    findings        findings, and reports of them
-    text            text of others made visible
-    no_pandas       pandas kept out of processes that only read Arrow
-    errors          the exceptions and their exit codes
-    presentable     URLs and connection strings without passwords and keys
-    __main__        the entry of the command
+    convert         chat data in any common form → a source folder
+    build           a source folder → a validated dataset, for gpt-oss or for any Hugging Face model (model="DIR")
+    validate        check every file, token and label of a dataset
+    open_dataset    documents with tokens, loss mask, spans and text
+    training        datasets and losses for PyTorch, transformers, TRL and Megatron; needs torch
+
+The functions do what the commands of the same names do, take paths or URIs, print nothing, and raise SpanloomError with
+what was wrong, where, and what to do. In the repository docs/api.md has examples, docs/architecture.md the packages.
 """
 
-__version__: str
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spanloom import training as training
+    from spanloom.api.building import build as build
+    from spanloom.api.converting import convert as convert
+    from spanloom.api.documents import Dataset as Dataset
+    from spanloom.api.documents import Document as Document
+    from spanloom.api.documents import Span as Span
+    from spanloom.api.documents import open_dataset as open_dataset
+    from spanloom.api.validating import validate as validate
+    from spanloom.errors import SpanloomError as SpanloomError
+    from spanloom.findings import FindingsError as FindingsError
+    from spanloom.findings import Report as Report
+    from spanloom.steps.validate_alignment import BuildResult as BuildResult
+
+    __version__: str
+
+_FROM = {
+    "BuildResult": "steps.validate_alignment",
+    "Dataset": "api.documents",
+    "Document": "api.documents",
+    "FindingsError": "findings",
+    "Report": "findings",
+    "Span": "api.documents",
+    "SpanloomError": "errors",
+    "build": "api.building",
+    "convert": "api.converting",
+    "open_dataset": "api.documents",
+    "validate": "api.validating",
+}
+"""Name → the module that has it, imported when it is asked for: `import spanloom` itself imports none of them."""
+
+__all__ = [
+    "BuildResult",
+    "Dataset",
+    "Document",
+    "FindingsError",
+    "Report",
+    "Span",
+    "SpanloomError",
+    "__version__",
+    "build",
+    "convert",
+    "open_dataset",
+    "training",
+    "validate",
+]
+
+if not TYPE_CHECKING:  # else every misspelt name would have a type
+
+    def __getattr__(name: str) -> Any:
+        if name in _FROM:
+            value = getattr(import_module(f"spanloom.{_FROM[name]}"), name)
+        elif name == "training":
+            value = import_module("spanloom.training")
+        elif name == "__version__":
+            from importlib.metadata import version
+
+            value = version("spanloom")
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, looked up when it is asked for: importlib.metadata takes longer to import than the interpreter."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("spanloom")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

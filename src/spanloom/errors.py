@@ -55,6 +55,12 @@ def _rebuild(kind: type[SpanloomError], what: str, where: str | None, remedy: st
     return kind(what, where=where, remedy=remedy)
 
 
+class OptionError(SpanloomError):
+    """An option has a value that cannot be used, or two options contradict each other."""
+
+    exit_code = EXIT_USAGE
+
+
 class TokenizerError(SpanloomError):
     """The tokenizer asset is absent or is not the pinned file."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from spanloom.errors import EXIT_FINDINGS
+from spanloom.errors import EXIT_FINDINGS, SpanloomError
 
 FINDINGS_KEPT_PER_CHECK = 20
 """A broken shard can differ at every token; the first places say as much as all of them."""
@@ -60,6 +60,7 @@ class Report:
     """The checks that ran, how many things each looked at, and the findings.
 
     `keep`: of each check so many findings are kept, all are counted; None keeps them all. `found`: findings by check.
+    `reader`: what the arrays of a token dataset were read through, "megatron" or "independent".
     Warnings are kept and counted like errors; `clean` goes by errors alone.
     """
 
@@ -68,6 +69,7 @@ class Report:
     found: dict[str, int] = field(default_factory=dict)
     keep: int | None = FINDINGS_KEPT_PER_CHECK
     errors: int = 0
+    reader: str | None = None
 
     @property
     def clean(self) -> bool:
@@ -113,4 +115,24 @@ class Report:
             "checked": dict(sorted(self.checked.items())),
             "found": dict(sorted(self.found.items())),
             "findings": [finding.as_dict() for finding in self.findings],
+            **({} if self.reader is None else {"reader": self.reader}),
         }
+
+
+class FindingsError(SpanloomError):
+    """Validation found something, so what was built is not a dataset. `report` has all of it."""
+
+    exit_code = EXIT_FINDINGS
+
+    def __init__(self, report: Report, where: str) -> None:
+        count = sum(report.found.values())
+        first = str(report.findings[0]) if report.findings else ""
+        super().__init__(
+            f"validation found {count:,} fault{'s' if count > 1 else ''}, the first: {first}",
+            where=where,
+            remedy="report.html there lists them; no manifest.json was written",
+        )
+        self.report = report
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (FindingsError, (self.report, self.where))

@@ -43,7 +43,8 @@ def card_of(demo: Path, tmp_path: Path) -> str:
     root = tmp_path / "card"
     shutil.copytree(demo, root)
     (root / "README.md").unlink(missing_ok=True)
-    assert write_card(root, manifest.read(root).content, harmony)
+    written = manifest.read(root)
+    assert write_card(root, written.content, harmony, written.environment["reader"])
     return (root / "README.md").read_text("utf-8")
 
 
@@ -92,10 +93,12 @@ def test_size_categories(documents: int, said: str) -> None:
     assert size_category(documents) == said
 
 
-def test_the_card_follows_from_the_content_alone(demo: Path, tmp_path: Path) -> None:
+def test_the_card_follows_from_the_content_and_the_reader_alone(demo: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(demo, tmp_path / "another name"))
     (root / "README.md").unlink()
-    assert card_of(root, tmp_path).encode() == (demo / "README.md").read_bytes()
+    card = (demo / "README.md").read_text("utf-8")
+    assert card_of(root, tmp_path) == card
+    assert "- validated through Megatron Core's own reader\n" in card
 
 
 def test_a_readme_of_somebody_else_is_neither_replaced_nor_removed(demo: Path, tmp_path: Path) -> None:

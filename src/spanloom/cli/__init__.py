@@ -153,7 +153,7 @@ def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
     """The extra that brings a package which is missing; None where none does."""
     package = (missing.name or "").partition(".")[0]
     if package == "tokenizers":
-        return next((word for word in words[:1] if word in ("traces", "toolcalls")), "chat")
+        return next((word for word in words[:1] if word in ("chat", "traces", "toolcalls")), "data")
     return next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
 
 

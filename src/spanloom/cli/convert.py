@@ -19,7 +19,6 @@ from spanloom.families.harmony import defaults
 
 if TYPE_CHECKING:
     from spanloom.conversations.outcomes import Counts
-    from spanloom.families.harmony.contract.messages import SystemFields
     from spanloom.families.harmony.convert.chat import ChatInput, Examples
     from spanloom.families.harmony.convert.conversion import ChatConversion
 
@@ -183,6 +182,7 @@ def convert(
     `spanloom build --source data/chat_source --out data/chat`
     """
     arguments = locals()
+    from spanloom.api.converting import system_fields
     from spanloom.families.harmony.convert import chat as convert_chat
     from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.storage.scratch import scratch_for
@@ -193,7 +193,7 @@ def convert(
     lists = {"maps": tuple(names_in(*maps or ())), "drop": tuple(names_in(*drop or ()))}
     lists["metadata"], lists["roles"] = tuple(names_in(*metadata or ())), tuple(names_in(*roles or ()))
     origin = {"dataset": dataset or None, "license": license or None}
-    conversion = made_of(ChatConversion, arguments, system_fields=_system_fields(around), **lists, **origin)
+    conversion = made_of(ChatConversion, arguments, system_fields=system_fields(**around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
     progress = make_progress(quiet, verbose)
     with scratch_for("convert", [*inputs, out], scratch) as here:
@@ -202,7 +202,7 @@ def convert(
             progress.say(line)
         if asking:
             chat, conversion = _with_beside(chat, conversion)
-            conversion = replace(conversion, system_fields=_system_fields(_asked(around)))
+            conversion = replace(conversion, system_fields=system_fields(**_asked(around)))
         if preview:
             if not _show_first(chat, conversion, Console(), whole=verbose):
                 raise SourceError(
@@ -271,19 +271,6 @@ def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[Chat
             conversion = replace(conversion, metadata=(*conversion.metadata, key))
         chat = reopened(chat, conversion)
     return chat, conversion
-
-
-def _system_fields(said: dict[str, str | None]) -> "SystemFields":
-    """Raises SpanloomError for an effort that there is not."""
-    from spanloom.families.harmony.contract.messages import SystemFields, effort_of
-
-    return SystemFields(
-        model_identity=said["identity"] or None,
-        reasoning_effort=effort_of(said["effort"]) if said["effort"] else None,
-        start_date=said["date"] or None,
-        knowledge_cutoff=said["cutoff"] or None,
-        developer=said["developer"] or None,
-    )
 
 
 PREVIEWED = 3

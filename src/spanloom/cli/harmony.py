@@ -11,13 +11,13 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
 from spanloom.cli.models import build as for_model
+from spanloom.cli.models.commands import variables_of
 from spanloom.cli.options import made_of, option, place, running
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
 from spanloom.text import visible_line
 
 if TYPE_CHECKING:
-    from spanloom.families.harmony.contract.history import CutRules
     from spanloom.families.harmony.convert.synth import Conversion
 
 of_conversations = partial(option, rich_help_panel="Conversations (not SYNTH)")
@@ -157,13 +157,14 @@ def build(
         Path | None,
         option(
             "The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
-            "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+            "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
         ),
     ] = None,
     shards: ShardsOption = None,
     deep: Annotated[
         int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
     ] = defaults.DEEP,
+    reader: options.Reader = "auto",
     allow_unknown_sha: options.AllowUnknownSha = False,
     no_disk_check: Annotated[bool, running("Begin even if the disk looks small.", "--no-disk-check")] = False,
     scratch: options.Scratch = None,
@@ -175,60 +176,23 @@ def build(
 
     Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer (of
     conversations also commentary, which holds the tool calls), splits by id, writes Megatron IndexedDatasets (tokens,
-    lossmask, span) and validates them through Megatron's own reader.
+    lossmask, span) and validates them through Megatron's own reader, or an independent one where it is not installed.
     The same source and options give the same bytes, whatever the workers. Run it again after an interruption.
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
     arguments = locals()
-    for_model.check_options(arguments)
-    if model is not None:
-        for_model.build_for_model(arguments)
-        return
-    from spanloom.megatron.validator import validating_process
+    from spanloom.api.building import built, check_options
 
+    arguments |= {"disk_check": not no_disk_check, "variables": variables_of(variables or [])}
+    check_options(arguments)
     progress = make_progress(quiet, verbose)
     progress.say(f"checking {visible_line(source)} …")
-    with validating_process() as validator:  # before this process imports what it needs itself
-        from spanloom.families import dataset_family
-        from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.contract.caps import Caps
-        from spanloom.families.harmony.contract.source import local_source
-        from spanloom.families.harmony.options import BuildOptions
-        from spanloom.provenance import library_versions
+    result = built(arguments, progress)
+    from spanloom.families import dataset_family
 
-        with local_source(source, scratch) as source_folder:
-            options = made_of(
-                BuildOptions,
-                arguments,
-                source=source_folder,
-                source_as_given=source,
-                rules=_rules(history, train, turns, call_format, mask_generation_prompt),
-                caps=made_of(Caps, arguments),
-                check_disk=not no_disk_check,
-            )
-            progress.detail(f"{options}")
-            progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
-            result = run(options, progress, validator)
     family = dataset_family(result.manifest.content.family)
     finish_build(family, result.root, result.manifest, result.report, as_json=as_json)
-
-
-def _rules(
-    history: str | None, train: str | None, turns: str | None, call_format: str | None, mask: bool
-) -> "CutRules | None":
-    """How conversations are cut; None where no option says so. Raises SpanloomError for a value that is none."""
-    from spanloom.families.harmony.contract.history import CutRules, parsed_train
-
-    if history is None and train is None and turns is None and call_format is None and not mask:
-        return None
-    return CutRules(
-        history=history or defaults.HISTORY,
-        train=parsed_train(defaults.TRAIN if train is None else train),
-        turns=turns or defaults.TURNS,
-        call_format=call_format or defaults.CALL_FORMAT,
-        mask_generation_prompt=mask,
-    )
 
 
 @app.command(rich_help_panel=MAKE)
@@ -311,12 +275,19 @@ def sample(
 
 @app.command(rich_help_panel=PIPELINE)
 def fetch_tokenizer(
-    destination: Annotated[Path, option("Where the asset goes.")] = Path("data/tokenizer/o200k_base.tiktoken"),
+    destination: Annotated[
+        Path | None,
+        option(
+            "Where the asset goes. Default: the user's cache, ~/.cache/spanloom; in a checkout of Spanloom, "
+            "data/tokenizer/o200k_base.tiktoken."
+        ),
+    ] = None,
 ) -> None:
     """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
+    from spanloom.tokenizers.o200k.asset import fetched_asset
     from spanloom.tokenizers.o200k.fetch import fetch_asset
 
-    fetch_asset(destination, say=lambda line: say(line, file=sys.stderr))
+    fetch_asset(destination or fetched_asset(), say=lambda line: say(line, file=sys.stderr))
 
 
 @step("convert-shard", "harmony.convert.convert_shard")
@@ -398,12 +369,13 @@ def step_render_shard(
     Of the source only manifest.json and this shard are read.
     """
     arguments = locals()
+    from spanloom.api.building import cut_rules
     from spanloom.families.harmony.contract.caps import Caps
 
     if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
     return {
-        "rules": _rules(history, train, turns, call_format, mask_generation_prompt),
+        "rules": cut_rules(history, train, turns, call_format, mask_generation_prompt),
         "caps": made_of(Caps, arguments),
         "progress": make_progress(quiet, False),
     }

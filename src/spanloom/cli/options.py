@@ -50,7 +50,7 @@ TokenizerPlace = Annotated[
     str | None,
     place(
         "The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, then data/tokenizer."
+        "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
     ),
 ]
 DatasetTokenizer = Annotated[
@@ -70,6 +70,13 @@ AllowUnknownSha = Annotated[
     bool, running("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
 Resume = Annotated[bool, running("Go on where an interrupted run stopped, or discard what it left and start over.")]
+Reader = Annotated[
+    Literal["auto", "megatron", "independent"],
+    option(
+        "What validation reads the arrays through: Megatron's own reader, or one in numpy that shares nothing with the "
+        "writer and needs no Megatron. auto: Megatron's where it is installed."
+    ),
+]
 Json = Annotated[bool, running("Print the result as JSON on stdout.", "--json")]
 Quiet = Annotated[bool, running("Say nothing but results and errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, running("Say more: options, versions, tracebacks.", "--verbose", "-v")]

@@ -68,6 +68,7 @@ def dataset_facts(
         "environment": {
             "name": name or root.resolve().name,
             **environment,
+            **({} if report.reader is None else {"reader": report.reader}),
             "timings": {**(environment.get("timings") or {}), **(timings or {})},
         },
     }

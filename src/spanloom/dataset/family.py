@@ -19,6 +19,7 @@ from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.table import RowsReader
 from spanloom.findings import Finding, Report
 from spanloom.megatron.check import ParallelDatasets
+from spanloom.megatron.readers import OpenIndexed
 from spanloom.storage.scratch import Scratch
 
 Digests = npt.NDArray[np.uint64]
@@ -34,7 +35,7 @@ class Vocabulary(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedShard:
-    """One split of one shard, opened for validation: its arrays through Megatron's reader, and its rows."""
+    """One split of one shard, opened for validation: its arrays through the reader, and its rows."""
 
     root: Path
     content: Content
@@ -65,13 +66,14 @@ class WholeCheck:
     """A dataset of which each document was checked by itself.
 
     `readable`: splits and numbers of the shards whose files could be read; what is wrong with the others is reported
-    already.
+    already. `open_with`: the reader of arrays.
     """
 
     root: Path
     content: Content
     readable: frozenset[tuple[str, int]]
     run: CheckRun
+    open_with: OpenIndexed
 
     def readable_splits(self, shard: ShardEntry) -> list[str]:
         """The splits of a shard whose files could be read."""

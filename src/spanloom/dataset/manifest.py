@@ -414,13 +414,20 @@ def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] 
     publish_bytes(readable_json(manifest), root / PENDING_NAME)
 
 
-def promote(root: Path, check: Check[object] = check) -> Path:
-    """Turns `manifest.pending.json` into `manifest.json`, create-only. Returns the path of the manifest."""
+def promote(root: Path, check: Check[object] = check, *, environment: Mapping[str, Any] | None = None) -> Path:
+    """Turns `manifest.pending.json` into `manifest.json`, create-only. Returns the path of the manifest.
+
+    `environment`: what is known only now, such as how the dataset was validated; a manifest that stands keeps its own.
+    """
     pending, final = root / PENDING_NAME, root / MANIFEST_NAME
     if final.exists():
         standing = read_as(final, as_json(check))
         if not same_content(standing, read_as(pending, as_json(check))):
             raise ConflictError(f"another {MANIFEST_NAME} stands here already, made {_made(standing)}", where=str(root))
+        pending.unlink()
+    elif environment:
+        written = read_as(pending, as_json(check))
+        publish_bytes(readable_json({**written, "environment": {**written["environment"], **environment}}), final)
         pending.unlink()
     else:
         publish(pending, final, sha256_file(pending))

@@ -1,4 +1,4 @@
-"""What must hold between IndexedDatasets that lie parallel to each other, seen through Megatron's own reader.
+"""What must hold between IndexedDatasets that lie parallel to each other, seen through the reader that validation uses.
 
 In: prefixes with their dtypes. Out: the opened datasets, or findings. Every family's validation begins here.
 """
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from spanloom.findings import Report
 from spanloom.megatron.indexed import DTYPE_CODES, INDEX_MAGIC
 from spanloom.megatron.official import open_indexed
+from spanloom.megatron.readers import OpenIndexed
 
 _HEADER_BYTES = 34
 _CHUNK = 1 << 13
@@ -55,11 +56,17 @@ class ParallelDatasets:
 
 
 def open_parallel(
-    report: Report, prefixes: Mapping[str, tuple[Path, npt.DTypeLike]], *, split: str, shard: int
+    report: Report,
+    prefixes: Mapping[str, tuple[Path, npt.DTypeLike]],
+    *,
+    split: str,
+    shard: int,
+    open_with: OpenIndexed = open_indexed,
 ) -> ParallelDatasets | None:
-    """Opens parallel datasets through Megatron, adding what is wrong with them to `report`.
+    """Opens parallel datasets, adding what is wrong with them to `report`.
 
-    `prefixes`: name → (path without suffix, dtype). Returns None when they cannot be read side by side.
+    `prefixes`: name → (path without suffix, dtype). `open_with`: the reader, by default Megatron's own. Returns None
+    when they cannot be read side by side.
     """
 
     def find(check: str, message: str, file: Path, sequence: int | None = None) -> None:
@@ -72,7 +79,7 @@ def open_parallel(
         if fault := _index_fault(index, data, np.dtype(dtype)):
             find(*fault)
             continue
-        dataset = open_indexed(prefix)
+        dataset = open_with(prefix)
         if _check_index(find, dataset, index, data, np.dtype(dtype)):
             datasets[name] = dataset
     if len(datasets) < len(prefixes):
@@ -133,7 +140,7 @@ def _check_index(find: Any, dataset: Any, index: Path, data: Path, dtype: np.dty
     readable = True
     lengths = dataset.sequence_lengths
     if dataset.index.dtype != dtype.type:
-        find("dtype", f"Megatron reads {dataset.index.dtype.__name__}, expected {dtype}", index)
+        find("dtype", f"the reader finds {dataset.index.dtype.__name__}, expected {dtype}", index)
         readable = False
     if lengths.size and lengths.min() < 1:
         find("lengths", f"a sequence of {lengths.min()} items", index, int(lengths.argmin()))

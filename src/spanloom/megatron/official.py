@@ -22,12 +22,16 @@ from spanloom.errors import SpanloomError
 
 def require_megatron() -> None:
     """Raises SpanloomError when megatron-core or torch is not installed: better before the work than after it."""
-    missing = [name for name in ("torch", "megatron") if find_spec(name) is None]
-    if missing:
+    if missing := missing_packages():
         raise SpanloomError(
             f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
-            remedy="install the extra: pip install 'spanloom[megatron]'",
+            remedy="pip install 'spanloom[megatron]', or validate without it: --reader independent",
         )
+
+
+def missing_packages() -> list[str]:
+    """Of what Megatron's reader needs, the packages that are not installed."""
+    return [name for name in ("torch", "megatron") if find_spec(name) is None]
 
 
 def load_reader() -> None:
@@ -78,7 +82,9 @@ def _without_the_trainer() -> Iterator[None]:
     locations = megatron.submodule_search_locations if megatron is not None else None
     package.__path__ = [str(Path(location, "core")) for location in locations or ()]
     left_out = [name for name in _OF_TRAINING if name not in sys.modules]
-    sys.modules.update({_CORE: package, **dict.fromkeys(left_out)})  # None: importing it raises ImportError
+    sys.modules[_CORE] = package
+    for name in left_out:
+        sys.modules[name] = None  # type: ignore[assignment]  # importing it raises ImportError
     try:
         import_module(f"{_CORE}.parallel_state")  # first, as the `__init__` does: it and `utils` import each other
         yield

@@ -16,6 +16,7 @@ from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import ROWS_GLOB, array_prefix, hub_split
 from spanloom.dataset.statistics import Counts
+from spanloom.megatron.readers import IN_WORDS
 from spanloom.text import visible_line
 
 SIZE_CATEGORIES = (
@@ -37,11 +38,15 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
 _SEAL = re.compile(rb"\n<!-- spanloom card ([0-9a-f]{64}) -->\n$")
 
 
-def dataset_card(content: Content, description: Description, by_language: Mapping[str, Counts]) -> bytes:
-    """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none."""
+def dataset_card(
+    content: Content, description: Description, by_language: Mapping[str, Counts], reader: str | None = None
+) -> bytes:
+    """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none.
+    `reader`: what it was validated through; None where nothing says so.
+    """
     filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
     configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled})
-    body = _body(content, description, by_language)
+    body = _body(content, description, by_language, reader)
     lines = [*_front_matter(content, description, by_language, configs), "", *body, ""]
     text = "\n".join(lines).encode()
     return text + f"\n<!-- spanloom card {hashlib.sha256(text).hexdigest()} -->\n".encode()
@@ -151,7 +156,9 @@ def code(text: str) -> str:
     return "`" + visible_line(text, 200).replace("`", "'") + "`"
 
 
-def _body(content: Content, description: Description, by_language: Mapping[str, Counts]) -> list[str]:
+def _body(
+    content: Content, description: Description, by_language: Mapping[str, Counts], reader: str | None
+) -> list[str]:
     described = "Loss mask and span describe" if "span" in content.arrays else "The loss mask describes"
     return [
         f"# {_plain(_title(content))}",
@@ -165,6 +172,7 @@ def _body(content: Content, description: Description, by_language: Mapping[str, 
         " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
         "",
         *_making(content, description),
+        *([] if reader is None else [f"- validated through {IN_WORDS[reader]}"]),
         *_loading(content),
     ]
 

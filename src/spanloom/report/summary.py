@@ -14,9 +14,14 @@ from rich.text import Text
 from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import MANIFEST_NAME, Manifest, SplitCounts
 from spanloom.findings import Report
+from spanloom.megatron.readers import IN_WORDS, INDEPENDENT
 from spanloom.text import visible, visible_line
 
 FINDINGS_SHOWN = 20
+WITHOUT_MEGATRON = (
+    "\nread by Spanloom's independent reader, not by Megatron's; to read through Megatron's: pip install"
+    " 'spanloom[megatron]', then spanloom validate --reader megatron"
+)
 
 
 def result_json(root: Path, manifest: Manifest, report: Report) -> dict[str, Any]:
@@ -70,7 +75,8 @@ def findings_text(report: Report) -> Text:
         counted: list[str] = [name for name in ("documents", "tokens") if name in checked] or list(checked)
         seen = ", ".join(f"{checked[name]:,} {name}" for name in counted)
         again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
-        return Text(f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again), style="green")
+        clean = f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again)
+        return Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
     total = sum(report.found.values())
     text = Text(f"{total:,} finding{'s' if total > 1 else ''}\n", style="bold red")
     for finding in report.findings[:FINDINGS_SHOWN]:
@@ -113,6 +119,8 @@ def show_manifest(console: Console, manifest: Manifest, description: Description
         "rows": f"{content.totals.rows_read:,} read, {sum(content.totals.rejected.values()):,} rejected",
         "built": manifest.environment["created_at"],
     }
+    if (reader := manifest.environment.get("reader")) in IN_WORDS:
+        lines["validated"] = f"through {IN_WORDS[reader]}"
     show_lines(console, lines)
     console.print(dataset_table(manifest))
 

@@ -59,12 +59,16 @@ def write_report_at(root: Path, facts: dict[str, Any], content: Content, family:
     return [path for form, path in files.items() if free[form] is None]
 
 
-def write_card(root: Path, content: Content, family: DatasetFamily) -> bool:
-    """Writes the card of a clean dataset. Returns False where a README.md stands that is not ours, or was edited."""
+def write_card(root: Path, content: Content, family: DatasetFamily, reader: str | None = None) -> bool:
+    """Writes the card of a clean dataset. `reader`: what it was validated through.
+
+    Returns False where a README.md stands that is not ours, or was edited.
+    """
     path = root / CARD_NAME
     if not may_replace_view(path):
         return False
-    write_atomically(path, dataset_card(content, family.describe(content), counts_by_language(root, content, family)))
+    by_language = counts_by_language(root, content, family)
+    write_atomically(path, dataset_card(content, family.describe(content), by_language, reader))
     return True
 
 

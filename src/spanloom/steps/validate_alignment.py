@@ -32,7 +32,7 @@ from spanloom.dataset.root.replace import check_replaceable, finish_replacing, i
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
-from spanloom.megatron.official import load_reader
+from spanloom.megatron.readers import MEGATRON, ReaderChoice, chosen_reader, load_reader
 from spanloom.provenance import git_sha
 from spanloom.report.views import is_own_view, remove_views, write_card, write_report, write_report_at
 from spanloom.storage import remove_if_empty
@@ -98,13 +98,15 @@ def made_and_validated(
     unit: str = "documents",
     replacing: Replacing | None = None,
     keep_work: bool = False,
+    reader: ReaderChoice = "auto",
     **options: Any,
 ) -> BuildResult | None:
     """Makes the dataset at `root`, or takes the finished one that stands there, and validates it.
 
     `differs`: see `made_or_standing`. `make` writes the dataset at the root that it is given; None where it returns
     None, and nothing is left then. `replacing`: for builds that can replace a finished dataset or discard an unfinished
-    build. `keep_work`: intermediates stay. `options` are those of `validate_alignment`.
+    build. `keep_work`: intermediates stay. `reader`: what validation reads through. `options` are those
+    of `validate_alignment`.
     """
     with held_root(root) as work:
         if replaced := replacing is not None and is_replacing(work):
@@ -145,7 +147,7 @@ def made_and_validated(
             remove_work(root)
             remove_if_empty(root)
             return None
-        load_reader()
+        load_reader(chosen_reader(reader))
         with progress.stage("validate"), progress.counting("validate", unit) as on_progress:
             report = validate_alignment(
                 root=target,
@@ -154,6 +156,7 @@ def made_and_validated(
                 html_file=target / REPORT_HTML,
                 name=root.resolve().name,
                 on_progress=on_progress,
+                reader=reader,
                 **options,
             )
         if report.clean and target != root:
@@ -208,9 +211,9 @@ def conclude(
     if pending or (report_file, html_file) == at_root:
         kept += write_report_at(root, facts, written.content, family)
     if pending and report.clean:
-        if not write_card(root, written.content, family):
+        if not write_card(root, written.content, family, report.reader):
             kept.append(root / CARD_NAME)
-        manifest.promote(root)
+        manifest.promote(root, environment={"reader": report.reader})
     for path in kept:
         print(f"warning: {path} was not made by Spanloom, or was edited; it stays as it is", file=sys.stderr)
 
@@ -222,6 +225,7 @@ def run(
     source: str | None = None,
     deep: int = 0,
     tokenizer: str | None = None,
+    reader: ReaderChoice = MEGATRON,
     report: str | None = None,
     html: str | None = None,
     on_progress: OnProgress | None = None,
@@ -230,6 +234,7 @@ def run(
     """The step over places. Of a remote root all is staged and checked; on a clean report `manifest.json` becomes its
     last object. `family_of`: from the family that a manifest names to its functions.
     """
+    load_reader(chosen_reader(reader))
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as here:
         local_root = staged_root(here, root)
         standing = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
@@ -240,6 +245,7 @@ def run(
             source=None if source is None else family.stage_source(here, source),
             deep=deep,
             tokenizer=family.stage_tokenizer(here, tokenizer),
+            reader=reader,
             report_file=None if report is None else here.path(report),
             html_file=None if html is None else here.path(html),
             on_progress=on_progress,

@@ -1,4 +1,6 @@
-"""What trainers import, and a run that shows how the parts are put together. torch is imported at the top here.
+"""What trainers import, and a run that shows how the parts are put together. Its modules import torch at their top.
+
+    from spanloom.training import DocumentDataset    # torch is imported here, by `import spanloom.training` it is not
 
 shard             a shard as a trainer names it, held against the manifest (no torch)
 samples/          weights of documents, samples of a plan, their order in an epoch (no torch)
@@ -16,3 +18,54 @@ packed_megatron   the same for Megatron
 runs/             what training examples share
 reference/        the reference run: a small GPT of megatron-core
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spanloom.training.hugging_face import span_trainer as span_trainer
+    from spanloom.training.loss import SpanWeights as SpanWeights
+    from spanloom.training.loss import span_normalized_loss as span_normalized_loss
+    from spanloom.training.megatron_dataset import SpanGPTDataset as SpanGPTDataset
+    from spanloom.training.packed import PackedDataset as PackedDataset
+    from spanloom.training.pytorch import DocumentDataset as DocumentDataset
+    from spanloom.training.pytorch import StreamDataset as StreamDataset
+
+_FROM = {
+    "DocumentDataset": ("pytorch", "torch"),
+    "PackedDataset": ("packed", "torch"),
+    "SpanGPTDataset": ("megatron_dataset", "spanloom[megatron]"),
+    "SpanWeights": ("loss", "torch"),
+    "StreamDataset": ("pytorch", "torch"),
+    "span_normalized_loss": ("loss", "torch"),
+    "span_trainer": ("hugging_face", "torch transformers"),
+}
+"""Name → its module, imported when it is asked for, and what pip installs for it."""
+
+__all__ = [
+    "DocumentDataset",
+    "PackedDataset",
+    "SpanGPTDataset",
+    "SpanWeights",
+    "StreamDataset",
+    "span_normalized_loss",
+    "span_trainer",
+]
+
+if not TYPE_CHECKING:  # else every misspelt name would have a type
+
+    def __getattr__(name: str) -> Any:
+        if name not in _FROM:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module, needs = _FROM[name]
+        try:
+            return getattr(import_module(f"spanloom.training.{module}"), name)
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.partition(".")[0] == "spanloom":
+                raise
+            message = f"spanloom.training.{name} needs {missing.name}: pip install '{needs}'"
+            raise ModuleNotFoundError(message, name=missing.name) from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

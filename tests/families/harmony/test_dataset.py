@@ -33,7 +33,17 @@ from support import sources
 
 DTYPES = {"tokens": np.int32, "lossmask": np.uint8, "span": np.uint8}
 
-validate_dataset = partial(validate.validate_dataset, family=harmony)
+
+def validate_dataset(root: Path, **options: Any) -> Report:
+    """Through Megatron's reader; the independent reader must find the same, whatever the damage."""
+    report = validate.validate_dataset(root, harmony, **options)
+    if "on_progress" not in options:
+        independent = validate.validate_dataset(root, harmony, reader="independent", **options)
+        assert (report.reader, independent.reader) == ("megatron", "independent")
+        assert {**independent.as_dict(), "reader": "megatron"} == report.as_dict()
+    return report
+
+
 validate_alignment = partial(step.validate_alignment, family=harmony)
 
 

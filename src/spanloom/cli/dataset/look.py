@@ -1,7 +1,6 @@
 """Commands that look at any dataset: validate, inspect, stats, manifest."""
 
 import json
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -40,6 +39,7 @@ def validate(
         ),
     ] = None,
     tokenizer: options.DatasetTokenizer = None,
+    reader: options.Reader = "auto",
     report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None,
     html: Annotated[Path | None, file_option("Write the report here, as a page.")] = None,
     scratch: options.Scratch = None,
@@ -49,67 +49,26 @@ def validate(
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
-    Reads through Megatron's own IndexedDataset and works the loss mask out of the tokens alone. Exits with 4 on any
-    finding.
+    Reads through Megatron's own IndexedDataset, or the independent reader, and works the loss mask out of the tokens
+    alone. Exits with 4 on any finding.
     Of a dataset at a URI everything is staged to scratch and checked there.
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.root.places import local_root, staged_root
-    from spanloom.dataset.validate.dataset import validate_dataset
-    from spanloom.families import data_folder, dataset_family
-    from spanloom.megatron.official import load_reader
-    from spanloom.provenance import readable_json
-    from spanloom.report.summary import result_json
-    from spanloom.report.views import write_report
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
+    from spanloom.api.validating import validated
 
-    sources = source or []
-    if deep and not sources:
-        raise typer.BadParameter("--deep needs --source: the rows to render again come from there")
-    progress = make_progress(quiet, verbose)
-    if kind := data_folder(root):
-        _refuse("without a tokenizer", {"--tokenizer": tokenizer})
-        with scratch_for("root", [root, *sources], scratch) as staging:
-            folder = staged_root(staging, root, kind.check)
-            report = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
-            if report_file is not None:
-                write_atomically(report_file, readable_json(report.as_dict()))
-            if html is not None:
-                write_atomically(html, kind.report_page(folder, report, root).encode())
-        _tell_findings(report, {"root": root, **report.as_dict()}, as_json=as_json)
-        return
-    if len(sources) > 1:
-        raise typer.BadParameter("--source: a token dataset is built from one place; give it once")
-    with ExitStack() as places:
-        folder = places.enter_context(local_root(root, scratch))
-        written = manifest.read_any(folder)
-        family = dataset_family(written.content.family)
-        source_folder = None
-        if sources:
-            scratch_source = places.enter_context(scratch_for("source", sources, scratch))
-            source_folder = family.stage_source(scratch_source, sources[0])
-        progress.say("loading Megatron's reader …")
-        load_reader()
-        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-            report = validate_dataset(
-                folder,
-                family,
-                source=source_folder,
-                deep=defaults.DEEP if deep is None and sources else deep or 0,
-                tokenizer=tokenizer,
-                on_progress=on_progress,
-            )
-        result = result_json(folder, written, report)
-        if report_file is not None or html is not None:
-            facts = dataset_facts(folder, written, family, report, timings=progress.timings)
-            write_report(facts, written.content, family, json_file=report_file, html_file=html)
-    finished = result["manifest"] is not None
-    result |= {"root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}
-    _tell_findings(report, result, as_json=as_json, finished=finished)
+    found, result = validated(
+        root,
+        sources=source or [],
+        deep=deep,
+        tokenizer=tokenizer,
+        reader=reader,
+        report=report_file,
+        html=html,
+        scratch=scratch,
+        progress=make_progress(quiet, verbose),
+    )
+    _tell_findings(found, result, as_json=as_json, finished=result.get("manifest", True) is not None)
 
 
 def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
@@ -330,6 +289,7 @@ def step_validate_alignment(
         int, option("Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0)
     ] = defaults.DEEP,
     tokenizer: options.TokenizerPlace = None,
+    reader: options.Reader = "megatron",
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
@@ -338,10 +298,8 @@ def step_validate_alignment(
     """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
     arguments = locals()
     from spanloom.families import dataset_family
-    from spanloom.megatron.official import load_reader
     from spanloom.steps import validate_alignment
 
-    load_reader()
     with make_progress(quiet, False).counting("validate", "documents") as on_progress:
         made = {"family_of": dataset_family, "deep": deep if source is not None else 0, "on_progress": on_progress}
         result = made_of(validate_alignment.run, arguments, **made)

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, make_progress, print_json, say
-from spanloom.cli.models.commands import Date, Stops, Thinking, Variables, date_of, variables_of
+from spanloom.cli.models.commands import Date, Stops, Thinking, Variables, variables_of
 from spanloom.cli.options import option
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.families.models import defaults
@@ -93,7 +94,7 @@ def audit(
             folder=model,
             template=template,
             stops=tuple(stop or ()),
-            date=date_of(date or defaults.PROBE_DATE),
+            date=day_of(date or defaults.PROBE_DATE),
             thinking=thinking,
             variables=variables_of(variables or []),
         ),

@@ -1,13 +1,12 @@
 """Any Hugging Face model: `spanloom model probe` and `spanloom model sample`."""
 
-import re
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
 from spanloom.cli.models.build import DATE, SERVED, STOPS, VARIABLES
@@ -53,7 +52,7 @@ def probe(
     from spanloom.families.models.probe.result import probe as probe_model
 
     page = output_file(html)
-    day = date_of(date or defaults.PROBE_DATE)
+    day = day_of(date or defaults.PROBE_DATE)
     loaded = load_model(model, stops=stop or (), date=day, template=template)
     result = probe_model(
         loaded,
@@ -99,18 +98,6 @@ def fetch(
     from spanloom.families.models.fetch import MODELS, fetch_models
 
     fetch_models(names or list(MODELS), out, say=lambda line: say(line, file=sys.stderr))
-
-
-def date_of(text: str | None) -> datetime | None:
-    """A day. Raises typer.BadParameter for any other text."""
-    if text is None:
-        return None
-    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text):
-        raise typer.BadParameter("give a day as 2025-01-31", param_hint="--date")
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text} is no day", param_hint="--date") from None
 
 
 def variables_of(texts: list[str]) -> dict[str, Any]:

@@ -61,12 +61,12 @@ def step_tokenize(
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
     arguments = locals()
-    from spanloom.cli.models.build import rules_of
+    from spanloom.api.building import model_rules
     from spanloom.conversations.source.caps import RowCaps
 
     given = {"stop": _json_of("--stops", stops, list), "variables": _json_of("--variables", variables, dict)}
     return {
-        "rules": rules_of({**arguments, **given, "inline_think": inline_think == "1"}),
+        "rules": model_rules({**arguments, **given, "inline_think": inline_think == "1"}),
         "caps": made_of(RowCaps, arguments),
         "progress": make_progress(quiet, False),
     }

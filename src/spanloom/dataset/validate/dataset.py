@@ -1,8 +1,9 @@
 """Is what lies on the disk what it must be? Every file, token and label of a dataset, whatever its family.
 
 In: a dataset root, its family, its source where it is at hand. Out: a `Report`. Reads the arrays through Megatron's own
-IndexedDataset. What must hold in a document is the family's to say (`check_shard`, `check_source`); no code there
-rendered, packed, shifted or wrote what it checks. Writes nothing.
+IndexedDataset, or through an independent reader where Megatron is not installed. What must hold in a document is the
+family's to say (`check_shard`, `check_source`); no code there rendered, packed, shifted or wrote what it checks. Writes
+nothing.
 
 Every value under `content` of a manifest is computed again or held against something that is. `NOT_CHECKABLE` names
 the others, with the reason.
@@ -31,7 +32,7 @@ from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus
 from spanloom.megatron.check import open_parallel
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import OpenIndexed, ReaderChoice, chosen_reader, open_with
 from spanloom.split import VALID, among
 from spanloom.workers import OnProgress
 
@@ -72,18 +73,20 @@ def validate_dataset(
     deep: int = 0,
     tokenizer: Path | None = None,
     workers: int | None = None,
+    reader: ReaderChoice = "auto",
     on_progress: OnProgress | None = None,
 ) -> Report:
     """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
 
     `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
-    compared token by token. `on_progress`: sequences checked so far, and those there are.
+    compared token by token. `reader`: what the arrays are read through, see `spanloom.megatron.readers`; the report
+    names it. `on_progress`: sequences checked so far, and those there are.
     Hashes files and checks shards in `workers` threads (None: one for each usable CPU), at most `AT_ONCE`.
     Raises ManifestError when there is no manifest to hold the files against.
     """
-    require_megatron()
+    chosen = chosen_reader(reader)
     content = manifest.read_any(root).content
-    report, beyond_files = Report(), Report()
+    report, beyond_files = Report(reader=chosen), Report()
     report.ran("inventory", sum(1 for _ in content.listed_files()))
     with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
@@ -93,8 +96,8 @@ def validate_dataset(
             shape = list(check_shape(content, family))
             if not shape:
                 # Every document by itself, then all of them together, then against the source where it is given.
-                readable, digests = _check_shards(beyond_files, root, content, family, run)
-                whole = WholeCheck(root=root, content=content, readable=readable, run=run)
+                readable, digests = _check_shards(beyond_files, root, content, family, run, open_with(chosen))
+                whole = WholeCheck(root=root, content=content, readable=readable, run=run, open_with=open_with(chosen))
                 family.check_whole(beyond_files, whole, digests)
                 if source is not None:
                     held_against = SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer)
@@ -147,7 +150,7 @@ class _Run:
 
 
 def _check_shards(
-    report: Report, root: Path, content: Content, family: DatasetFamily, run: _Run
+    report: Report, root: Path, content: Content, family: DatasetFamily, run: _Run, open_with: OpenIndexed
 ) -> tuple[frozenset[tuple[str, int]], Digests]:
     """Every document of every shard and split, valid first: its ids must not turn up in train.
 
@@ -162,7 +165,8 @@ def _check_shards(
     for split in sorted(content.totals.splits, key=lambda name: name != VALID):
 
         def check(own: Report, shard: ShardEntry, split: str = split, held_out: Digests = held_out) -> Digests | None:
-            with opened_shard(own, root, content, family.row_schema(content), split, shard) as opened:
+            row_schema = family.row_schema(content)
+            with opened_shard(own, root, content, row_schema, split, shard, open_with) as opened:
                 return None if opened is None else family.check_shard(own, opened, held_out, run)
 
         found = run.each(report, content.shards, check)
@@ -183,7 +187,13 @@ def _check_shards(
 
 @contextmanager
 def opened_shard(
-    report: Report, root: Path, content: Content, row_schema: pa.Schema, split: str, shard: ShardEntry
+    report: Report,
+    root: Path,
+    content: Content,
+    row_schema: pa.Schema,
+    split: str,
+    shard: ShardEntry,
+    open_with: OpenIndexed,
 ) -> Iterator[OpenedShard | None]:
     """A split of one shard; None when it is empty or cannot be read. It is not kept open: Megatron maps each index.
 
@@ -193,7 +203,9 @@ def opened_shard(
     """
     number, counts = shard.shard, shard.splits[split]
     arrays = array_prefixes(root, split, number, content.arrays)
-    datasets = open_parallel(report, arrays, split=split, shard=number) if counts.sequences else None
+    datasets = None
+    if counts.sequences:
+        datasets = open_parallel(report, arrays, split=split, shard=number, open_with=open_with)
     table = rows_file(root, split, number)
     if datasets is None or not table.is_file():  # a missing file is in the report already
         yield None

@@ -17,19 +17,23 @@ from spanloom.dataset.root.layout import array_prefix, rows_file
 from spanloom.dataset.rows.table import row_batches
 from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
-from spanloom.megatron.official import open_indexed
+from spanloom.megatron.readers import OpenIndexed
 
 _ROW_NUMBERS = pa.schema([pa.field("row", pa.int64(), nullable=False)])
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedDocument:
-    """A document by its place in its file, whatever number its row gives it, and the family's columns of its row."""
+    """A document by its place in its file, whatever number its row gives it, and the family's columns of its row.
+
+    `open_with`: the reader of arrays.
+    """
 
     split: str
     shard: int
     sequence: int
     row: Mapping[str, Any]
+    open_with: OpenIndexed
 
     def finding(self, check: str, message: str, offset: int | None = None) -> Finding:
         return Finding(
@@ -37,8 +41,8 @@ class PlacedDocument:
         )
 
     def read(self, root: Path, name: str) -> npt.NDArray[Any]:
-        """One array of the document, [T], through Megatron's reader."""
-        found: npt.NDArray[Any] = open_indexed(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
+        """One array of the document, [T]."""
+        found: npt.NDArray[Any] = self.open_with(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
         return found
 
 
@@ -66,7 +70,9 @@ def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedD
         batches = row_batches(rows_file(whole.root, split, shard), columns)
         rows = (row for batch in batches for row in batch.to_pylist())
         for sequence, row in enumerate(rows):
-            found[int(row["row"])] = PlacedDocument(split=split, shard=shard, sequence=sequence, row=row)
+            found[int(row["row"])] = PlacedDocument(
+                split=split, shard=shard, sequence=sequence, row=row, open_with=whole.open_with
+            )
     return found
 
 

@@ -16,7 +16,7 @@ from spanloom.families.chat.root.blocks import ARRAY_DTYPES, SPLIT
 from spanloom.families.chat.steps.pack_chat import PackingRules, identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.files import OnError
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import BuildResult, made_and_validated
@@ -39,6 +39,7 @@ class PackOptions:
     deep: int = defaults.DEEP
     on_error: OnError = defaults.ON_ERROR
     allow_unknown_sha: bool = False
+    reader: ReaderChoice = "auto"
 
 
 def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildResult:
@@ -52,7 +53,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     if options.workers is not None and options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
     require_git_sha(allow_unknown=options.allow_unknown_sha)
-    require_megatron()
+    chosen_reader(options.reader)
     check_apart(options.transcripts, root)
     identity = identity_of(options.rules, load_tokenizer(options.tokenizer), options.transcripts)
     record = BuildRecord(
@@ -71,6 +72,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
         deep=options.deep,
         tokenizer=options.tokenizer,
         workers=options.workers,
+        reader=options.reader,
     )
     assert result is not None, "packing makes a dataset"
     return result

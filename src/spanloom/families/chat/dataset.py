@@ -159,7 +159,8 @@ def check_source(report: Report, check: SourceCheck) -> None:
     shards = len(content.shards)
     for split, shard in product(content.totals.splits, content.shards):
         # What is wrong with the files is in the report already.
-        with opened_shard(Report(), check.whole.root, content, ROW_SCHEMA, split, shard) as opened:
+        open_with = check.whole.open_with
+        with opened_shard(Report(), check.whole.root, content, ROW_SCHEMA, split, shard, open_with) as opened:
             if opened is None or (opened.datasets.lengths != rules.block_size).any():
                 continue
             count = min(check.deep, opened.datasets.lengths.size)

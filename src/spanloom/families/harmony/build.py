@@ -60,7 +60,7 @@ from spanloom.families.harmony.steps.verify_tokenizer import check_special_token
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.megatron.validator import Validator, validating_process
 from spanloom.provenance import require_git_sha
 from spanloom.report.pages.plots import load_plotting
@@ -87,7 +87,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
     progress = progress or Progress(mode=Mode.SILENT)
     check_options(options)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
-    require_megatron()
+    chosen_reader(options.reader)
     check_apart(options.source, options.root)
     asset = locate_asset(options.tokenizer)
     check_special_tokens(asset)  # all ids are tried by the step; validation encodes texts of this dataset in tiktoken
@@ -123,7 +123,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             progress.say(f"{root} holds this very dataset already; validating it")
             if is_work_of(work, record):
                 clear_leftovers(root, work, record)
-            with _ready(validator) as process:
+            with _ready(validator, options.reader) as process:
                 report = _validate(options, asset, root, standing, process, progress)
             result = BuildResult(root=root, manifest=standing, report=report, already_built=True)
         else:
@@ -139,7 +139,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
                 # Of a run that was killed before it replaced anything.
                 (target / manifest.MANIFEST_NAME).unlink(missing_ok=True)
             try:
-                with _ready(validator) as process:
+                with _ready(validator, options.reader) as process:
                     result = _run_steps(options, source, asset, target, work, process, progress)
             except BaseException:
                 clear_leftovers(root, work, record)  # workers that were ended could not clear up after themselves
@@ -273,10 +273,10 @@ def _useful_workers(rows: int) -> int:
 
 
 @contextmanager
-def _ready(validator: Validator | None) -> Iterator[Validator]:
+def _ready(validator: Validator | None, reader: ReaderChoice) -> Iterator[Validator]:
     """The process that validates, started if need be; it imports the checks, and this one matplotlib, while others
     render."""
-    with validating_process() if validator is None else nullcontext(validator) as process:
+    with validating_process(reader) if validator is None else nullcontext(validator) as process:
         process.pool.submit(_load_checks)
         # Not a daemon: where the build fails at once, Python would end this thread in the middle of matplotlib's C++,
         # and with it, by abort(), the process.
@@ -296,6 +296,7 @@ def _validate(
             deep=options.deep,
             tokenizer=asset,
             workers=options.workers,
+            reader=options.reader,
         )
         report, seconds = validator.pool.result(future, "validation")
         conclude(

@@ -43,7 +43,6 @@ from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
-from spanloom.megatron.official import open_indexed
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
@@ -153,7 +152,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
         def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
             whole.run.go_on()
-            arrays = {name: open_indexed(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
+            arrays = {name: whole.open_with(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
             if not all(0 <= sequence < len(array) for array in arrays.values()):  # rows of other arrays
                 return None
             return {name: array.get(sequence) for name, array in arrays.items()}

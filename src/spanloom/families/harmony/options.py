@@ -16,6 +16,7 @@ from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.render.audit import check_fraction
 from spanloom.families.harmony.render.routes import check_renderer
 from spanloom.families.harmony.steps.assemble_split import checked_threshold
+from spanloom.megatron.readers import ReaderChoice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class BuildOptions:
     overwrite: bool = False
     keep_work: bool = False
     allow_unknown_sha: bool = False
+    reader: ReaderChoice = "auto"
     check_disk: bool = True
 
     @property

@@ -28,7 +28,7 @@ from spanloom.families.models.steps.tokenize_conversations import (
     config_of,
     tokenize_conversations,
 )
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS, TRAIN, VALID, empty_valid
@@ -60,6 +60,7 @@ class BuildOptions:
     overwrite: bool = False
     keep_work: bool = False
     allow_unknown_sha: bool = False
+    reader: ReaderChoice = "auto"
 
     @property
     def root(self) -> Path:
@@ -75,7 +76,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     workers.leave_if_imported_by_a_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
-    require_megatron()
+    chosen_reader(options.reader)
     reject_limit(options.max_rejects, 0)
     if options.workers is not None and options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
@@ -136,6 +137,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         make=make,
         replacing=Replacing(overwrite=options.overwrite, resume=options.resume, is_identity_of=_is_identity_of),
         keep_work=options.keep_work,
+        reader=options.reader,
         source=options.source,
         deep=options.deep,
     )

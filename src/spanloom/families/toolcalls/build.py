@@ -23,7 +23,7 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     load_ingredients,
     tokenize_toolcalls,
 )
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS as BOTH_SPLITS
@@ -42,6 +42,7 @@ class BuildOptions:
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     tools_dir: Path | None = None
     allow_unknown_sha: bool = False
+    reader: ReaderChoice = "auto"
 
 
 def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[BuildResult]:
@@ -51,7 +52,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     """
     progress = progress or Progress(mode=Mode.SILENT)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
-    require_megatron()
+    chosen_reader(options.reader)
     check_apart(options.data, options.out)
     ingredients = load_ingredients(options.template, options.tokenizer, options.rules, options.tools_dir)
     sha256 = sha256_file(options.data)
@@ -97,7 +98,13 @@ def _build(
             )
 
     return made_and_validated(
-        out, record, family, progress, differs=lambda content: _differs(content, identity), make=make
+        out,
+        record,
+        family,
+        progress,
+        differs=lambda content: _differs(content, identity),
+        make=make,
+        reader=options.reader,
     )
 
 

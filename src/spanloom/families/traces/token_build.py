@@ -18,7 +18,7 @@ from spanloom.families.traces.store.keys import manifest_file
 from spanloom.families.traces.store.manifest import read_manifest
 from spanloom.families.traces.tokenizer import load_tokenizer
 from spanloom.families.traces.tokens import ARRAY_DTYPES
-from spanloom.megatron.official import require_megatron
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS
@@ -36,6 +36,7 @@ class TokenBuildOptions:
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     allow_unknown_sha: bool = False
+    reader: ReaderChoice = "auto"
 
 
 def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> BuildResult:
@@ -46,7 +47,7 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
     progress = progress or Progress(mode=Mode.SILENT)
     out = options.out
     require_git_sha(allow_unknown=options.allow_unknown_sha)
-    require_megatron()
+    chosen_reader(options.reader)
     check_apart(manifest_file(options.root, options.key).parent, out)
     dataset = read_manifest(options.root, options.key)
     sha256 = sha256_file(manifest_file(options.root, options.key))
@@ -70,7 +71,13 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
             )
 
     result = made_and_validated(
-        out, record, family, progress, differs=lambda content: _differs(content, identity), make=make
+        out,
+        record,
+        family,
+        progress,
+        differs=lambda content: _differs(content, identity),
+        make=make,
+        reader=options.reader,
     )
     assert result is not None, "a dataset of traces is made, or an error"
     return result

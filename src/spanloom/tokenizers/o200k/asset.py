@@ -1,7 +1,7 @@
 """The o200k vocabulary's one pinned file: where it lies, and whether it is the right one.
 
-In: a path, two environment variables or the default place. Out: the path of verified bytes. Nothing here touches the
-network; `spanloom.tokenizers.o200k.fetch` is the set-up step that does.
+In: a path, two environment variables, the user's cache or the current folder. Out: the path of verified bytes. Nothing
+here touches the network; `spanloom.tokenizers.o200k.fetch` is the set-up step that does.
 """
 
 import os
@@ -20,15 +20,30 @@ ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
 
 def locate_asset(path: Path | None = None) -> Path:
-    """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE,
-    else `data/tokenizer/o200k_base.tiktoken`. The first that is set counts, whether or not the file is there."""
+    """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE, the
+    user's cache where the file is there, else `data/tokenizer/o200k_base.tiktoken` below the current folder. Of the
+    first three the one that is set counts, whether or not the file is there."""
     if path is not None:
         return path / ASSET_NAME if path.is_dir() else path
     if file := os.environ.get(ASSET_FILE_VARIABLE):
         return Path(file)
     if directory := os.environ.get(ASSET_DIRECTORY_VARIABLE):
         return Path(directory) / ASSET_NAME
-    return DEFAULT_ASSET
+    return cached if (cached := cached_asset()).is_file() else DEFAULT_ASSET
+
+
+def cached_asset() -> Path:
+    """The asset's place in the user's cache: $XDG_CACHE_HOME, else ~/.cache; the file need not be there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the XDG specification: such a path is to be ignored
+        home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where a user has no home
+        cache = Path(home, ".cache")
+    return cache / "spanloom" / ASSET_NAME
+
+
+def fetched_asset() -> Path:
+    """Where `fetch-tokenizer` puts the asset by default: below a checkout of Spanloom, else in the user's cache."""
+    return DEFAULT_ASSET if Path("src/spanloom/tokenizers/o200k").is_dir() else cached_asset()
 
 
 def verify_asset(path: Path) -> Path:

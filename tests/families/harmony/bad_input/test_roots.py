@@ -416,10 +416,10 @@ def test_a_root_in_its_source_or_around_it_is_refused(small: Path, place: str) -
     assert files_of(small) == before
 
 
-def test_without_megatron_a_build_stops_before_any_work(
+def test_without_megatron_a_build_that_asks_for_it_stops_before_any_work(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("spanloom.megatron.official.find_spec", lambda _name: None)
     with pytest.raises(SpanloomError, match=r"torch and megatron cannot be imported.*\n.*spanloom\[megatron\]"):
-        build_it(small, tmp_path / "out")
+        build_it(small, tmp_path / "out", reader="megatron")
     assert not (tmp_path / "out").exists()

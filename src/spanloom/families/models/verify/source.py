@@ -109,7 +109,13 @@ class _ShardCheck:
         documents: dict[int, list[PlacedDocument]] = {}
         for split, table in placed.tables.items():
             for row in table.to_pylist():
-                place = PlacedDocument(split=split, shard=self.shard.shard, sequence=row["sequence"], row=row)
+                place = PlacedDocument(
+                    split=split,
+                    shard=self.shard.shard,
+                    sequence=row["sequence"],
+                    row=row,
+                    open_with=self.check.whole.open_with,
+                )
                 documents.setdefault(row["row"], []).append(place)
         refused = {each.row: each for each in placed.rejected}
         id_column = self.given.format.id_column

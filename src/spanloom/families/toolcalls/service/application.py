@@ -3,11 +3,11 @@
 In: registries, the largest body, a token. Out: the ASGI application. `spanloom traces serve` has these routes too.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import FastAPI
 
-import spanloom
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.service.routes import body_limits, toolcalls_router
@@ -24,7 +24,7 @@ def toolcalls_application(
     """The application. `tools_dir`: a folder of further registries."""
     return create_application(
         title="Spanloom: tool calls",
-        version=spanloom.__version__,
+        version=version("spanloom"),
         routers=[toolcalls_router(load_registries(tools_dir))],
         statuses={},
         ready=lambda: None,

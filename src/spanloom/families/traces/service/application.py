@@ -4,11 +4,11 @@ In: a store, folders, limits, a token. Out: the ASGI application.
 """
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
-import spanloom
 from spanloom.families.traces.defaults import BATCH_MAX_BYTES, TRACE_BYTES, TRACE_MAX_BYTES
 from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.service.routes import STATUSES, TraceService, body_limits, traces_router
@@ -40,7 +40,7 @@ def traces_application(
     service = TraceService(store=store, root=root, ingest_dir=ingest_dir or root / "ingest", send_seconds=send_seconds)
     return create_application(
         title="Spanloom: reasoning traces",
-        version=spanloom.__version__,
+        version=version("spanloom"),
         routers=[traces_router(service), *more_routers],
         statuses=STATUSES,
         ready=store.check,

@@ -1,0 +1,303 @@
+"""The documents of a finished dataset of any family of tokens, read with numpy: `spanloom.open_dataset`.
+
+In: the root of a dataset. Out: `Dataset`, by index, by id or one after the other; each `Document` has its tokens, loss
+mask, spans and text. Neither Megatron nor torch is imported.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+
+from spanloom.dataset.family import DatasetFamily, Vocabulary
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays, rows_file, tokenizer_at
+from spanloom.dataset.rows.table import row_batches, rows_schema
+from spanloom.errors import DatasetError
+from spanloom.families import data_folder, dataset_family
+from spanloom.megatron.reader import ShardReader
+from spanloom.storage.uri import is_uri
+from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
+from spanloom.training.shard import read_content
+
+Row = Mapping[str, Any]
+
+_TOKENS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A run of tokens that is trained as one span: tokens `start` up to, not including, `stop`."""
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Document:
+    """One document: a conversation, a run of one, a trace, a sample, or a packed block, with the tokens T it has.
+
+    split       "train" or "valid"
+    shard       number of the shard
+    sequence    number of the document in its split of the shard
+    tokens      int32 [T]
+    loss_mask   bool [T]: whether the token is trained. Token-aligned: loss_mask[t] is about tokens[t]
+    span_ids    uint8 [T]: index into `span_names` of the span that the token belongs to; 0 is context
+    span_names  what each id means
+    """
+
+    split: str
+    shard: int
+    sequence: int
+    tokens: npt.NDArray[np.int32]
+    loss_mask: npt.NDArray[np.bool_]
+    span_ids: npt.NDArray[np.uint8]
+    span_names: tuple[str, ...]
+    _row: Callable[[], Row] = field(repr=False)
+    _dataset: "Dataset" = field(repr=False)
+
+    def __len__(self) -> int:
+        return int(self.tokens.size)
+
+    @property
+    def id(self) -> str | None:
+        """Its id in the source; None in packed chat, whose blocks have none."""
+        column = self._dataset.family.ID_COLUMN
+        return None if column is None else self._row().get(column)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the dataset's row table says of it beside counts of tokens, such as `row` and `language`."""
+        return {name: value for name, value in self._row().items() if name not in self._dataset.counts}
+
+    @property
+    def spans(self) -> list[Span]:
+        """The runs of tokens of one trained span, in order; context lies between them."""
+        edges = np.flatnonzero(np.diff(self.span_ids, prepend=0, append=0)).tolist()
+        ids = self.span_ids.tolist()
+        return [
+            Span(name=self.span_names[ids[start]], start=start, stop=stop)
+            for start, stop in pairwise(edges)
+            if ids[start]
+        ]
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """int64 [T]: each trained token, -100 elsewhere, as `transformers` takes labels: not shifted."""
+        return np.where(self.loss_mask, self.tokens, IGNORED).astype(np.int64)
+
+    @property
+    def text(self) -> str:
+        """The whole document as text, special tokens by their names."""
+        return self.decode()
+
+    def decode(self, start: int = 0, stop: int | None = None) -> str:
+        """Tokens `start` up to, not including, `stop` as text. Bytes that are not UTF-8 become U+FFFD.
+
+        Raises SpanloomError where the tokenizer of the dataset is not found.
+        """
+        vocabulary = self._dataset.vocabulary
+        return b"".join(
+            vocabulary.name(token).encode() if vocabulary.is_special(token) else vocabulary.piece(token)
+            for token in self.tokens[start:stop].tolist()
+        ).decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """A split of a shard: its documents are `first` … `first + arrays.sequences - 1` of the dataset."""
+
+    split: str
+    shard: int
+    first: int
+    arrays: ShardReader
+    rows: Path
+
+
+class Dataset:
+    """A finished dataset: `len`, documents by index, `for document in dataset`, `by_id`.
+
+    `root`: its folder; `content`: what its manifest says; `splits`: those that were opened. Memory does not follow the
+    size of the dataset, but for 16 bytes a document once `by_id` was called.
+    """
+
+    def __init__(
+        self, root: Path, content: Content, family: DatasetFamily, splits: tuple[str, ...], tokenizer: Path | None
+    ) -> None:
+        """See `open_dataset`."""
+        self.root, self.content, self.family, self.splits = root, content, family, splits
+        self.span_names: tuple[str, ...] = content.span_names
+        self._tokenizer = tokenizer
+        self._parts: list[_Part] = []
+        first = 0
+        for split in splits:
+            for shard in content.shards:
+                if split in shard.splits and shard.splits[split].sequences:
+                    arrays = open_arrays(root, split, shard.shard, content.arrays)
+                    rows = rows_file(root, split, shard.shard)
+                    self._parts.append(_Part(split=split, shard=shard.shard, first=first, arrays=arrays, rows=rows))
+                    first += arrays.sequences
+        self._length = first
+        self._group: tuple[Path, int, list[dict[str, Any]]] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.content.family} at {self.root}: {len(self):,} documents of {', '.join(self.splits)}>"
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> Document:
+        """Document `index`, of all splits that were opened, from 0 on; negative ones count from the end."""
+        at = index + self._length if index < 0 else index
+        if not 0 <= at < self._length:
+            raise IndexError(f"document {index} of {self._length}")
+        firsts = [part.first for part in self._parts]
+        part = self._parts[int(np.searchsorted(firsts, at, side="right")) - 1]
+        sequence = at - part.first
+        lengths = part.arrays.lengths(sequence, 1)
+        (document,) = self._documents(part, sequence, lengths, part.arrays.read(sequence, lengths), None)
+        return document
+
+    def __iter__(self) -> Iterator[Document]:
+        for part in self._parts:
+            batches = row_batches(part.rows, self._schema)
+            rows: list[dict[str, Any]] = []
+            for first, lengths, arrays in part.arrays.batches(_TOKENS_AT_ONCE):
+                while len(rows) < lengths.size and (batch := next(batches, None)) is not None:
+                    rows += batch.to_pylist()
+                yield from self._documents(part, first, lengths, arrays, rows[: lengths.size])
+                rows = rows[lengths.size :]
+
+    def by_id(self, id: str) -> Document:
+        """The first document with this id. Raises KeyError; DatasetError where documents have no ids.
+
+        The first call reads the ids of all documents.
+        """
+        column = self.family.ID_COLUMN
+        if column is None:
+            raise DatasetError("the documents of this dataset have no ids", where=str(self.root))
+        hashes, order = self._ids
+        wanted = hash(id)
+        for at in range(int(np.searchsorted(hashes, wanted)), hashes.size):
+            if hashes[at] != wanted:
+                break
+            if (document := self[int(order[at])]).id == id:
+                return document
+        raise KeyError(id)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """Token → bytes, or the name of a special token. Raises SpanloomError where the tokenizer is not found."""
+        return self.family.load_vocabulary(self.content, tokenizer_at(self.root, self._tokenizer))
+
+    @cached_property
+    def counts(self) -> frozenset[str]:
+        """Columns of the row table that only count."""
+        return frozenset({"sequence", "tokens", *(f"{name}_tokens" for name in self.span_names)})
+
+    @cached_property
+    def _schema(self) -> Any:
+        return rows_schema(self.family.row_schema(self.content), self.span_names)
+
+    @cached_property
+    def _ids(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Hashes of all ids, sorted, and the documents that have them; of equal ones the first document first."""
+        column = self.family.ID_COLUMN
+        wanted = self._schema.empty_table().select([column]).schema
+        hashes = np.fromiter(
+            (
+                hash(name)
+                for part in self._parts
+                for batch in row_batches(part.rows, wanted)
+                for name in batch.column(0).to_pylist()
+            ),
+            dtype=np.int64,
+            count=self._length,
+        )
+        order = np.argsort(hashes, kind="stable")
+        return hashes[order], order
+
+    def _documents(
+        self,
+        part: _Part,
+        first: int,
+        lengths: Lengths,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        rows: list[dict[str, Any]] | None,
+    ) -> Iterator[Document]:
+        mask = shift_to_tokens(arrays["lossmask"], lengths)
+        spans = shift_to_tokens(arrays["span"], lengths) if "span" in arrays else mask
+        ends = np.cumsum(lengths, dtype=np.int64).tolist()
+        for at, (start, stop) in enumerate(pairwise([0, *ends])):
+            yield Document(
+                split=part.split,
+                shard=part.shard,
+                sequence=first + at,
+                tokens=arrays["tokens"][start:stop],
+                loss_mask=mask[start:stop].astype(np.bool_),
+                span_ids=spans[start:stop],
+                span_names=self.span_names,
+                _row=self._row_later(part, first + at) if rows is None else rows[at].copy,
+                _dataset=self,
+            )
+
+    def _row_later(self, part: _Part, sequence: int) -> Callable[[], Row]:
+        return lambda: self._row(part, sequence)
+
+    def _row(self, part: _Part, sequence: int) -> Row:
+        """One row of the row table. The row group that it is in is kept, since the next may be beside it."""
+        with pq.ParquetFile(part.rows, pre_buffer=False) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                count = file.metadata.row_group(group).num_rows
+                if sequence < first + count:
+                    if self._group is None or self._group[:2] != (part.rows, group):
+                        names = [name for name in self._schema.names if name in file.schema_arrow.names]
+                        self._group = part.rows, group, file.read_row_group(group, columns=names).to_pylist()
+                    return self._group[2][sequence - first]
+                first += count
+        raise DatasetError(f"rows.parquet ends before document {sequence}", where=str(part.rows))
+
+
+def open_dataset(
+    root: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    tokenizer: str | os.PathLike[str] | None = None,
+    allow_harmful: bool = False,
+) -> Dataset:
+    """Opens the finished dataset at the folder `root`: of any family but chess, which has arrays and no documents.
+
+    split          "train" or "valid"; None: all of them, one after the other
+    tokenizer      for `text`, where the dataset does not carry its tokenizer: the asset of gpt-oss is looked for in
+                   the usual places, packed chat needs the file that it was packed with
+    allow_harmful  open it although its documents are what a model must not learn
+
+    Files are held against nothing here: `spanloom.validate` does that. Raises DatasetError or ManifestError.
+    """
+    place = os.fspath(root)
+    if is_uri(place):
+        raise DatasetError(
+            "this reads a folder on this machine", where=place, remedy=f"bring it first: spanloom fetch {place} DIR"
+        )
+    if kind := data_folder(place):
+        raise DatasetError(kind.WHAT, where=place, remedy="spanloom.families.chess.loader reads games of chess")
+    content = read_content(Path(place), allow_harmful=allow_harmful)
+    splits = tuple(content.totals.splits)
+    if split is not None and split not in splits:
+        raise DatasetError(f"there is no split {split!r}", where=place, remedy=f"one of {', '.join(splits)}")
+    return Dataset(
+        Path(place),
+        content,
+        dataset_family(content.family),
+        splits if split is None else (split,),
+        None if tokenizer is None else Path(tokenizer),
+    )

@@ -1,0 +1,130 @@
+"""What is wrong with a dataset: `spanloom.validate` and `spanloom validate`.
+
+In: the root of a dataset, or of prepared games of chess. Out: a `Report`. Writes nothing to the dataset.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from spanloom.dataset import defaults
+from spanloom.errors import OptionError
+
+if TYPE_CHECKING:
+    from spanloom.findings import Report
+    from spanloom.report.progress import Progress
+
+Place = str | os.PathLike[str]
+
+
+def validate(
+    root: Place,
+    *,
+    source: Place | Sequence[Place] = (),
+    deep: int | None = None,
+    tokenizer: Place | None = None,
+    reader: Literal["auto", "megatron", "independent"] = "auto",
+    report: Place | None = None,
+    html: Place | None = None,
+    scratch: Place | None = None,
+) -> "Report":
+    """Checks every file, token and label of the dataset at `root`, a folder or a URI. Prints nothing.
+
+    source        what it was built from: samples of it are built again and compared token by token
+    deep          how many rows of the source are; None: 64 where there is a source
+    tokenizer     the tokenizer of the dataset, where it does not carry its own
+    reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's where it is installed
+    report, html  files to write the report to, as JSON and as a page
+
+    Returns a `Report`: `clean`, `findings`, what was `checked`, and the `reader`. Raises SpanloomError where there is
+    no manifest to hold the files against.
+    """
+    from spanloom.report.progress import Mode, Progress
+
+    def path(place: Place | None) -> Path | None:
+        return None if place is None else Path(place)
+
+    found, _ = validated(
+        os.fspath(root),
+        sources=[os.fspath(place) for place in ([source] if isinstance(source, str | os.PathLike) else source)],
+        deep=deep,
+        tokenizer=path(tokenizer),
+        reader=reader,
+        report=path(report),
+        html=path(html),
+        scratch=path(scratch),
+        progress=Progress(mode=Mode.SILENT),
+    )
+    return found
+
+
+def validated(
+    root: str,
+    *,
+    sources: Sequence[str],
+    deep: int | None,
+    tokenizer: Path | None,
+    reader: Literal["auto", "megatron", "independent"],
+    report: Path | None,
+    html: Path | None,
+    scratch: Path | None,
+    progress: "Progress",
+) -> "tuple[Report, dict[str, Any]]":
+    """The report, and the same as JSON: of a token dataset with `manifest`, None where it is not finished."""
+    from spanloom.dataset import manifest
+    from spanloom.dataset.facts import dataset_facts
+    from spanloom.dataset.root.places import local_root, staged_root
+    from spanloom.dataset.validate.dataset import validate_dataset
+    from spanloom.families import data_folder, dataset_family
+    from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+    from spanloom.provenance import readable_json
+    from spanloom.report.summary import result_json
+    from spanloom.report.views import write_report
+    from spanloom.storage import write_atomically
+    from spanloom.storage.scratch import scratch_for
+
+    if deep and not sources:
+        raise OptionError("--deep needs --source: the rows to render again come from there")
+    if kind := data_folder(root):
+        if tokenizer is not None:
+            raise OptionError("these data are without a tokenizer: leave out --tokenizer")
+        with scratch_for("root", [root, *sources], scratch) as staging:
+            folder = staged_root(staging, root, kind.check)
+            found = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
+            if report is not None:
+                write_atomically(report, readable_json(found.as_dict()))
+            if html is not None:
+                write_atomically(html, kind.report_page(folder, found, root).encode())
+        return found, {"root": root, **found.as_dict()}
+    if len(sources) > 1:
+        raise OptionError("--source: a token dataset is built from one place; give it once")
+    with ExitStack() as places:
+        folder = places.enter_context(local_root(root, scratch))
+        written = manifest.read_any(folder)
+        family = dataset_family(written.content.family)
+        source_folder = None
+        if sources:
+            scratch_source = places.enter_context(scratch_for("source", sources, scratch))
+            source_folder = family.stage_source(scratch_source, sources[0])
+        chosen = chosen_reader(reader)
+        if chosen == MEGATRON:
+            progress.say("loading Megatron's reader …")
+        load_reader(chosen)
+        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
+            found = validate_dataset(
+                folder,
+                family,
+                source=source_folder,
+                deep=defaults.DEEP if deep is None and sources else deep or 0,
+                tokenizer=tokenizer,
+                reader=chosen,
+                on_progress=on_progress,
+            )
+        result = result_json(folder, written, found)
+        if report is not None or html is not None:
+            facts = dataset_facts(folder, written, family, found, timings=progress.timings)
+            write_report(facts, written.content, family, json_file=report, html_file=html)
+    finished = result["manifest"] is not None
+    return found, {**result, "root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}

@@ -1,0 +1,48 @@
+"""Which reader validation goes by: Megatron's own, or the independent one where Megatron is not installed.
+
+In: `auto`, `megatron` or `independent`. Out: the name of the reader, and the function that opens an IndexedDataset.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from spanloom.megatron import official
+
+ReaderChoice = Literal["auto", "megatron", "independent"]
+Reader = Literal["megatron", "independent"]
+OpenIndexed = Callable[[Path], Any]
+"""A prefix → the IndexedDataset there: `sequence_lengths`, `document_indices`, `index`, `bin_reader`, `get`."""
+
+MEGATRON: Reader = "megatron"
+INDEPENDENT: Reader = "independent"
+IN_WORDS: dict[str, str] = {
+    MEGATRON: "Megatron Core's own reader",
+    INDEPENDENT: "Spanloom's independent reader, without Megatron",
+}
+
+
+def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
+    """The reader of a choice: `auto` is Megatron's where torch and megatron-core are installed.
+
+    Raises SpanloomError for `megatron` where they are not: better before the work than after it.
+    """
+    if choice == INDEPENDENT or (choice == "auto" and official.missing_packages()):
+        return INDEPENDENT
+    official.require_megatron()
+    return MEGATRON
+
+
+def load_reader(reader: Reader) -> None:
+    """Imports what a reader needs ahead of its use: Megatron's takes seconds."""
+    if reader == MEGATRON:
+        official.load_reader()
+
+
+def open_with(reader: Reader) -> OpenIndexed:
+    """The function that opens an IndexedDataset with this reader."""
+    if reader == MEGATRON:
+        return official.open_indexed
+    from spanloom.megatron.independent import IndependentDataset
+
+    return IndependentDataset

@@ -1,0 +1,151 @@
+"""What `import spanloom` offers: the names, their parameters, and what importing it costs."""
+
+import inspect
+import pydoc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spanloom
+import spanloom.training
+from conftest import REPOSITORY
+from spanloom.cli import convert as cli_convert
+from spanloom.cli import dataset as cli_dataset
+from spanloom.cli import harmony as cli_harmony
+
+NAMES = [
+    "BuildResult",
+    "Dataset",
+    "Document",
+    "FindingsError",
+    "Report",
+    "Span",
+    "SpanloomError",
+    "__version__",
+    "build",
+    "convert",
+    "open_dataset",
+    "training",
+    "validate",
+]
+TRAINING = [
+    "DocumentDataset",
+    "PackedDataset",
+    "SpanGPTDataset",
+    "SpanWeights",
+    "StreamDataset",
+    "span_normalized_loss",
+    "span_trainer",
+]
+PARAMETERS = {
+    "build": "source out=None * model=None valid_fraction=0.001 train=None history=None turns=None call_format=None "
+    "mask_generation_prompt=False thinking=None inline_think=False boundary=None stop=() date=None variables=None "
+    "emission=None max_rows=None max_rows_per_shard=None max_tokens=None max_rejects='0' on_duplicate='error' "
+    "renderer='fast' audit_fraction=0.001 tokenizer=None shards=None workers=None deep=64 reader='auto' resume=True "
+    "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False scratch=None",
+    "convert": "inputs out * map=None metadata=() think_tags=None call_tags=None text_as_is=False role=None "
+    "join_consecutive=False keep_unprompted=False calls_in_turn=False identity=None effort=None date=None cutoff=None "
+    "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "
+    "license=None scratch=None",
+    "open_dataset": "root split=None * tokenizer=None allow_harmful=False",
+    "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None scratch=None",
+}
+"""What users' code relies on. A parameter may be added at the end; one that goes or changes breaks that code."""
+
+
+def parameters(function: object) -> str:
+    """`root split=None * tokenizer=None`"""
+    words: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():  # type: ignore[arg-type]
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
+            words.append("*")
+        words.append(name if parameter.default is parameter.empty else f"{name}={parameter.default!r}")
+    return " ".join(words)
+
+
+def test_the_names_are_these() -> None:
+    assert spanloom.__all__ == NAMES == sorted(NAMES)
+    assert spanloom.training.__all__ == TRAINING == sorted(TRAINING)
+    assert [name for name in dir(spanloom) if not name.startswith("__")] == [n for n in NAMES if n != "__version__"]
+    for name in NAMES:
+        assert getattr(spanloom, name) is not None
+    for name in TRAINING:
+        assert getattr(spanloom.training, name).__module__.startswith("spanloom.training.")
+    with pytest.raises(AttributeError, match="has no attribute 'biuld'"):
+        spanloom.biuld  # noqa: B018
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_the_parameters_are_these(name: str) -> None:
+    assert parameters(getattr(spanloom, name)) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "others"),
+    [
+        ("build", cli_harmony.build, {"disk_check"}),
+        ("convert", cli_convert.convert, {"map", "role"}),
+        ("validate", cli_dataset.validate, {"report"}),
+    ],
+)
+def test_an_option_has_the_commands_name_and_default(name: str, command: object, others: set[str]) -> None:
+    options = inspect.signature(command).parameters  # type: ignore[arg-type]
+    for parameter in inspect.signature(getattr(spanloom, name)).parameters.values():
+        if parameter.name in others or parameter.default is parameter.empty:
+            continue
+        assert (parameter.default or None) == (options[parameter.name].default or None), parameter.name
+
+
+def test_importing_it_imports_no_libraries() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import spanloom; dir(spanloom); dir(spanloom.training);"
+        "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['spanloom']"
+
+
+def test_functions_import_neither_torch_nor_megatron() -> None:
+    code = (
+        "import sys, spanloom; [getattr(spanloom, name) for name in spanloom.__all__];"
+        "print([name for name in ('torch', 'megatron', 'matplotlib', 'pandas') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_its_help_is_for_users() -> None:
+    text = pydoc.plain(pydoc.render_doc(spanloom))
+    assert "chat data in any common form → a source folder" in text
+    for name in ("build", "convert", "open_dataset", "validate"):
+        assert f"{name}(" in text
+
+
+@pytest.mark.nightly  # mypy reads the package without its cache
+def test_mypy_sees_the_types(tmp_path: Path) -> None:
+    """`reveal_type` in a file of a user: no Any, and a misspelt name is an error."""
+    file = tmp_path / "user.py"
+    file.write_text(
+        "import spanloom\n"
+        "reveal_type(spanloom.build)\n"
+        'reveal_type(spanloom.open_dataset("root")[0].tokens)\n'
+        "spanloom.biuld\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(REPOSITORY / "pyproject.toml"), str(file)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    assert "def (source: str | os.PathLike[str]" in done.stdout.replace("builtins.", "")
+    assert "BuildResult" in done.stdout
+    assert "numpy.signedinteger[numpy._typing._nbit_base._32Bit]" in done.stdout
+    assert 'Module has no attribute "biuld"' in done.stdout
+
+
+def test_a_class_that_needs_a_package_says_which() -> None:
+    code = "import sys; sys.modules['torch'] = None\nfrom spanloom.training import StreamDataset\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "spanloom.training.StreamDataset needs torch: pip install 'torch'" in done.stderr
