@@ -239,8 +239,8 @@ def convert_synth(
     done = written["conversion"]
     say(f"{done['rows_written']:,} conversations in {shards} shards under {out} ({done['rows_read']:,} rows read)")
     say(f"skipped: {counted(done['skipped'])}")
-    told = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
-    say(f"identity in each system message: {identity or 'none'}{told}")
+    note = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
+    say(f"identity in each system message: {identity or 'none'}{note}")
 
 
 def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":

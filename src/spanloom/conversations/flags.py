@@ -71,10 +71,11 @@ def _is_set(name: str, value: Any, where: str, is_named: bool) -> bool:
             f"{where}: {name} trains parts of the text, and a message is trained whole or not",
             SET_ASIDE,
         )
-    if isinstance(value, str) and value.strip().lower() in _WORDS:
-        return _WORDS[value.strip().lower()]
-    if isinstance(value, bool | int | float) and value in (0, 1):
-        return bool(value)
+    if (stated := truth(value)) is not None:
+        return stated
+    number = int(value) if isinstance(value, str) and value.strip() in ("0", "1") else value
+    if isinstance(number, int | float) and number in (0, 1):
+        return bool(number)
     raise RecordRefusedError(
         Refusal.WEIGHT_ZERO,
         f"{where} has the {name} {value!r}, and a message is trained (1) or not (0)",
@@ -83,5 +84,8 @@ def _is_set(name: str, value: Any, where: str, is_named: bool) -> bool:
     )
 
 
-_WORDS = {"true": True, "false": False, "1": True, "0": False}
-"""Of a CSV file a boolean is text."""
+def truth(value: Any) -> bool | None:
+    """A JSON boolean, or one as a CSV file has it, as text; None for any other value."""
+    if isinstance(value, str):
+        return {"true": True, "false": False}.get(value.strip().lower())
+    return value if isinstance(value, bool) else None

@@ -128,16 +128,16 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
 
 
 def _check_same(standing: StoredObject, path: Path, sha256: str) -> None:
-    said = standing.metadata.get(SHA256_KEY)
+    digest = standing.metadata.get(SHA256_KEY)
     held = open_store(standing.uri).holds(standing, path)
-    if held is not False and said == sha256:
+    if held is not False and digest == sha256:
         return
-    if held is not False and said is None:  # not ours: a checksum of 32 bits alone would be too little
+    if held is not False and digest is None:  # not ours: a checksum of 32 bits alone would be too little
         with TemporaryDirectory(prefix="spanloom-compare-") as directory:
-            said = sha256_file(stage_file(standing.uri, Path(directory) / "object"))
-        if said == sha256:
+            digest = sha256_file(stage_file(standing.uri, Path(directory) / "object"))
+        if digest == sha256:
             return
-    known = said if said != sha256 else "unknown, not that of its metadata"
+    known = digest if digest != sha256 else "unknown, not that of its metadata"
     raise ConflictError(
         f"refusing to overwrite an object that holds other bytes (there: {standing.bytes} bytes, "
         f"sha256 {known or 'unknown'}, written {signed_by(standing.metadata, standing.written_at)}; "
@@ -151,5 +151,5 @@ def remove_if_allowed(uri: Uri) -> None:
     """Deletes an object that has served its turn. An account that may only create leaves it there."""
     store = open_store(uri)
     with suppress(SpanloomError):
-        if (found := find(uri)) is not None:
-            keep_trying(lambda: store.delete(found), store=store, uri=uri)
+        if (stored := find(uri)) is not None:
+            keep_trying(lambda: store.delete(stored), store=store, uri=uri)

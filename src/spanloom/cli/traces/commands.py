@@ -334,6 +334,7 @@ def build(
     arguments = locals()
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.build import build_dataset
+    from spanloom.families.traces.store.manifest import built
 
     objects = {
         "filters": key_values("--filter", filters),
@@ -344,14 +345,7 @@ def build(
     with _opened(root, store) as opened:
         manifest, path = build_dataset(opened, _root(root), request, reproducible=reproducible)
     if as_json:
-        print_json(
-            {
-                "dataset_key": manifest.dataset_key,
-                "build_id": str(manifest.build_id),
-                "trace_count": manifest.trace_count,
-                "manifest_path": str(path),
-            }
-        )
+        print_json(built(manifest, path))
     else:
         print(f"{manifest.dataset_key}: {manifest.trace_count:,} traces, {path}")
 

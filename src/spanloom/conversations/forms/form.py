@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from spanloom.conversations.flags import truth
 from spanloom.conversations.forms.keys import BESIDE, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
@@ -107,12 +108,7 @@ LABELS = ("label", "kto_tag")
 
 def labels(record: Mapping[str, Any], names: KeyMap) -> list[str]:
     """The keys that say whether the answer is a good one. A class of another kind, such as a number, is none."""
-    return [key for key in LABELS if key in record and key not in names.metadata and _is_truth(record[key])]
-
-
-def _is_truth(value: Any) -> bool:
-    """Of a CSV file truth is text."""
-    return isinstance(value, bool) or (isinstance(value, str) and value.strip().lower() in ("true", "false"))
+    return [key for key in LABELS if key in record and key not in names.metadata and truth(record[key]) is not None]
 
 
 def listed(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
+from spanloom.conversations.flags import truth
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
 from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, KeyMap
@@ -103,7 +104,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
-    if any(_is_false(record[name]) for name in labels(record, form.keys)):
+    if any(truth(record[name]) is False for name in labels(record, form.keys)):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
     identity = form.keys.found("id", record)
     # `--drop id` is for messages: without an id a record is called by its line.
@@ -203,11 +204,6 @@ def _weight(value: Any, names: KeyMap) -> float | None:
             f"--metadata {names.names['weight'][0]} leaves it to the metadata",
         )
     return weight
-
-
-def _is_false(value: Any) -> bool:
-    """Of a CSV file truth is text."""
-    return value is False or (isinstance(value, str) and value.strip().lower() == "false")
 
 
 def _refuse_media(keys: Mapping[str, Any], reading: Reading) -> None:

@@ -151,7 +151,7 @@ def _label(
     if source_format.strict:
         if "trained" in message and _is_untrained(index, message):
             untrained.append(index)
-        _check_strictly(index, message)
+        check_message(index, message)
     if role != "assistant":
         return SPAN_CONTEXT
     channel = message.get("channel")
@@ -174,8 +174,10 @@ def _is_untrained(index: int, message: dict[str, Any]) -> bool:
     return trained is False
 
 
-def _check_strictly(index: int, message: dict[str, Any]) -> None:
-    """What a strict format demands of a message beside its role. A key whose value is null counts as not there."""
+def check_message(index: int, message: dict[str, Any]) -> None:
+    """What a strict format demands of a message beside its role. A key whose value is null counts as not there.
+
+    Raises RowRefusedError."""
     if not ANY_KEYS.issuperset(message):
         unknown = ", ".join(repr(key) for key in message if key not in ANY_KEYS)
         raise RowRefusedError(Reason.KEY_UNKNOWN, f"message {index} has {unknown}, which no render would show")
@@ -214,11 +216,6 @@ def _check_strictly(index: int, message: dict[str, Any]) -> None:
         raise refuse("channel and recipient", (channel, recipient), "none")
     if content_type is not None and not _matches(CONTENT_TYPE, content_type):
         raise refuse("content_type", content_type, "a word such as json, or <|constrain|> and one")
-
-
-def check_message(index: int, message: dict[str, Any]) -> None:
-    """What a strict format demands of a message beside its role and its channel. Raises RowRefusedError."""
-    _check_strictly(index, message)
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

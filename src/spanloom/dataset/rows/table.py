@@ -20,6 +20,19 @@ from spanloom.records.parquet import abandon
 from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 from spanloom.supervision import Lengths
 
+DOCUMENTS_OF_CONVERSATIONS = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("conversation", pa.string(), nullable=False),
+        pa.field("cut", pa.int64(), nullable=False),
+        pa.field("runs", pa.int64(), nullable=False),
+        pa.field("weight", pa.float64(), nullable=False),
+    ]
+)
+"""Columns of families that cut conversations into documents. `row`: of the source's shard, from 0; `cut`: which
+document of its conversation; `runs`: assistant runs that it trains."""
+
 BATCH_ROWS = 8192
 
 

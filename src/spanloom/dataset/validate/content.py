@@ -63,10 +63,10 @@ def _named(content: Content, split: str, shard: int) -> list[str]:
 
 def _wrong_names(listed: Sequence[ListedFile], wanted: Sequence[str]) -> str | None:
     """Each file is listed once, and no other."""
-    found, should = Counter(file.path for file in listed), Counter(wanted)
-    if more := found - should:
+    named, expected = Counter(file.path for file in listed), Counter(wanted)
+    if more := named - expected:
         return f"{', '.join(sorted(more))} is listed, and no file of it, or listed already"
-    if missing := should - found:
+    if missing := expected - named:
         return f"{', '.join(sorted(missing))} is not listed"
     return None
 
@@ -145,10 +145,10 @@ def wrong(message: str, shard: int | None = None, split: str | None = None) -> F
     return Finding(check="manifest", message=message, split=split, shard=shard)
 
 
-def check_said(said: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
-    """A finding for each value within `said`, at `place` in the manifest, that is not what it must be."""
-    for path, found, right in diff(said, wanted, place):
-        yield Finding(check=check, message=f"{path} is {_shown(found)}, not {_shown(right)}")
+def check_said(stated: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
+    """A finding for each value within `stated`, at `place` in the manifest, that is not what it must be."""
+    for path, value, expected in diff(stated, wanted, place):
+        yield Finding(check=check, message=f"{path} is {_shown(value)}, not {_shown(expected)}")
 
 
 def _shown(value: Any) -> str:

@@ -169,8 +169,8 @@ def _check_shards(
             with opened_shard(own, root, content, row_schema, split, shard, open_with) as opened:
                 return None if opened is None else family.check_shard(own, opened, held_out, run)
 
-        found = run.each(report, content.shards, check)
-        read = [(shard.shard, ids) for shard, ids in zip(content.shards, found, strict=True) if ids is not None]
+        of_shards = run.each(report, content.shards, check)
+        read = [(shard.shard, ids) for shard, ids in zip(content.shards, of_shards, strict=True) if ids is not None]
         readable |= {(split, number) for number, _ in read}
         if split == VALID:
             held_out = np.concatenate([held_out, *(ids for _, ids in read)])
@@ -178,7 +178,7 @@ def _check_shards(
             digests.append(held_out)
         else:
             digests += [ids for _, ids in read]
-        del found, read
+        del of_shards, read
     every = np.concatenate(digests)
     del digests
     every.sort()
@@ -235,28 +235,28 @@ def opened_shard(
         fault(unreadable.what)
 
 
-def _wrong_counts(said: SplitCounts, lengths: npt.NDArray[np.int32]) -> Iterator[str]:
+def _wrong_counts(counts: SplitCounts, lengths: npt.NDArray[np.int32]) -> Iterator[str]:
     """What the manifest counts of the lengths int32 [N] of a split of a shard, and is not so."""
-    if lengths.size != said.sequences:
-        yield f"{lengths.size} sequences, the manifest says {said.sequences}"
-    if (tokens := int(lengths.sum(dtype=np.int64))) != said.tokens:
-        yield f"tokens is {said.tokens}, the sequences have {tokens}"
-    if (longest := int(lengths.max(initial=0))) != said.longest:
-        yield f"longest is {said.longest}, the longest sequence has {longest} tokens"
-    for limit, count in said.fitting.items():
+    if lengths.size != counts.sequences:
+        yield f"{lengths.size} sequences, the manifest says {counts.sequences}"
+    if (tokens := int(lengths.sum(dtype=np.int64))) != counts.tokens:
+        yield f"tokens is {counts.tokens}, the sequences have {tokens}"
+    if (longest := int(lengths.max(initial=0))) != counts.longest:
+        yield f"longest is {counts.longest}, the longest sequence has {longest} tokens"
+    for limit, count in counts.fitting.items():
         fitting = int(np.count_nonzero(lengths <= int(limit))) if limit.isascii() and limit.isdecimal() else None
         if fitting != count:
             yield f"fitting.{limit} is {count}, {'no number' if fitting is None else fitting} of the sequences fit"
 
 
-def _wrong_columns(found: pa.Schema, wanted: pa.Schema) -> str | None:
+def _wrong_columns(columns: pa.Schema, wanted: pa.Schema) -> str | None:
     """What is wrong with the columns of a row table, or None."""
-    if missing := [name for name in wanted.names if name not in found.names]:
+    if missing := [name for name in wanted.names if name not in columns.names]:
         return f"rows.parquet has no column {', '.join(missing)}"
-    if found.names != wanted.names:
-        return f"rows.parquet has the columns {', '.join(found.names)}, not {', '.join(wanted.names)}"
+    if columns.names != wanted.names:
+        return f"rows.parquet has the columns {', '.join(columns.names)}, not {', '.join(wanted.names)}"
     for field in wanted:
-        if (kind := found.field(field.name).type) != field.type:
+        if (kind := columns.field(field.name).type) != field.type:
             return f"rows.parquet cannot be read: {field.name} is {kind}, not {field.type}"
     return None
 
@@ -317,7 +317,7 @@ def check_documents_with_ids(
 
 def check_span_tokens(report: Report, opened: OpenedShard, totals: npt.NDArray[np.int64]) -> None:
     """The tokens of each span that were counted in a split of a shard, int64 [S], against the manifest."""
-    said = opened.shard.splits[opened.split].span_tokens
-    if dict(zip(opened.content.span_names, totals.tolist(), strict=True)) != said:
-        message = f"tokens per span are {totals.tolist()}, the manifest says {list(said.values())}"
+    stated = opened.shard.splits[opened.split].span_tokens
+    if dict(zip(opened.content.span_names, totals.tolist(), strict=True)) != stated:
+        message = f"tokens per span are {totals.tolist()}, the manifest says {list(stated.values())}"
         report.add([opened.finding("manifest", message)])

@@ -108,9 +108,9 @@ class DiskDocuments(DiskRun):
     def check_rows(self, rows: pa.Table, expected: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
         """Columns of the rows that describe these documents against their values, [N] each."""
         for name, values in expected.items():
-            found = rows.column(name).to_numpy()
-            for at in np.flatnonzero(found != values).tolist():
-                yield self.finding("rows", f"{name} is {found[at]}, the files say {values[at]}", at)
+            column = rows.column(name).to_numpy()
+            for at in np.flatnonzero(column != values).tolist():
+                yield self.finding("rows", f"{name} is {column[at]}, the files say {values[at]}", at)
 
     def check_split(
         self, ids: pa.ChunkedArray, digests: npt.NDArray[np.uint64], valid_fraction: float

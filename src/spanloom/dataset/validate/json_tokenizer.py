@@ -19,9 +19,9 @@ from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 
-def stage_tokenizer(here: Scratch, place: str | None) -> Path | None:
+def stage_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
     """A tokenizer.json on this machine; the dataset carries its own where none is named."""
-    return None if place is None else here.file(place)
+    return None if place is None else scratch.file(place)
 
 
 def own_tokenizer(content: Content, path: Path | None) -> Path:
@@ -30,9 +30,9 @@ def own_tokenizer(content: Content, path: Path | None) -> Path:
         raise TokenizerError(
             "the dataset's tokenizer.json is missing", remedy="fetch the dataset again, or name the file: --tokenizer"
         )
-    if path.is_file() and (found := sha256_file(path)) != content.tokenizer.sha256:
+    if path.is_file() and (sha256 := sha256_file(path)) != content.tokenizer.sha256:
         raise TokenizerError(
-            f"the dataset's tokens are of another tokenizer: sha256 {content.tokenizer.sha256}; this is {found}",
+            f"the dataset's tokens are of another tokenizer: sha256 {content.tokenizer.sha256}; this is {sha256}",
             where=str(path),
             remedy="name the one that the dataset was made with: --tokenizer",
         )
@@ -59,8 +59,8 @@ def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
         return
     size = max(ids.values(), default=-1) + 1
     wanted = {"name": f"{str(model['type']).lower()}_{size}", "vocab_size": size}
-    said = {name: getattr(content.tokenizer, name) for name in wanted}
-    yield from check_said(said, wanted, "tokenizer", check="tokenizer")
+    stated = {name: getattr(content.tokenizer, name) for name in wanted}
+    yield from check_said(stated, wanted, "tokenizer", check="tokenizer")
     eod = content.config["eod"]
     yield from check_said(eod, {"text": eod["text"], "id": ids.get(eod["text"])}, "config.eod", check="tokenizer")
 

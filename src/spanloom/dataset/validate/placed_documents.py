@@ -42,8 +42,8 @@ class PlacedDocument:
 
     def read(self, root: Path, name: str) -> npt.NDArray[Any]:
         """One array of the document, [T]."""
-        found: npt.NDArray[Any] = self.open_with(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
-        return found
+        array: npt.NDArray[Any] = self.open_with(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
+        return array
 
 
 def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | None:
@@ -65,15 +65,15 @@ def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | No
 
 def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedDocument]:
     """`row` → its document, of the shards that could be read. Raises ArtifactError where a row table cannot be."""
-    found: dict[int, PlacedDocument] = {}
+    documents: dict[int, PlacedDocument] = {}
     for split, shard in sorted(whole.readable):
         batches = row_batches(rows_file(whole.root, split, shard), columns)
         rows = (row for batch in batches for row in batch.to_pylist())
         for sequence, row in enumerate(rows):
-            found[int(row["row"])] = PlacedDocument(
+            documents[int(row["row"])] = PlacedDocument(
                 split=split, shard=shard, sequence=sequence, row=row, open_with=whole.open_with
             )
-    return found
+    return documents
 
 
 def drawn_rows(rows: int, deep: int) -> set[int]:
@@ -81,7 +81,7 @@ def drawn_rows(rows: int, deep: int) -> set[int]:
     return set(np.linspace(0, rows - 1, min(deep, rows), dtype=np.int64).tolist()) if rows and deep else set()
 
 
-def first_difference(found: Sequence[int], wanted: Sequence[int]) -> int:
+def first_difference(values: Sequence[int], wanted: Sequence[int]) -> int:
     """Where two sequences begin to differ."""
-    pairs = enumerate(zip(found, wanted, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(found), len(wanted)))
+    pairs = enumerate(zip(values, wanted, strict=False))
+    return next((at for at, (value, other) in pairs if value != other), min(len(values), len(wanted)))

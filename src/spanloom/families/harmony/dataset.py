@@ -133,8 +133,8 @@ def check_source(report: Report, check: SourceCheck) -> None:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
-    said = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(said, source_input(given), "input", check="source"))
+    stated = content.input.model_dump(mode="json", exclude_unset=True)
+    report.add(check_said(stated, source_input(given), "input", check="source"))
     asset = locate_asset(check.tokenizer)
     encoding = tokenizer.load_encoding(asset) if check.deep else None
     second = load_tiktoken(asset) if check.deep else None
@@ -143,11 +143,11 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     def check_rows_of(own: Report, shard: ShardEntry) -> None:
         number = shard.shard
-        from_here = given.shards[number]
+        source_shard = given.shards[number]
         own.ran("source files", 1)
-        if (found := sha256_file(from_here.path)) != from_here.sha256:
-            message = f"sha256 {found}, the source's manifest says {from_here.sha256}"
-            own.wrong("source", message, shard=number, file=from_here.path.name)
+        if (digest := sha256_file(source_shard.path)) != source_shard.sha256:
+            message = f"sha256 {digest}, the source's manifest says {source_shard.sha256}"
+            own.wrong("source", message, shard=number, file=source_shard.path.name)
             return
 
         def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
@@ -160,16 +160,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
         held = ShardSource(
             root=whole.root,
             shard=shard,
-            source=from_here,
+            source=source_shard,
             splits=whole.readable_splits(shard),
             config=content.config,
             go_on=whole.run.go_on,
         )
-        sample: Places = {row: [] for row in sampled_rows(from_here, shard.rows_read, shares[number])}
+        sample: Places = {row: [] for row in sampled_rows(source_shard, shard.rows_read, shares[number])}
         own.ran("source rows", shard.rows_read)
         own.add(held.check_all(sample))
         own.add(held.check_rejected(encoding))
-        places = {row: found for row, found in sample.items() if found}
+        places = {row: documents for row, documents in sample.items() if documents}
         if encoding is not None and second is not None:
             texts = TextCheck(second)
             own.ran("rows rendered again", len(places))
@@ -241,15 +241,15 @@ def describe(content: Content) -> Description:
     split = content.split
     assert split is not None, "the schema demands it of this family"
     realised = f"{split.realised_valid_fraction:.6f}"
-    told = described(content, parts="reasoning or final", columns="id, language, exercise", unit="rows")
+    alike = described(content, parts="reasoning or final", columns="id, language, exercise", unit="rows")
     return replace(
-        told,
+        alike,
         making=(
-            *told.making[:-1],
-            f"{told.making[-1]}, all reasoning kept; one `<|endoftext|>` after each",
+            *alike.making[:-1],
+            f"{alike.making[-1]}, all reasoning kept; one `<|endoftext|>` after each",
             f"split: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
         ),
-        summary={**told.summary, "split": f"valid_fraction {split.valid_fraction}, realised {realised}"},
+        summary={**alike.summary, "split": f"valid_fraction {split.valid_fraction}, realised {realised}"},
     )
 
 

@@ -96,39 +96,41 @@ class GcsStore:
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         start = f"{prefix.key}/" if prefix.key else ""
         asked = {"prefix": start, "projection": "noAcl"} | ({} if token is None else {"pageToken": token})
-        said = _json(self._ask("GET", f"{self._api}{self._objects}", params=asked))
-        entries = said.get("items", [])
-        if said.get("kind") != "storage#objects" or not isinstance(entries, list):
+        listing = _json(self._ask("GET", f"{self._api}{self._objects}", params=asked))
+        entries = listing.get("items", [])
+        if listing.get("kind") != "storage#objects" or not isinstance(entries, list):
             raise DamagedTransferError("the answer is no listing of a bucket")
-        found = []
+        objects = []
         for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str) or not name.startswith(start):
                 raise DamagedTransferError(f"the listing below {start!r} has {name!r} in it")
-            found.append(_described(entry, Uri(prefix.scheme, prefix.bucket, name)))
-        return found, said.get("nextPageToken") or None
+            objects.append(_described(entry, Uri(prefix.scheme, prefix.bucket, name)))
+        return objects, listing.get("nextPageToken") or None
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
+    def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         from google.api_core.exceptions import NotFound, PreconditionFailed
 
         # As stored, not unpacked on the way; the checksum of the whole is compared by `staging`.
         headers = {"Range": byte_range(first, end), "Accept-Encoding": "gzip"}
-        asked = {"alt": "media", "generation": found.version}
+        asked = {"alt": "media", "generation": stored.version}
         try:
-            answer = self._ask("GET", self._address(found.uri, "/download"), params=asked, headers=headers, stream=True)
+            answer = self._ask(
+                "GET", self._address(stored.uri, "/download"), params=asked, headers=headers, stream=True
+            )
         except (NotFound, PreconditionFailed) as fault:
-            raise replaced_meanwhile(found) from fault
+            raise replaced_meanwhile(stored) from fault
         with answer:
-            told = answer.headers
-            if (version := told.get("X-Goog-Generation", found.version)) != found.version:
-                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+            answered = answer.headers
+            if (version := answered.get("X-Goog-Generation", stored.version)) != stored.version:
+                raise DamagedTransferError(f"the version {stored.version} was asked for, this is {version}")
             leave_out = bytes_to_leave_out(
                 answer.status_code,
-                told.get("Content-Range"),
-                told.get("Content-Length"),
+                answered.get("Content-Range"),
+                answered.get("Content-Length"),
                 first=first,
-                end=found.bytes if end is None else end,
-                total=found.bytes,
+                end=stored.bytes if end is None else end,
+                total=stored.bytes,
             )
             sink = without_first(leave_out, sink)
             for block in answer.raw.stream(BLOCK, decode_content=False):
@@ -231,13 +233,13 @@ class GcsStore:
                 raise LostUploadError(f"the store no longer knows of this upload: {_message(fault)}") from fault
             raise
 
-    def delete(self, found: StoredObject) -> None:
-        self._ask("DELETE", self._address(found.uri), params={"ifGenerationMatch": found.version})
+    def delete(self, stored: StoredObject) -> None:
+        self._ask("DELETE", self._address(stored.uri), params={"ifGenerationMatch": stored.version})
 
-    def holds(self, found: StoredObject, path: Path) -> bool | None:
-        if found.bytes != path.stat().st_size:
+    def holds(self, stored: StoredObject, path: Path) -> bool | None:
+        if stored.bytes != path.stat().st_size:
             return False
-        return None if found.crc32c is None else crc32c_file(path) == found.crc32c
+        return None if stored.crc32c is None else crc32c_file(path) == stored.crc32c
 
     def _address(self, uri: Uri, before: str = "") -> str:
         return f"{self._api}{before}{self._objects}/{quote(uri.key, safe='')}"
@@ -281,21 +283,21 @@ class GcsStore:
             return StorageError(f"the request cannot be made: {fault}", where=where, remedy=_ADDRESS)
         if not isinstance(fault, GoogleAPICallError):
             return None
-        code, said = fault.code, _message(fault)
+        code, message = fault.code, _message(fault)
         if code == 401:
-            return StorageError(f"the store does not know who is asking: {said}", where=where, remedy=_LOG_IN)
+            return StorageError(f"the store does not know who is asking: {message}", where=where, remedy=_LOG_IN)
         if code == 403:
             remedy = (
                 f"let this account read (roles/storage.objectViewer) and, where the command writes, create "
                 f"(roles/storage.objectUser) objects in gs://{uri.bucket}"
             )
-            return StorageError(f"no permission: {said}", where=where, remedy=remedy)
-        if code == 404 and "No such object" in said:
+            return StorageError(f"no permission: {message}", where=where, remedy=remedy)
+        if code == 404 and "No such object" in message:
             return StorageError("the object is not there", where=where, remedy="fix the URI")
         if code == 404:
             remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
-        return StorageError(f"the store refused with HTTP {code}: {said}", where=where)
+        return StorageError(f"the store refused with HTTP {code}: {message}", where=where)
 
 
 _LOG_IN = (
@@ -308,10 +310,10 @@ _ADDRESS = "look at the address (STORAGE_EMULATOR_HOST) and at the proxy between
 def _message(fault: Any) -> str:
     """What the store itself said, without the address that the client puts before it."""
     try:
-        said = fault.response.json()["error"]["message"]
+        text = fault.response.json()["error"]["message"]
     except (AttributeError, ValueError, KeyError, TypeError):
-        said = getattr(fault, "message", str(fault))
-    return " ".join(str(said).split())[:300]
+        text = getattr(fault, "message", str(fault))
+    return " ".join(str(text).split())[:300]
 
 
 def crc32c_file(path: Path) -> str:
@@ -342,22 +344,22 @@ def _resource(uri: Uri, crc32c: str, metadata: Mapping[str, str]) -> dict[str, A
 def _json(answer: Any) -> dict[str, Any]:
     """The object that an answer is. Raises DamagedTransferError for anything else: a page of a proxy, half of it."""
     try:
-        said = json.loads(answer.content)
+        value = json.loads(answer.content)
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        value = None
+    if not isinstance(value, dict):
         kind = answer.headers.get("Content-Type", "nothing of a known kind")
         raise DamagedTransferError(f"the answer is {kind}, not the JSON object that Cloud Storage answers") from None
-    return said
+    return value
 
 
 def _taken(answer: Any, size: int) -> int:
     """How many bytes of an unfinished upload the store has, by its answer `Range: bytes=0-LAST`."""
-    if (said := answer.headers.get("Range")) is None:
+    if (taken := answer.headers.get("Range")) is None:
         return 0
-    match = re.fullmatch(r"bytes=0-(\d+)", said)
+    match = re.fullmatch(r"bytes=0-(\d+)", taken)
     if match is None or int(match[1]) + 1 >= size:  # having them all, it would not ask for more
-        raise DamagedTransferError(f"the store has {said!r} of an upload of {size} bytes and calls it unfinished")
+        raise DamagedTransferError(f"the store has {taken!r} of an upload of {size} bytes and calls it unfinished")
     return int(match[1]) + 1
 
 

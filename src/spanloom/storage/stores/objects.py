@@ -85,7 +85,7 @@ class Store(Protocol):
         Fails where there is no such bucket.
         """
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
+    def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         """Gives the bytes from `first` on, up to `end` where it is given, to `sink`; fails when the object is no longer
         the one that was found.
 
@@ -106,10 +106,10 @@ class Store(Protocol):
         refused them all. The bytes at `uri` are the same afterwards either way.
         """
 
-    def delete(self, found: StoredObject) -> None:
+    def delete(self, stored: StoredObject) -> None:
         """Removes the object; not another that has taken its place, where the store has a condition for that."""
 
-    def holds(self, found: StoredObject, path: Path) -> bool | None:
+    def holds(self, stored: StoredObject, path: Path) -> bool | None:
         """Whether the object's checksum and size are those of the file; None where that cannot be told."""
 
     def is_transient(self, fault: Exception) -> bool: ...
@@ -118,11 +118,11 @@ class Store(Protocol):
         """A fault of the store in words for the person who must act, or None when it is none of the store's."""
 
 
-def replaced_meanwhile(found: StoredObject) -> StorageError:
+def replaced_meanwhile(stored: StoredObject) -> StorageError:
     """The error for an object that is no longer the one that was found."""
     return StorageError(
         "the object was replaced or removed while it was being downloaded",
-        where=str(found.uri),
+        where=str(stored.uri),
         remedy="run the same command again, when nothing writes there any more",
     )
 
@@ -139,12 +139,17 @@ def bytes_to_leave_out(
     For `first=3, end=10, total=10`: 206 and `bytes 3-9/10` with length 7 gives 0, 200 and length 10 gives 3.
     """
     if status == 206:
-        said = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", (content_range or "").strip())
-        if said is None or int(said[1]) != first or not first <= int(said[2]) < end or said[3] not in (f"{total}", "*"):
+        match = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", (content_range or "").strip())
+        if (
+            match is None
+            or int(match[1]) != first
+            or not first <= int(match[2]) < end
+            or match[3] not in (f"{total}", "*")
+        ):
             raise DamagedTransferError(
                 f"the range bytes {first}-{end - 1}/{total} was asked for, the answer is of {content_range or 'none'}"
             )
-        expected, leave_out = int(said[2]) - first + 1, 0
+        expected, leave_out = int(match[2]) - first + 1, 0
     elif status == 200 and end < total:  # read for each range, it would come as often as there are ranges
         raise DamagedTransferError("a range was asked for, the answer is the whole object")
     elif status == 200:

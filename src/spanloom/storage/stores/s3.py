@@ -99,42 +99,46 @@ class S3Store:
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         start = f"{prefix.key}/" if prefix.key else ""
         asked = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
-        said = self._client.list_objects_v2(Bucket=self._name, **asked)
-        entries = said.get("Contents", [])
+        listing = self._client.list_objects_v2(Bucket=self._name, **asked)
+        entries = listing.get("Contents", [])
         # A page of HTML may be well-formed XML: it must not pass for a bucket without objects.
-        if "Name" not in said or "IsTruncated" not in said or said.get("KeyCount", len(entries)) != len(entries):
+        if (
+            "Name" not in listing
+            or "IsTruncated" not in listing
+            or listing.get("KeyCount", len(entries)) != len(entries)
+        ):
             raise DamagedTransferError("the answer is no listing of a bucket, or not all of it")
-        found = []
+        objects = []
         for entry in entries:
             if not str(entry.get("Key", "")).startswith(start):
                 raise DamagedTransferError(f"the listing below {start!r} has {entry.get('Key')!r} in it")
-            found.append(_described(entry, Uri(prefix.scheme, prefix.bucket, entry["Key"]), entry.get("Size")))
-        if not said["IsTruncated"]:
-            return found, None
-        return found, str(_field(said, "NextContinuationToken"))
+            objects.append(_described(entry, Uri(prefix.scheme, prefix.bucket, entry["Key"]), entry.get("Size")))
+        if not listing["IsTruncated"]:
+            return objects, None
+        return objects, str(_field(listing, "NextContinuationToken"))
 
-    def read(self, found: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
+    def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         from botocore.exceptions import ClientError
 
         try:
             answer = self._client.get_object(
-                Bucket=self._name, Key=found.uri.key, Range=byte_range(first, end), IfMatch=f'"{found.version}"'
+                Bucket=self._name, Key=stored.uri.key, Range=byte_range(first, end), IfMatch=f'"{stored.version}"'
             )
         except ClientError as fault:
             if _status(fault) in (404, 412):
-                raise replaced_meanwhile(found) from fault
+                raise replaced_meanwhile(stored) from fault
             raise
         with closing(answer["Body"]) as body:
-            told = answer["ResponseMetadata"]
-            if (version := answer.get("ETag", found.version).strip('"')) != found.version:
-                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+            metadata = answer["ResponseMetadata"]
+            if (version := answer.get("ETag", stored.version).strip('"')) != stored.version:
+                raise DamagedTransferError(f"the version {stored.version} was asked for, this is {version}")
             leave_out = bytes_to_leave_out(
-                int(told["HTTPStatusCode"]),
+                int(metadata["HTTPStatusCode"]),
                 answer.get("ContentRange"),
-                told.get("HTTPHeaders", {}).get("content-length"),
+                metadata.get("HTTPHeaders", {}).get("content-length"),
                 first=first,
-                end=found.bytes if end is None else end,
-                total=found.bytes,
+                end=stored.bytes if end is None else end,
+                total=stored.bytes,
             )
             sink = without_first(leave_out, sink)
             for block in body.iter_chunks(BLOCK):
@@ -236,30 +240,30 @@ class S3Store:
         with suppress(SpanloomError):
             keep_trying(attempt, store=self, uri=uri)
 
-    def delete(self, found: StoredObject) -> None:
+    def delete(self, stored: StoredObject) -> None:
         # Without a condition: few stores know `If-Match` here.
-        self._client.delete_object(Bucket=self._name, Key=found.uri.key)
+        self._client.delete_object(Bucket=self._name, Key=stored.uri.key)
 
-    def holds(self, found: StoredObject, path: Path) -> bool | None:
-        if found.bytes != path.stat().st_size:
+    def holds(self, stored: StoredObject, path: Path) -> bool | None:
+        if stored.bytes != path.stat().st_size:
             return False
-        if found.md5 is not None:
+        if stored.md5 is not None:
             with path.open("rb") as stream:
-                return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == found.md5
+                return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == stored.md5
         # An ETag of parts can be made again from the file where all parts but the last have the size of the first.
         # It can prove the file right, never wrong: parts may be of any size, and under KMS an ETag is no md5.
-        if re.fullmatch(r"[0-9a-f]{32}-[0-9]+", found.version) and (part := self._first_part(found)):
-            return True if _tag_of_file(path, part) == found.version else None
+        if re.fullmatch(r"[0-9a-f]{32}-[0-9]+", stored.version) and (part := self._first_part(stored)):
+            return True if _tag_of_file(path, part) == stored.version else None
         return None
 
-    def _first_part(self, found: StoredObject) -> int:
+    def _first_part(self, stored: StoredObject) -> int:
         """The size of an object's first part, 0 where the store does not tell."""
-        ask = partial(self._client.head_object, Bucket=self._name, Key=found.uri.key, PartNumber=1)
+        ask = partial(self._client.head_object, Bucket=self._name, Key=stored.uri.key, PartNumber=1)
         try:
-            said = keep_trying(ask, store=self, uri=found.uri)
+            head = keep_trying(ask, store=self, uri=stored.uri)
         except StorageError:
             return 0
-        return int(said.get("ContentLength") or 0)
+        return int(head.get("ContentLength") or 0)
 
     def is_transient(self, fault: Exception) -> bool:
         from botocore import exceptions as raised
@@ -293,9 +297,9 @@ class S3Store:
         if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is sent on, again and again
             return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
         if not isinstance(fault, raised.ClientError):
-            said = " ".join(str(fault).split())
-            return StorageError(said, where=where) if isinstance(fault, raised.BotoCoreError) else None
-        code, said = _code(fault), fault.response.get("Error", {}).get("Message", "")
+            message = " ".join(str(fault).split())
+            return StorageError(message, where=where) if isinstance(fault, raised.BotoCoreError) else None
+        code, message = _code(fault), fault.response.get("Error", {}).get("Message", "")
         if code == "NoSuchBucket":
             remedy = f"create the bucket s3://{uri.bucket}, or fix the URI (and AWS_ENDPOINT_URL where it is set)"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
@@ -304,12 +308,12 @@ class S3Store:
                 f"let these credentials list s3://{uri.bucket} and get (s3:GetObject) and, where the command writes, "
                 f"put objects there (s3:PutObject); {_LOG_IN}"
             )
-            return StorageError(f"no permission ({code}): {said}", where=where, remedy=remedy)
+            return StorageError(f"no permission ({code}): {message}", where=where, remedy=remedy)
         if code in ("NoSuchKey", "404"):
             return StorageError("the object is not there", where=where, remedy="fix the URI")
         if 300 <= _status(fault) < 400:
-            return StorageError(f"the store redirects elsewhere ({code} {said})", where=where, remedy=_ADDRESS)
-        return StorageError(f"the store refused: {code} {said}", where=where)
+            return StorageError(f"the store redirects elsewhere ({code} {message})", where=where, remedy=_ADDRESS)
+        return StorageError(f"the store refused: {code} {message}", where=where)
 
 
 _LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
+from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract import spans
 
@@ -97,16 +98,7 @@ HARMONY_CHAT = Profile(
     table_tools=True,
     cuts=True,
     split_column="conversation",
-    about=pa.schema(
-        [
-            pa.field("row", pa.int64(), nullable=False),
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("conversation", pa.string(), nullable=False),
-            pa.field("cut", pa.int64(), nullable=False),
-            pa.field("runs", pa.int64(), nullable=False),
-            pa.field("weight", pa.float64(), nullable=False),
-        ]
-    ),
+    about=DOCUMENTS_OF_CONVERSATIONS,
 )
 
 CHAT_OF_ANY_MODEL = replace(HARMONY_CHAT, source=ANY_MODEL)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
 from spanloom.families.models.defaults import SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
 from spanloom.families.models.documents.declared import DECLARED, declaring
 from spanloom.families.models.documents.rules import Ingredients
@@ -24,12 +25,7 @@ from spanloom.supervision import Flags, Tokens
 
 ABOUT_SCHEMA = pa.schema(
     [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("conversation", pa.string(), nullable=False),
-        pa.field("cut", pa.int64(), nullable=False),
-        pa.field("runs", pa.int64(), nullable=False),
-        pa.field("weight", pa.float64(), nullable=False),
+        *DOCUMENTS_OF_CONVERSATIONS,
         pa.field("run", pa.list_(pa.int64()), nullable=False),
         pa.field("variables", pa.list_(pa.string()), nullable=False),
         pa.field("boundary", pa.list_(pa.string()), nullable=False),

@@ -130,9 +130,15 @@ def tokenize_conversations(
     if on_progress is not None:
         on_progress(0, sum(counts))
     files = _publish_files(root, ingredients)  # the probe too, before any conversation is proven
-    rows = _Rows(total=sum(counts), on_progress=on_progress)
     key = sha256_json({"config": config, "source": source.manifest_sha256, "git_sha": made_by})
-    build = _Build(source, ingredients, root, options, rows, key=key)
+    build = _Build(
+        ingredients=ingredients,
+        root=root,
+        options=options,
+        rows=sum(counts),
+        on_progress=on_progress,
+        key=key,
+    )
     options.work.mkdir(parents=True, exist_ok=True)
     keep_loaded(key, ingredients)
     workers = options.workers or useful_workers(sum(counts))
@@ -174,44 +180,29 @@ def tokenize_conversations(
     )
 
 
-@dataclass
-class _Rows:
-    total: int
-    on_progress: OnProgress | None
-    done: int = 0
-
-    def add(self, rows: int) -> None:
-        self.done += rows
-        if self.on_progress:
-            self.on_progress(self.done, self.total)
-
-
+@dataclass(kw_only=True)
 class _Build:
-    """One build: shard by shard, the parts of each in order, whoever made them."""
+    """One build: shard by shard, the parts of each in order, whoever made them. `rows`: those that are read."""
 
-    def __init__(
-        self,
-        source: Source,
-        ingredients: Ingredients,
-        root: Path,
-        options: TokenizeOptions,
-        rows: _Rows,
-        *,
-        key: str,
-    ) -> None:
-        self._source, self._ingredients, self._root = source, ingredients, root
-        self._options, self._rows, self._key = options, rows, key
-        self._seen: set[int] = set()
-        self.repeated = self.audited = 0
+    ingredients: Ingredients
+    root: Path
+    options: TokenizeOptions
+    rows: int
+    on_progress: OnProgress | None
+    key: str
+    repeated: int = 0
+    audited: int = 0
+    _done: int = 0
+    _seen: set[int] = field(default_factory=set)
 
     def shard(self, shard: SourceShard, read: int, pool: Pool | None) -> ShardEntry:
         """The files of one shard, of which `read` rows are read, and what a manifest lists of them."""
         cutting: Counter[str] = Counter()
         refused: list[dict[str, Any]] = []
-        allowed = reject_limit(self._options.max_rejects, read)
-        rules, eod = self._ingredients.rules, int(self._ingredients.config()["eod"]["id"])
+        allowed = reject_limit(self.options.max_rejects, read)
+        rules, eod = self.ingredients.rules, int(self.ingredients.config()["eod"]["id"])
         with split_writers(
-            self._root, shard.index, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA
+            self.root, shard.index, arrays=ARRAY_DTYPES, span_names=SPAN_NAMES, about=ABOUT_SCHEMA
         ) as writers:
             for task, counted in self._parts(shard, read, pool):
                 cutting.update(counted["cutting"])
@@ -225,14 +216,16 @@ class _Build:
                     digests = id_digests(batch.column("conversation").to_pylist())
                     for split, chosen in by_split(digests, rules.valid_fraction):
                         _append(writers[split], batch.take(pa.array(chosen)), eod)
-                self._rows.add(counted["rows"])
+                self._done += counted["rows"]
+                if self.on_progress:
+                    self.on_progress(self._done, self.rows)
             check_still_hashed(shard)
             splits = {name: writers[name].publish() for name in SPLITS}
         return ShardEntry(
             shard=shard.index,
             rows_read=read,
             rejected=dict(sorted(Counter(each["class"] for each in refused).items())),
-            rejects_file=_publish_rejects(self._root, shard.index, refused, shard.format.id_column),
+            rejects_file=_publish_rejects(self.root, shard.index, refused, shard.format.id_column),
             splits=splits,
             cutting=dict(cutting),
         )
@@ -250,7 +243,7 @@ class _Build:
             return task, outcome
 
         for task in self._tasks(shard, read):
-            standing = standing_part(task) if self._options.resume else None
+            standing = standing_part(task) if self.options.resume else None
             outcome = standing or (make_part(task) if pool is None else pool.submit(make_part, task))
             waiting.append((task, outcome))
             while len(waiting) >= most:
@@ -265,21 +258,21 @@ class _Build:
         for part in plan_parts(groups, max_rows=read):
             for rows in read_rows(shard, part):
                 yield PartTask(
-                    key=self._key,
-                    folder=self._options.work,
+                    key=self.key,
+                    folder=self.options.work,
                     index=index,
                     shard=shard.index,
                     rows=rows,
                     source_format=shard.format,
-                    model=self._ingredients.folder,
-                    rules=self._ingredients.rules,
+                    model=self.ingredients.folder,
+                    rules=self.ingredients.rules,
                 )
                 index += 1
 
     def _take_ids(self, ids: Sequence[str], shard: SourceShard) -> None:
         for name, digest in zip(ids, id_digests(ids).tolist(), strict=True):
             if digest in self._seen:
-                if self._options.on_duplicate == defaults.ON_DUPLICATE:
+                if self.options.on_duplicate == defaults.ON_DUPLICATE:
                     raise DuplicateIdError(
                         f"the id {name!r} comes again",
                         where=shard.where,

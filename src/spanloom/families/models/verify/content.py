@@ -123,8 +123,8 @@ def check_carried(content: Content, root: Path) -> Iterator[Finding]:
     except (ChatTemplateError, OSError) as fault:
         yield Finding(check="carried", message=f"the chat template cannot be read: {fault}", file=MODEL_FOLDER)
     else:
-        said = {"template_sha256": content.config["template_sha256"]}
-        yield from check_said(said, {"template_sha256": sha256_json(template.text)}, "config", check="carried")
+        stated = {"template_sha256": content.config["template_sha256"]}
+        yield from check_said(stated, {"template_sha256": sha256_json(template.text)}, "config", check="carried")
     try:
         probe = json.loads((root / PROBE_NAME).read_bytes())
     except FileNotFoundError:  # in the report already

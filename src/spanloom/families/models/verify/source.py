@@ -48,8 +48,8 @@ def check_source(report: Report, check: SourceCheck) -> None:
     if given.manifest_sha256 != content.input.manifest_sha256 or len(given.shards) != len(content.shards):
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
-    said = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(said, source_input(given), "input", check="source"))
+    stated = content.input.model_dump(mode="json", exclude_unset=True)
+    report.add(check_said(stated, source_input(given), "input", check="source"))
     try:
         reference = Reference(whole.root, content) if check.deep else None
     except SpanloomError as fault:

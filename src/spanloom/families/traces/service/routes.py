@@ -52,7 +52,7 @@ from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import dataset_list
 from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, TraceHead, detail, list_item
 from spanloom.families.traces.store.ingest import Ids, add_traces, ingest_file
-from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
+from spanloom.families.traces.store.manifest import TraceManifest, built, read_manifest
 from spanloom.families.traces.store.source import FormChoice
 from spanloom.families.traces.trace import Trace, check_json, fault_message, trace_model
 from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
@@ -334,13 +334,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
     def build(request: ServiceBuildRequest) -> Response:
         """Freeze a selection of the store in a manifest, in place of one of the same key."""
         manifest, path = build_dataset(service.store, service.root, request, reproducible=request.reproducible)
-        said = {
-            "dataset_key": manifest.dataset_key,
-            "build_id": str(manifest.build_id),
-            "trace_count": manifest.trace_count,
-            "manifest_path": str(path),
-        }
-        return answer(said, 201)
+        return answer(built(manifest, path), 201)
 
     @router.post(
         "/api/datasets/ingest",

@@ -61,6 +61,12 @@ class TraceManifest(BaseModel):
         return [str(trace_id) for trace_id in self.trace_ids]
 
 
+def built(manifest: TraceManifest, path: Path) -> dict[str, Any]:
+    """What is told of a build, as JSON."""
+    named = {"dataset_key": manifest.dataset_key, "build_id": str(manifest.build_id)}
+    return {**named, "trace_count": manifest.trace_count, "manifest_path": str(path)}
+
+
 class _Ids(BaseModel):
     trace_ids: list[UUID]
 
