@@ -201,4 +201,5 @@ def test_a_template_that_writes_the_system_text_into_the_question_is_matched(tmp
     chat.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in talks[1:]))
     data = write_masks(tmp_path / "data.parquet", documents)
     result = audit(AuditOptions(data=data, model=options, messages=chat))
-    assert (result.found, result.messages) == ({}, {"matched": 5, "unmatched": 1, "not_proven": {}})
+    counts = {"rows": 5, "refused": {}, "matched": 5, "unmatched": 1, "not_proven": {}}
+    assert (result.found, result.messages) == ({}, counts)

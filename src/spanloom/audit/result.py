@@ -43,7 +43,8 @@ class Result:
     examples    class → the first of them
     declared    class → who declares it: such findings are notes
     unshown     classes that the frames of this template do not show
-    messages    with messages: documents that were matched, that were not, and that are not proven, by class
+    messages    with messages: their rows and those that make no conversation, by reason; documents that were matched,
+                that were not, and that are not proven, by class
     encoded     documents whose text was encoded again
     """
 
@@ -135,10 +136,13 @@ def as_lines(result: Result) -> list[str]:
     lines.append("")
     if result.messages is not None:
         counts = result.messages
-        refused = ", ".join(f"{kind} {count:,}" for kind, count in counts["not_proven"].items())
+        not_read, not_proven = (
+            ", ".join(f"{kind} {count:,}" for kind, count in counts[name].items()) for name in ("refused", "not_proven")
+        )
         lines.append(
-            f"messages: {counts['matched']:,} documents have a conversation, {counts['unmatched']:,} have none"
-            + (f"; not proven: {refused}" if refused else "")
+            f"messages: {counts['rows']:,} rows{f', no conversation: {not_read}' if not_read else ''}; "
+            f"{counts['matched']:,} documents have a conversation, {counts['unmatched']:,} have none"
+            + (f"; not proven: {not_proven}" if not_proven else "")
         )
     else:
         lines.append("without --messages this does not show:")
