@@ -32,6 +32,9 @@ from spanloom.workers import OnProgress, process_pool
 ENCODED = 256
 """Documents whose text is encoded again where there are no messages."""
 
+_OF_FRAMES = (classes.CONTEXT_TRAINED, classes.COMPLETION_UNTRAINED)
+"""Classes that are found in a proven document only where its frames are misread."""
+
 WORKER_BYTES = 1 << 30
 _UNIT_BITS = 40
 
@@ -90,10 +93,25 @@ class _Part:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: None) -> Result:
-    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed."""
+def audit(
+    options: AuditOptions,
+    on_progress: OnProgress = lambda _done, _of: None,
+    *,
+    auditor: Auditor | None = None,
+) -> Result:
+    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed.
+
+    `auditor`: that of `options.model`, where several datasets are audited; made here otherwise.
+    """
     opened = open_data(options.data, options.reading)
-    auditor = make_auditor(options.model)
+    auditor = auditor or make_auditor(options.model)
+    misread = [name for name in _OF_FRAMES if name in auditor.unshown]
+    if misread and options.messages is None:
+        raise SourceError(
+            f"frames cannot be read off the tokens of this template: {misread[0]} is found in proven documents",
+            where=auditor.model.name,
+            remedy="give the conversations: --messages PLACE",
+        )
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
     found: Counter[str] = Counter()
@@ -147,6 +165,7 @@ def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: No
         examples={name: tuple(each for _, each in shown) for name, shown in examples.items()},
         declared={**opened.declared, **dict.fromkeys(options.declare, "--declare")},
         unshown=auditor.unshown,
+        proven=auditor.proven,
         encoded=whole.encoded,
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,

@@ -240,6 +240,9 @@ def _headers(
                 # By the first token: some templates write one more under some variables.
                 cuts.setdefault(cut[0], []).append((cut, prompt))
         for alike in cuts.values():
+            # What begins an answer and no prompt ends in is text of the answer, such as a `<think>` that we wrote.
+            if role == ASSISTANT and not any(prompt for _, prompt in alike):
+                continue
             common = _common([cut for cut, _ in alike])
             core, tail = _split_tail(model, common)
             if not core or core[0] not in added:
