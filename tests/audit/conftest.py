@@ -22,6 +22,18 @@ FORGETS = (
 )
 """ChatML behind BOS. Reasoning before the last question is left out."""
 
+_TOOLS, _MESSAGES = CHATML.split("{% endif %}", 1)
+LATER = (
+    "{% set ns = namespace(last=-1) %}"
+    "{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    + _MESSAGES.replace(
+        "{% for m in messages %}",
+        "{% for m in messages %}{% if loop.index0 == ns.last %}" + _TOOLS + "{% endif %}{% endif %}",
+        1,
+    )
+)
+"""ChatML that defines tools before the last question, as Mistral's templates do."""
+
 FIM = "<|fim|>"
 """A control token that the template never writes."""
 
@@ -66,6 +78,12 @@ def model_material() -> list[Pair]:
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
     """Forgets reasoning: several documents for some conversations."""
     return small_model(tmp_path_factory.mktemp("audit") / "forgetful", FORGETS, range(60))
+
+
+@pytest.fixture(scope="session")
+def later(tmp_path_factory: pytest.TempPathFactory) -> SmallModel:
+    """Defines tools before the last question."""
+    return small_model(tmp_path_factory.mktemp("audit") / "later", LATER, range(30))
 
 
 @pytest.fixture(scope="session")

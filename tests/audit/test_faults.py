@@ -223,3 +223,25 @@ def test_labels_that_are_shifted_are_named(faithful: SmallModel, tmp_path: Path)
     pq.write_table(pa.table(table), tmp_path / "data.parquet")
     found = audit(AuditOptions(data=tmp_path / "data.parquet", model=faithful.options)).examples
     assert [each.row for each in found["labels_differ"]] == [0]
+
+
+def test_definitions_of_tools_before_the_last_question_are_context(later: SmallModel, tmp_path: Path) -> None:
+    header = later.ids("<|start|>tools\n")
+
+    def definitions(tokens: list[int]) -> int:
+        places = range(1, len(tokens) - len(header))
+        return next((place for place in places if tokens[place : place + len(header)] == header), 0)
+
+    rows = [row for row, (tokens, _) in enumerate(later.documents) if definitions(tokens)]
+    assert rows
+    assert (
+        audit(AuditOptions(data=write_masks(tmp_path / "a.parquet", later.documents), model=later.options)).found == {}
+    )
+    documents = list(later.documents)
+    tokens, mask = documents[rows[0]]
+    place = definitions(tokens)
+    for wrong in (place, place + len(header), tokens.index(later.ids("<|end|>")[0], place)):
+        changed = [*mask[:wrong], 1, *mask[wrong + 1 :]]
+        documents[rows[0]] = (tokens, changed)
+        data = write_masks(tmp_path / "b.parquet", documents)
+        assert audit(AuditOptions(data=data, model=later.options)).found == {"context_trained": 1}

@@ -62,6 +62,14 @@ def record(seed: int, *, tools: bool = True) -> Record:
     return {"id": f"r-{seed}", "messages": messages, **listed}
 
 
+def without_reasoning(record: Record) -> Record:
+    """The record for a template that knows no reasoning."""
+    messages = [
+        {key: value for key, value in each.items() if key != "reasoning_content"} for each in record["messages"]
+    ]
+    return {**record, "messages": messages}
+
+
 def _answer(draw: random.Random, content: str, text: Any) -> Record:
     thought = {"reasoning_content": text()} if draw.random() < 0.5 else {}
     return {"role": "assistant", "content": content, **thought}

@@ -6,6 +6,7 @@ readers/       containers → documents, streamed
 frames/        which message each token is of, read off the tokens
 judging        documents and what the model samples of them → findings
 auditor        a model → what documents are audited with
+messages       the conversations that a dataset was made from, read into a file that all workers share
 conversations  with messages: what proofs say of documents
 retokenised    documents whose ids are not those of their text
 duplicates     documents with the same tokens

@@ -1,21 +1,24 @@
-"""The conversations that a dataset was made from, and what proofs say of its documents.
+"""What proofs of the conversations that a dataset was made from say of its documents.
 
-In: a file of JSON Lines: `messages`, or `prompt` and `completion` as TRL has them. Out: for documents of a batch, which
-tokens the model samples by the three methods; documents whose text is another one.
+In: documents of a batch, what `messages` wrote. Out: for documents whose text is one that is proven, which tokens the
+model samples by the three methods; documents whose text is another one.
 
 A document belongs to a conversation whose first question it asks. Conversations are proven when a document asks for
-them; a few are kept.
+them; a few are kept. Where many ask the same question, all of them are proven once, and the beginnings of their texts
+say which of them a document may be.
 """
 
+from array import array
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from spanloom.audit import classes
 from spanloom.audit.auditor import Auditor
@@ -24,15 +27,16 @@ from spanloom.audit.frames.grammar import USER
 from spanloom.audit.frames.reading import Frames
 from spanloom.audit.frames.tables import ORDINARY
 from spanloom.audit.judging import Proofs
-from spanloom.errors import RecordError
-from spanloom.families.models.conversation import Conversation, read_conversation
+from spanloom.audit.messages import Messages
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import Refusal
 
+_TextOf = Callable[[list[int]], bytes]
+
 _KEPT = 64
-_CANDIDATES = 16
-"""Conversations with the same first question that are tried for a document."""
+_FEW = 16
+"""Conversations with the same first question that are all held against a document."""
 
 
 @dataclass
@@ -41,7 +45,8 @@ class Compared:
 
     matched    documents of which a conversation is there
     unmatched  documents of which none is
-    refused    class of the refusal → documents whose conversation is not proven: they are judged by frames alone
+    refused    class of the refusal → documents whose conversation is not proven: they are judged by frames alone.
+               `not_read`: the row of the conversation makes none
     places     class → tokens of the batch
     """
 
@@ -52,21 +57,12 @@ class Compared:
 
 
 class Conversations:
-    """A file of conversations, read at the places of its lines. Raises RecordError for a line that is none."""
+    """Conversations in a folder of `messages`, proven when they are asked for."""
 
-    def __init__(self, path: Path, auditor: Auditor) -> None:
-        self._path, self._auditor = path, auditor
-        self._lines: dict[bytes, list[tuple[int, int]]] = {}
+    def __init__(self, folder: Path, auditor: Auditor) -> None:
+        self._messages, self._auditor = Messages(folder), auditor
         self._kept: OrderedDict[int, Proven | Refusal] = OrderedDict()
-        if not path.is_file():
-            raise RecordError("the file of conversations is missing", where=str(path), remedy="give JSON Lines")
-        offset = 0
-        with path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    conversation = _conversation(line, f"{path}, line {number}")
-                    self._lines.setdefault(_question(conversation), []).append((offset, number))
-                offset += len(line)
+        self._many: dict[int, _Many] = {}
 
     def compare(self, documents: Documents, frames: Frames, flags: npt.NDArray[np.uint8]) -> tuple[Proofs, Compared]:
         """What proofs say of the documents, and what became of each."""
@@ -74,66 +70,71 @@ class Conversations:
         known = np.zeros(len(documents), np.bool_)
         sampled = np.zeros(documents.tokens.size, np.bool_)
         ends = documents.ends
-        with self._path.open("rb") as stream:
-            for number in range(len(documents)):
-                start, end = int(ends[number] - documents.lengths[number]), int(ends[number])
-                tokens = documents.tokens[start:end]
-                question = self._first_question(documents, frames, number)
-                lines = self._asking(question)[:_CANDIDATES] if question is not None else []
-                if not lines:
-                    compared.unmatched += 1
-                    continue
-                compared.matched += 1
-                outcomes = [self._outcome(stream, offset, line) for offset, line in lines]
-                proven = [document for each in outcomes if isinstance(each, Proven) for document in each.documents]
-                if not proven:
-                    compared.refused.update(each.kind for each in outcomes[:1] if isinstance(each, Refusal))
-                    continue
-                exact = next((each for each in proven if _begins(tokens, each, flags[start:end])), None)
-                if exact is not None:
-                    known[number] = True
-                    core = _core(exact)
-                    sampled[start : start + core] = exact.mask[:core] != 0
-                    continue
-                name, place = self._other_text(tokens, proven)
+        for number in range(len(documents)):
+            start, end = int(ends[number] - documents.lengths[number]), int(ends[number])
+            tokens = documents.tokens[start:end]
+            question = self._first_question(documents, frames, number)
+            asking = self._asking(question)
+            if not asking:
+                compared.unmatched += 1
+                continue
+            compared.matched += 1
+            proven, refused = self._proven(asking, tokens)
+            exact = next((each for each in proven if _begins(tokens, each, flags[start:end])), None)
+            if exact is not None:
+                known[number] = True
+                core = _core(exact)
+                sampled[start : start + core] = exact.mask[:core] != 0
+                continue
+            if refused is None and any(map(self._messages.in_refused, _questions(question))):
+                refused = "not_read"
+            name, place = self._other_text(tokens, proven)
+            if refused is not None and name in (classes.TEXT_DIFFERS, ""):
+                # The document may be that of a conversation which is not proven.
+                compared.refused[refused] += 1
+            else:
                 compared.places.setdefault(name, []).append(start + place)
         return Proofs(known, sampled), compared
 
-    def _asking(self, question: bytes) -> list[tuple[int, int]]:
-        """The lines of conversations with a question, or with what ends it from the beginning of one of its lines.
+    def _asking(self, question: bytes) -> list[int]:
+        """The conversations with a question."""
+        return next(filter(None, map(self._messages.asking, _questions(question))), [])
 
-        Some templates, such as Gemma's, write the system text before the question, in the message of the user.
-        """
-        at = 0
-        while True:
-            if lines := self._lines.get(question[at:].strip()):
-                return lines
-            at = question.find(b"\n", at) + 1
-            if not at:
-                return []
+    def _proven(self, asking: Sequence[int], tokens: npt.NDArray[np.int32]) -> tuple[list[Document], str | None]:
+        """The proven documents that a document may be, and why one of the conversations is not proven."""
+        refused = None
+        if len(asking) > _FEW:
+            if asking[0] not in self._many:
+                self._many[asking[0]] = _Many(map(self._prove, asking), asking, self._text)
+            many = self._many[asking[0]]
+            asking, refused = many.alike(self._text(tokens.tolist())), many.refused
+        outcomes = [self._outcome(place) for place in asking]
+        refusals = [each.kind for each in outcomes if isinstance(each, Refusal)]
+        proven = [document for each in outcomes if isinstance(each, Proven) for document in each.documents]
+        return proven, refused or next(iter(refusals), None)
 
-    def _outcome(self, stream: Any, offset: int, line: int) -> Proven | Refusal:
-        outcome = self._kept.get(offset)
+    def _outcome(self, place: int) -> Proven | Refusal:
+        outcome = self._kept.get(place)
         if outcome is None:
-            stream.seek(offset)
-            conversation = _conversation(stream.readline(), f"{self._path}, line {line}")
-            outcome = prove_conversation(self._auditor.model, conversation, self._auditor.proving)
-            self._kept[offset] = outcome
+            outcome = self._kept[place] = self._prove(place)
             if len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
         return outcome
 
-    def _first_question(self, documents: Documents, frames: Frames, number: int) -> bytes | None:
-        """The text of the first message of the user, without white space around it."""
+    def _prove(self, place: int) -> Proven | Refusal:
+        return prove_conversation(self._auditor.model, self._messages.at(place), self._auditor.proving)
+
+    def _first_question(self, documents: Documents, frames: Frames, number: int) -> bytes:
+        """The text of the first message of the user; empty where there is none."""
         own = slice(*np.searchsorted(frames.document, [number, number + 1]))
         asked = np.flatnonzero(frames.roles[own] == USER)
         if not asked.size:
-            return None
+            return b""
         frame = own.start + int(asked[0])
         tokens = documents.tokens[int(frames.headed[frame]) : int(frames.ends[frame])].tolist()
         closers = self._auditor.tables.grammar.closers
         end = next((place for place, token in enumerate(tokens) if token in closers), len(tokens))
-        return self._text(tokens[:end]).strip()
+        return self._text(tokens[:end])
 
     def _text(self, tokens: list[int]) -> bytes:
         return b"".join(map(self._auditor.model.tokenizer.token_bytes, tokens))
@@ -148,12 +149,26 @@ class Conversations:
             length = min(core, tokens.size)
             other = np.flatnonzero(tokens[:length] != document.tokens[:length])
             at = int(other[0]) if other.size else length
-            if text.startswith(wanted):
+            if text.startswith(wanted) and at < core:
                 return classes.RETOKENISED, min(at, tokens.size - 1)
             if at > same:
                 same = at
                 best = classes.TRUNCATED if wanted.startswith(text) else classes.TEXT_DIFFERS
         return best, min(same, tokens.size - 1)
+
+
+def _questions(text: bytes) -> Iterator[bytes]:
+    """A text, and what ends it from the beginning of one of its lines, without white space around.
+
+    Some templates, such as Gemma's, write the system text before the question, in the message of the user.
+    """
+    at = 0
+    while True:
+        if question := text[at:].strip():
+            yield question
+        at = text.find(b"\n", at) + 1
+        if not at:
+            return
 
 
 def _core(document: Document) -> int:
@@ -171,27 +186,84 @@ def _begins(tokens: npt.NDArray[np.int32], document: Document, flags: npt.NDArra
     )
 
 
-def _conversation(line: bytes, where: str) -> Conversation:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError as fault:
-        raise RecordError(f"the line is not JSON: {fault}", where=where, remedy="give JSON Lines") from None
-    if not isinstance(record, dict):
-        raise RecordError("the line holds no JSON object", where=where, remedy="give an object with `messages`")
-    return read_conversation(_with_messages(record), name=where)
+class _Many:
+    """Many conversations with the same first question, by digests of the beginnings of their texts.
+
+    `refused`: why one of them is not proven, None where all are. A document takes about 200 bytes of memory; the texts
+    are in a file.
+    """
+
+    def __init__(self, outcomes: Iterator[Proven | Refusal], places: Sequence[int], text_of: _TextOf) -> None:
+        self.refused: str | None = None
+        self._file = TemporaryFile()  # noqa: SIM115
+        self._places, self._sizes = array("q"), array("q")
+        self._lengths: set[int] = set()
+        whole, begins = (array("Q"), array("Q")), (array("Q"), array("Q"))
+        for place, outcome in zip(places, outcomes, strict=True):
+            if isinstance(outcome, Refusal):
+                self.refused = self.refused or outcome.kind
+                continue
+            for document in outcome.documents:
+                text = text_of(document.tokens[: _core(document)].tolist())
+                *parts, last = _beginnings(text, [*_powers(text), len(text)])
+                whole[0].append(last)
+                whole[1].append(len(self._places))
+                begins[0].extend(parts)
+                begins[1].extend([len(self._places)] * len(parts))
+                self._places.append(place)
+                self._sizes.append(self._file.write(text))
+                self._lengths.add(len(text))
+        self._starts = np.cumsum([0, *self._sizes]).tolist()
+        self._whole, self._begins = _by_digest(*whole), _by_digest(*begins)
+
+    def alike(self, text: bytes) -> list[int]:
+        """Conversations whose text begins a document's; else the one that is like it for longest."""
+        fitting = sorted(length for length in self._lengths if length <= len(text))
+        if whole := [number for begin in _beginnings(text, fitting) for number in _with_digest(self._whole, begin)]:
+            return sorted({self._places[number] for number in whole})
+        for begin in reversed(_beginnings(text, _powers(text))):
+            if shared := _with_digest(self._begins, begin):
+                return [self._places[max(shared, key=lambda number: (self._same(number, text), -number))]]
+        return self._places[:1].tolist()
+
+    def _same(self, number: int, text: bytes) -> int:
+        """How many bytes a text and that of a document have in common from the beginning."""
+        self._file.seek(self._starts[number])
+        wanted = np.frombuffer(self._file.read(self._sizes[number])[: len(text)], np.uint8)
+        other = np.flatnonzero(wanted != np.frombuffer(text, np.uint8)[: wanted.size])
+        return int(other[0]) if other.size else wanted.size
 
 
-def _with_messages(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A record of `prompt` and `completion`, lists of messages, as one of `messages`."""
-    parts = [record.get("prompt"), record.get("completion")]
-    if "messages" not in record and all(isinstance(part, list) for part in parts):
-        return {**record, "messages": [message for part in parts for message in part or ()]}
-    return record
+_Digests = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
+"""Digests, sorted, and a place for each."""
 
 
-def _question(conversation: Conversation) -> bytes:
-    texts: Iterator[str] = (message["content"] or "" for message in conversation.messages if message["role"] == "user")
-    return next(texts, "").strip().encode(errors="surrogatepass")
+def _by_digest(digests: "array[int]", places: "array[int]") -> _Digests:
+    keys, values = np.frombuffer(digests, np.uint64), np.frombuffer(places, np.uint64)
+    order = np.argsort(keys, kind="stable")
+    return keys[order], values[order]
+
+
+def _with_digest(digests: _Digests, wanted: int) -> list[int]:
+    keys, places = digests
+    key = np.uint64(wanted)
+    found: list[int] = places[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")].tolist()
+    return found
+
+
+def _powers(text: bytes) -> list[int]:
+    """1, 2, 4 … through the length of a text."""
+    return [1 << bit for bit in range(len(text).bit_length())]
+
+
+def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
+    """The digests of the beginnings of a text with these lengths, which are sorted."""
+    hashed, at, found = blake2b(digest_size=8), 0, []
+    for length in lengths:
+        hashed.update(text[at:length])
+        at = length
+        found.append(int.from_bytes(hashed.digest(), "little"))
+    return found
 
 
 def merged(found: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class Result:
     examples    class → the first of them
     declared    class → who declares it: such findings are notes
     unshown     classes that the frames of this template do not show
-    messages    with messages: documents that were matched, that were not, and that are not proven, by class
+    messages    with messages: their rows and those that make no conversation, by reason; documents that were matched,
+                that were not, and that are not proven, by class
+    proven      documents of our own that the reading of frames was tried on
     encoded     documents whose text was encoded again
     """
 
@@ -60,6 +62,7 @@ class Result:
     declared: Mapping[str, str]
     unshown: tuple[str, ...]
     encoded: int
+    proven: int
     messages: Mapping[str, Any] | None = None
     seed: int | None = field(default=None)
 
@@ -110,6 +113,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "findings": {name: entry(name) for name in result.findings},
         "notes": {name: {**entry(name), "declared": result.declared[name]} for name in result.notes},
         "encoded_again": result.encoded,
+        "tried_on": result.proven,
         "not_shown": {"classes": list(result.unshown), "without_messages": [] if result.messages else list(NOT_SHOWN)},
         "messages": result.messages,
     }
@@ -135,15 +139,20 @@ def as_lines(result: Result) -> list[str]:
     lines.append("")
     if result.messages is not None:
         counts = result.messages
-        refused = ", ".join(f"{kind} {count:,}" for kind, count in counts["not_proven"].items())
+        not_read, not_proven = (
+            ", ".join(f"{kind} {count:,}" for kind, count in counts[name].items()) for name in ("refused", "not_proven")
+        )
         lines.append(
-            f"messages: {counts['matched']:,} documents have a conversation, {counts['unmatched']:,} have none"
-            + (f"; not proven: {refused}" if refused else "")
+            f"messages: {counts['rows']:,} rows{f', no conversation: {not_read}' if not_read else ''}; "
+            f"{counts['matched']:,} documents have a conversation, {counts['unmatched']:,} have none"
+            + (f"; not proven: {not_proven}" if not_proven else "")
         )
     else:
         lines.append("without --messages this does not show:")
         lines += [f"  {text}" for text in NOT_SHOWN]
     lines.append(f"encoded again: {result.encoded:,} documents")
+    if not result.proven:
+        lines.append("not tried: no conversation is proven for this template, so its frames may be misread")
     if result.unshown:
         lines.append(f"not shown by the tokens of this template: {', '.join(result.unshown)}")
     return lines

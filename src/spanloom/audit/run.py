@@ -19,6 +19,7 @@ from spanloom.audit.conversations import Conversations, merged
 from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.duplicates import Spool, digests
 from spanloom.audit.judging import Judged, judge
+from spanloom.audit.messages import Written, write_messages
 from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
 from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.audit.result import EXAMPLES, Example, Result
@@ -30,6 +31,9 @@ from spanloom.workers import OnProgress, process_pool
 
 ENCODED = 256
 """Documents whose text is encoded again where there are no messages."""
+
+_OF_FRAMES = (classes.CONTEXT_TRAINED, classes.COMPLETION_UNTRAINED)
+"""Classes that are found in a proven document only where its frames are misread."""
 
 WORKER_BYTES = 1 << 30
 _UNIT_BITS = 40
@@ -51,7 +55,10 @@ class AuditOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """A unit for a worker. `rows`: those of the file that are read, None for all; `encode`: documents to encode."""
+    """A unit for a worker. `rows`: those of the file that are read, None for all; `encode`: documents to encode;
+
+    `messages`: the folder of what `write_messages` wrote.
+    """
 
     number: int
     unit: Unit
@@ -59,6 +66,7 @@ class _Task:
     options: AuditOptions
     unshown: tuple[str, ...]
     encode: int
+    messages: Path | None = None
 
     @property
     def size(self) -> int:
@@ -85,19 +93,39 @@ class _Part:
     refused: Counter[str] = field(default_factory=Counter)
 
 
-def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: None) -> Result:
-    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed."""
+def audit(
+    options: AuditOptions,
+    on_progress: OnProgress = lambda _done, _of: None,
+    *,
+    auditor: Auditor | None = None,
+) -> Result:
+    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed.
+
+    `auditor`: that of `options.model`, where several datasets are audited; made here otherwise.
+    """
     opened = open_data(options.data, options.reading)
-    auditor = make_auditor(options.model)
+    auditor = auditor or make_auditor(options.model)
+    misread = [name for name in _OF_FRAMES if name in auditor.unshown]
+    if misread and options.messages is None:
+        raise SourceError(
+            f"frames cannot be read off the tokens of this template: {misread[0]} is found in proven documents",
+            where=auditor.model.name,
+            remedy="give the conversations: --messages PLACE",
+        )
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
-    tasks = _tasks(opened.units, chosen, options, auditor)
-    total = sum(task.size for task in tasks)
     found: Counter[str] = Counter()
     examples: dict[str, list[tuple[int, Example]]] = {}
     whole = _Part(0)
     with TemporaryDirectory(prefix="spanloom-audit-") as folder:
         spool = Spool(Path(folder))
+        written, scratch = Written(), None
+        if options.messages is not None:
+            scratch = Path(folder) / "messages"
+            scratch.mkdir()
+            written = write_messages(options.messages, scratch, auditor.model.template)
+        tasks = _tasks(opened.units, chosen, options, auditor, scratch)
+        total = sum(task.size for task in tasks)
         for part in _parts(tasks, options, auditor):
             for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
                 setattr(whole, name, getattr(whole, name) + getattr(part, name))
@@ -117,7 +145,13 @@ def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: No
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
     if repeated:
         examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
-    messages = {"matched": whole.matched, "unmatched": whole.unmatched, "not_proven": dict(whole.refused.most_common())}
+    messages = {
+        "rows": written.read,
+        "refused": dict(sorted(written.refused.items())),
+        "matched": whole.matched,
+        "unmatched": whole.unmatched,
+        "not_proven": dict(sorted(whole.refused.items())),
+    }
     return Result(
         data=str(options.data),
         container=opened.container,
@@ -131,6 +165,7 @@ def audit(options: AuditOptions, on_progress: OnProgress = lambda _done, _of: No
         examples={name: tuple(each for _, each in shown) for name, shown in examples.items()},
         declared={**opened.declared, **dict.fromkeys(options.declare, "--declare")},
         unshown=auditor.unshown,
+        proven=auditor.proven,
         encoded=whole.encoded,
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,
@@ -145,7 +180,9 @@ def _chosen(rows: int, options: AuditOptions) -> Ints | None:
     return np.sort(drawn)
 
 
-def _tasks(units: list[Unit], chosen: Ints | None, options: AuditOptions, auditor: Auditor) -> list[_Task]:
+def _tasks(
+    units: list[Unit], chosen: Ints | None, options: AuditOptions, auditor: Auditor, messages: Path | None
+) -> list[_Task]:
     """The units that have rows to be read."""
     encode = -(-ENCODED // max(len(units), 1))
     tasks = []
@@ -157,8 +194,17 @@ def _tasks(units: list[Unit], chosen: Ints | None, options: AuditOptions, audito
             rows = own - begin + unit.first
         begin += unit.rows
         if rows is None or rows.size:
-            task = _Task(number=number, unit=unit, rows=rows, options=options, unshown=auditor.unshown, encode=encode)
-            tasks.append(task)
+            tasks.append(
+                _Task(
+                    number=number,
+                    unit=unit,
+                    rows=rows,
+                    options=options,
+                    unshown=auditor.unshown,
+                    encode=encode,
+                    messages=messages,
+                )
+            )
     return tasks
 
 
@@ -169,7 +215,7 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
     fitting = options.workers or min(workers_that_fit(WORKER_BYTES), max(1, rows // (4 * ROWS_OF_UNIT)))
     workers = min(fitting, len(tasks))
     if workers <= 1:
-        conversations = Conversations(options.messages, auditor) if options.messages is not None else None
+        conversations = _conversations(tasks, auditor)
         for task in tasks:
             yield _audit_unit(task, auditor, conversations)
         return
@@ -187,6 +233,12 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
                 yield pool.result(future, "the audit")
 
 
+def _conversations(tasks: list[_Task], auditor: Auditor) -> Conversations | None:
+    """What all tasks look conversations up in."""
+    folder = tasks[0].messages if tasks else None
+    return Conversations(folder, auditor) if folder is not None else None
+
+
 _made: dict[int, tuple[Auditor, Conversations | None]] = {}
 """Of a worker: the auditor that its units have in common."""
 
@@ -194,8 +246,7 @@ _made: dict[int, tuple[Auditor, Conversations | None]] = {}
 def _in_worker(task: _Task) -> _Part:
     if 0 not in _made:
         auditor = make_auditor(task.options.model, unshown=task.unshown)
-        messages = task.options.messages
-        _made[0] = auditor, Conversations(messages, auditor) if messages is not None else None
+        _made[0] = auditor, _conversations([task], auditor)
     return _audit_unit(task, *_made[0])
 
 

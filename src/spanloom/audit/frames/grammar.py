@@ -44,7 +44,7 @@ class Header:
 class Grammar:
     """What frames look like.
 
-    headers     of all roles
+    headers     of all roles; those of definitions of tools between messages are the system's
     stops       ids that end a turn
     closers     ids that end messages
     closed      roles whose messages are always closed by one of `closers`
@@ -146,10 +146,11 @@ def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]
             remedy="templates whose roles are plain text cannot be audited; name another with --template FILE",
         )
     special = frozenset(model.tokenizer.id_of(text) for text in model.tokenizer.special_texts()) | stops
-    written = frozenset(token for view in seen for token in view.ids if token in special)
+    with_tools = _with_tools(model, form, variables)
+    written = frozenset(token for view in [*seen, *with_tools] for token in view.ids if token in special)
     whole = [view for view in seen if not view.prompt]
     return Grammar(
-        headers=headers,
+        headers=tuple(sorted([*headers, *_definitions(with_tools, headers, added, closers)], key=_core_size)),
         stops=stops,
         closers=closers,
         closed=_closed_roles(whole, closers),
@@ -159,6 +160,10 @@ def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]
         written=written,
         stop_last=any(stops & set(view.ids[view.places[-1][2] + 1 :]) for view in whole if view.places),
     )
+
+
+def _core_size(header: Header) -> int:
+    return len(header.core)
 
 
 def _rendered(
@@ -235,6 +240,9 @@ def _headers(
                 # By the first token: some templates write one more under some variables.
                 cuts.setdefault(cut[0], []).append((cut, prompt))
         for alike in cuts.values():
+            # What begins an answer and no prompt ends in is text of the answer, such as a `<think>` that we wrote.
+            if role == ASSISTANT and not any(prompt for _, prompt in alike):
+                continue
             common = _common([cut for cut, _ in alike])
             core, tail = _split_tail(model, common)
             if not core or core[0] not in added:
@@ -253,7 +261,51 @@ def _headers(
         )
     ]
     prefills = {before: tuple(sorted(each, key=len)) for before, each in supplied.items()}
-    return tuple(sorted(kept, key=lambda header: len(header.core))), prefills
+    return tuple(sorted(kept, key=_core_size)), prefills
+
+
+def _with_tools(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]) -> list[_Seen]:
+    """A conversation with tools, with and without a system text; the tools in both orders."""
+    talk = _conversations()[-1]
+    system: Message = {"role": "system", "content": _WORDS[-1]}
+    seen = []
+    for messages in (talk, (system, *talk)):
+        for tools in (_TOOLS, _TOOLS[::-1]):
+            rendered = Rendered(model, Conversation(id="frames", messages=messages, tools=tools), form)
+            for given, values in enumerate(variables):
+                try:
+                    text = rendered.text(rendered.plain, values, prompt=False)
+                except RefusedError:
+                    continue
+                seen.append(_seen(model, text, messages, prompt=False, given=given))
+    return seen
+
+
+def _definitions(
+    with_tools: Sequence[_Seen], headers: Sequence[Header], added: frozenset[int], closers: frozenset[int]
+) -> list[Header]:
+    """What begins a message between two others that is none of theirs: definitions of tools. It is context.
+
+    Some templates write them behind the system text, some before the last question:
+
+        … <|im_end|> \\n <|im_start|> tools \\n [{"name": … <|im_end|> \\n <|im_start|> user \\n …
+    """
+    found: dict[int, list[Ids]] = {}
+    for view in with_tools:
+        for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+            ids = view.ids[last + 1 : begin]
+            closer = next((place for place, token in enumerate(ids) if token in closers), None)
+            if after == number or closer is None:
+                continue
+            start = next((place for place in range(closer + 1, len(ids)) if ids[place] in added), len(ids))
+            rest = ids[start:]
+            own = [header.core for header in headers if header.role == _role(view, after)]
+            ends = [place for core in own if (place := _last_place(rest, core)) is not None]
+            if ends and min(ends) > 0 and not any(rest[: len(header.core)] == header.core for header in headers):
+                found.setdefault(rest[0], []).append(rest[: min(ends)])
+    # The name of the first tool ends what all have in common. A token before it may reach into the name.
+    cores = [common[:-1] if len(common := _common(alike)) > 1 else common for alike in found.values()]
+    return [Header(role=SYSTEM, core=core, tail=()) for core in cores if core]
 
 
 def _next_byte(model: Model, core: Ids, tails: set[Ids], added: frozenset[int]) -> int | None:

@@ -34,9 +34,9 @@ def audit(
     messages: Annotated[
         Path | None,
         option(
-            "The conversations that it was made from, JSON Lines with `messages`: each document is proven by three "
-            "methods and compared token by token. Without it frames are read off the tokens.",
-            metavar="FILE",
+            "The conversations that it was made from: anything that `convert` reads, or a source folder. Each document "
+            "is proven by three methods and compared token by token. Without it frames are read off the tokens.",
+            metavar="PLACE",
         ),
     ] = None,
     template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None,
