@@ -1,7 +1,9 @@
 """The SYNTH KD pipeline: a `synth_harmony_v1` folder in a bucket → a validated Megatron dataset beside it.
 
-    verify_tokenizer ─► render_shard ×N ─► assemble_split ─► write_indexed ×N ─► assemble_manifest ─► validate_alignment
+    verify_tokenizer ─► render_shard ×N ─┬─► write_indexed ×N ─┬─► assemble_manifest ─► validate_alignment
+                                         └─► assemble_split ───┘
 
+A shard is written as soon as it is rendered. An id that stands twice fails assemble_split, and there is no manifest.
 N is 4, the locked layout, where a pipeline is not compiled with another number.
 
 Each shard has named tasks and there is no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
@@ -108,7 +110,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
                 write_indexed(
                     rendered=task.outputs["rendered"],
                     ids=task.outputs["ids"],
-                    split=split.outputs["split"],
+                    valid_fraction=valid_fraction,
                     dataset_root=dataset_root,
                 ),
                 cpu=write_cpu,
@@ -125,6 +127,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
                     name: task.outputs["inventory"]
                     for name, task in zip(each("inventory", shards), written, strict=True)
                 },
+                split=split.outputs["split"],
                 dataset_root=dataset_root,
             ),
             cpu="1",

@@ -119,7 +119,8 @@ def test_the_dataset_artifact_points_to_the_root(cli: Cli, tmp_path: Path, real_
         tmp_path / "out.json", {}, {"dataset": str(pointer), "metrics": "minio://m"}, dataset_root=str(root)
     )
     inventories = [word for path in real_steps["inventory"] for word in ("--inventory", path)]
-    done = cli("step", "assemble-manifest", *inventories, "--root", root, "--executor-input", given)
+    split = ("--split", real_steps["split"][0])
+    done = cli("step", "assemble-manifest", *inventories, *split, "--root", root, "--executor-input", given)
     assert done.returncode == 0, done.stderr
     written = json.loads((root / "manifest.pending.json").read_bytes())
     pointed = json.loads(pointer.read_bytes())
@@ -144,10 +145,14 @@ def real_steps(cli: Cli, tmp_path: Path) -> dict[str, list[Path]]:
             *("--rendered", work / f"{shard}/rendered", "--ids", work / f"{shard}/ids"),
         )
     ids = [word for shard in range(4) for word in ("--ids", work / f"{shard}/ids")]
-    step("assemble-split", *ids, "--split", work / "split", "--valid-fraction", 0.5)
+    step("assemble-split", *ids, "--split", work / "split.json", "--valid-fraction", 0.5)
     for shard in range(4):
         step(
             *("write-indexed", "--rendered", work / f"{shard}/rendered", "--ids", work / f"{shard}/ids"),
-            *("--split", work / "split", "--root", root, "--inventory", work / f"{shard}/inventory.json"),
+            *("--valid-fraction", 0.5, "--root", root, "--inventory", work / f"{shard}/inventory.json"),
         )
-    return {"root": [root], "inventory": [work / f"{shard}/inventory.json" for shard in range(4)]}
+    return {
+        "root": [root],
+        "split": [work / "split.json"],
+        "inventory": [work / f"{shard}/inventory.json" for shard in range(4)],
+    }

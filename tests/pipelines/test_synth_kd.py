@@ -53,8 +53,8 @@ def graph(shards: int) -> dict[str, set[str]]:
         "verify-tokenizer": set(),
         **{render: {"verify-tokenizer"} for render in renders},
         "assemble-split": renders,
-        **{f"write-indexed {n:02d}": {"assemble-split", f"render-shard {n:02d}"} for n in range(shards)},
-        "assemble-manifest": writes,
+        **{f"write-indexed {n:02d}": {f"render-shard {n:02d}"} for n in range(shards)},
+        "assemble-manifest": writes | {"assemble-split"},
         "validate-alignment": {"assemble-manifest", "verify-tokenizer"},
     }
 

@@ -147,12 +147,12 @@ def test_assemble_split_over_a_listing_that_leaves_an_object_out(
     step = ("step", "assemble-split", "--ids", place.uri / "ids", "--ids", work / "ids_01", "--valid-fraction", 0.1)
     for number, name in enumerate(names):
         proxy.fault = when("list", without_object(place, number))
-        done = run(*step, "--split", tmp_path / "split")
+        done = run(*step, "--split", tmp_path / "split.json")
         assert done.returncode == 1, f"{name} was left out: {done.stdout}"
         assert "Traceback" not in done.stderr
-        assert not (tmp_path / "split" / "split.json").exists()
+        assert not (tmp_path / "split.json").exists()
     proxy.fault = when("list", page(data=lies.XHTML))
-    fails(run, (*step, "--split", tmp_path / "split"), "no answer to go on with")
+    fails(run, (*step, "--split", tmp_path / "split.json"), "no answer to go on with")
     proxy.fault = lambda _request: None
-    done = run(*step, "--split", tmp_path / "split")
+    done = run(*step, "--split", tmp_path / "split.json")
     assert done.returncode == 0, done.stderr

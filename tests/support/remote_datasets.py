@@ -20,10 +20,20 @@ class Built:
     root: Path
 
     def inputs(self, shard: int) -> list[object]:
-        """The three inputs of write-indexed, as options."""
+        """The inputs of write-indexed, as options."""
         work = self.root / ".work"
-        folders = {"--rendered": f"rendered_{shard:02d}", "--ids": f"ids_{shard:02d}", "--split": "split"}
-        return [word for option, name in folders.items() for word in (option, work / name)]
+        folders = {"--rendered": f"rendered_{shard:02d}", "--ids": f"ids_{shard:02d}"}
+        fraction = self.content()["split"]["valid_fraction"]
+        return [
+            *(word for option, name in folders.items() for word in (option, work / name)),
+            "--valid-fraction",
+            fraction,
+        ]
+
+    @property
+    def split(self) -> list[object]:
+        """The split, as the option of assemble-manifest."""
+        return ["--split", self.root / ".work/split.json"]
 
     def files(self, shard: int | None = None) -> dict[str, bytes]:
         """The data files, by relative path; of one shard or of all."""

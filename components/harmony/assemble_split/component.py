@@ -1,6 +1,6 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
 
-In: the ids of all shards, an input each. Out: the split.
+In: the ids of all shards, an input each. Out: the split, a small file without which there is no manifest.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ def assemble_split_of(shards: int) -> Any:
         ids: Sequence[dsl.Dataset],
         valid_fraction: float,
         on_duplicate: str,
-        split: dsl.Output[dsl.Dataset],
+        split: dsl.Output[dsl.Artifact],
         metrics: dsl.Output[dsl.Metrics],
     ) -> dsl.ContainerSpec:
-        """Splits the rows of all shards by their ids."""
+        """Looks through the ids of all shards."""
         return dsl.ContainerSpec(
             image=IMAGE,
             command=["spanloom", "step", "assemble-split"],

@@ -1,7 +1,7 @@
 """Step 4, once a shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
 
-In: one rendered shard, its ids, the split. Out: the shard's files, published create-only at `dataset_root` by the step
-itself (they are too large for an artifact), and their inventory.
+In: one rendered shard, its ids. Whether a document is valid, its id decides. Out: the shard's files, published
+create-only at `dataset_root` by the step itself (they are too large for an artifact), and their inventory.
 """
 
 from kfp import dsl
@@ -13,7 +13,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-write-indexed:0.1.0"
 def write_indexed(
     rendered: dsl.Input[dsl.Dataset],
     ids: dsl.Input[dsl.Dataset],
-    split: dsl.Input[dsl.Dataset],
+    valid_fraction: float,
     dataset_root: str,
     inventory: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
@@ -25,7 +25,7 @@ def write_indexed(
         args=[
             *("--rendered", rendered.path),
             *("--ids", ids.path),
-            *("--split", split.path),
+            *("--valid-fraction", valid_fraction),
             *("--root", dataset_root),
             *("--inventory", inventory.path),
             *("--executor-input", "{{$}}"),

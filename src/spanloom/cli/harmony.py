@@ -438,21 +438,21 @@ def step_render_shard(
 @step("assemble-split", "harmony.steps.assemble_split")
 def step_assemble_split(
     ids: Annotated[list[str], place("The ids of a shard; give one for each shard, in order.")],
-    split: Annotated[str, place("Folder or URI for the split.")],
+    split: Annotated[str, place("File or URI for the split.")],
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     scratch: options.Scratch = None,
 ) -> None:
-    """Step 3: decide which rows are valid, and look for ids that stand twice."""
+    """Step 3: look for ids that stand twice, and count which rows are valid."""
 
 
 @step("write-indexed", "harmony.steps.write_indexed")
 def step_write_indexed(
     rendered: Annotated[str, place("Folder or URI of the rendered shard.")],
     ids: Annotated[str, place("Folder or URI of its ids.")],
-    split: Annotated[str, place("Folder or URI of the split.")],
     root: options.Root,
     inventory: options.Inventory,
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     resume: options.Resume = True,
     scratch: options.Scratch = None,
 ) -> None:
@@ -465,6 +465,7 @@ def step_write_indexed(
 @step("assemble-manifest", "harmony.steps.assemble_manifest")
 def step_assemble_manifest(
     inventories: options.Inventories,
+    split: Annotated[str, place("File or URI of the split.")],
     root: options.Root,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,

@@ -201,7 +201,7 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
         *given(
             ("--rendered", made.each("render-shard", "rendered")),
             ("--ids", made.each("render-shard", "ids")),
-            ("--split", made.one("assemble-split", "split")),
+            ("--valid-fraction", values["valid_fraction"]),
             ("--root", values["dataset_root"]),
             ("--inventory", made.each("write-indexed", "inventory")),
         ),
@@ -209,13 +209,13 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
         memory=values["write_memory"],
         hours=24,
         each=True,
-        after=("assemble-split", "render-shard"),
+        after=("render-shard",),
     )
     made.add(
         "assemble-manifest",
         *made.all("--inventory", "write-indexed", "inventory"),
-        *given(("--root", values["dataset_root"])),
-        after=("write-indexed",),
+        *given(("--split", made.one("assemble-split", "split")), ("--root", values["dataset_root"])),
+        after=("assemble-split", "write-indexed"),
     )
     made.add(
         "validate-alignment",

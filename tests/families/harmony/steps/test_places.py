@@ -64,18 +64,34 @@ def test_the_steps_over_a_bucket_give_what_the_build_gives(
             for shard in range(4)
         )
     )
-    run("step", "assemble-split", *each("--ids", "ids_{}"), "--split", at / "split", "--valid-fraction", 0.1)
+    run("step", "assemble-split", *each("--ids", "ids_{}"), "--split", at / "split.json", "--valid-fraction", 0.1)
     writes = [
         (
             *("write-indexed", "--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
-            *("--split", at / "split", "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
+            *("--valid-fraction", 0.1, "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
         )
         for shard in range(4)
     ]
     for_each_shard(*writes)
     for_each_shard(writes[0])  # a retry
-    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
-    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
+    run(
+        "step",
+        "assemble-manifest",
+        *each("--inventory", "inventory_{}.json"),
+        "--split",
+        at / "split.json",
+        "--root",
+        at / "root",
+    )
+    run(
+        "step",
+        "assemble-manifest",
+        *each("--inventory", "inventory_{}.json"),
+        "--split",
+        at / "split.json",
+        "--root",
+        at / "root",
+    )
     assert read_object(at / "root" / "manifest.json") is None
     validate = ("--root", at / "root", "--source", at / "source", "--deep", 8, "--report", at / "report.json")
     card = tmp_path / "card.md"

@@ -1,6 +1,7 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
 
-In: the ids of every shard. Out: a folder with one row bitmap a shard and `split.json`.
+In: the ids of every shard. Out: `split.json`, without which there is no manifest. write-indexed does not wait for it:
+the id alone decides whether a document is valid.
 Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
 """
 
@@ -16,12 +17,11 @@ import pyarrow as pa
 
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.config import rule_of_split
+from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.artifact import IDS_JSON, read_ids, read_sidecar, verify_files
-from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
 from spanloom.provenance import readable_json
-from spanloom.split import among, id_digests, is_valid, valid_threshold
+from spanloom.split import among, id_digests, is_valid
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
@@ -37,51 +37,44 @@ def assemble_split(
     valid_fraction: float = defaults.VALID_FRACTION,
     on_duplicate: str = defaults.ON_DUPLICATE,
 ) -> dict[str, Any]:
-    """Splits the rows whose ids lie in the folders `ids` (in shard order) and writes the folder `split`.
+    """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`.
 
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
     fall into one split, since the id alone decides. Returns what `split.json` holds.
     """
-    threshold = checked_threshold(valid_fraction, on_duplicate)
+    check_on_duplicate(on_duplicate)
     shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
     if len(families := {shard.profile.family for shard in shards}) != 1:
         raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
     profile = shards[0].profile
+    decided = split_decided(profile, valid_fraction)
     digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
-    first = valid_documents = 0
+    first = 0
     for shard in shards:
-        valid = np.zeros(shard.rows_read, dtype=np.uint8)
-        documents = 0
-        for rows, names, of_rows in shard.read():
+        documents = valid = 0
+        for _, names, of_rows in shard.read():
             batch = id_digests(names)
             digests[first : first + batch.size] = batch
-            chosen = is_valid(batch, valid_fraction)
-            valid[rows] = chosen
             first += batch.size
             documents += int(of_rows.sum())
-            valid_documents += int(of_rows[chosen].sum())
+            valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
         if documents != shard.rows:
             raise ArtifactError(
                 f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
             )
-        write_valid(split, shard.index, valid)
-        counts.append(
-            {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
-        )
+        counts.append({"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": valid})
     repeated = _repeated_rows(shards, digests[:first], on_duplicate)
     total = sum(shard.rows for shard in shards)
     result = {
         "artifact": "split_v1",
-        "rule": rule_of_split(profile),
-        "valid_fraction": valid_fraction,
-        "threshold": str(threshold),
-        "realised_valid_fraction": valid_documents / total if total else 0.0,
+        **decided,
+        "realised_valid_fraction": sum(shard["valid"] for shard in counts) / total if total else 0.0,
         "on_duplicate": on_duplicate,
         "repeated_rows": repeated,
         "shards": counts,
     }
-    write_atomically(split / SPLIT_JSON, readable_json(result))
+    write_atomically(split, readable_json(result))
     return result
 
 
@@ -128,14 +121,10 @@ class _Ids:
             yield rows[firsts], ids.to_pylist(), np.diff(firsts, append=rows.size)
 
 
-def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
-    """The threshold of the split rule. Raises SpanloomError for a value that one of the options cannot have."""
+def check_on_duplicate(on_duplicate: str) -> None:
+    """Raises SpanloomError for a value that the option cannot have."""
     if on_duplicate not in ON_DUPLICATE:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
-    try:
-        return valid_threshold(valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
 
 
 def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
@@ -177,7 +166,7 @@ def run(*, ids: Sequence[str], split: str, scratch: Path | None = None, **option
     with scratch_for("assemble-split", [*ids, split], scratch) as here:
         folders = [here.folder(place) for place in ids]
         result = assemble_split(ids=folders, split=here.path(split), **options)
-        here.publish_folder(split, last=SPLIT_JSON)
+        here.publish_file(split)
     return result
 
 

@@ -1,8 +1,8 @@
 """Step 4, once a shard: rendered documents → the dataset's files, supervision shifted to labels.
 
-In: one rendered shard, its ids, the split. Out: under the dataset root, for each split that has rows,
-`shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl` where rows were set
-aside; and the shard's inventory, which the manifest is made of.
+In: one rendered shard, its ids. Whether a document is valid, its id decides. Out: under the dataset root, for each
+split that has rows, `shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl`
+where rows were set aside; and the shard's inventory, which the manifest is made of.
 """
 
 from itertools import pairwise
@@ -19,13 +19,14 @@ from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.places import publish_data
 from spanloom.dataset.split_writer import SplitWriter, split_writers
 from spanloom.errors import ArtifactError
+from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.config import ARRAY_DTYPES
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES, split_decided
 from spanloom.families.harmony.contract.profile import profile_of_family
 from spanloom.families.harmony.render import artifact
-from spanloom.families.harmony.split_files import SPLIT_JSON, read_valid
 from spanloom.kubeflow import split_metrics
 from spanloom.provenance import code_sha256, git_sha, readable_json, sha256_json
+from spanloom.split import id_digests, is_valid
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import scratch_for
@@ -41,7 +42,13 @@ _DECIDES_NOTHING = "environment"
 
 
 def write_indexed(
-    *, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True
+    *,
+    rendered: Path,
+    ids: Path,
+    root: Path,
+    inventory: Path,
+    valid_fraction: float = defaults.VALID_FRACTION,
+    resume: bool = True,
 ) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
@@ -51,11 +58,12 @@ def write_indexed(
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     ids_json = artifact.read_sidecar(ids / artifact.IDS_JSON)
-    split_json = artifact.read_sidecar(split / SPLIT_JSON)
-    _check_belong_together(shard, ids_json, split_json, rendered)
+    number, profile = shard["shard"], profile_of_family(shard["family"])
+    split = split_decided(profile, valid_fraction)
+    _check_belong_together(shard, ids_json, rendered)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
     code = code_sha256("harmony")
-    key = sha256_json({"rendered": made_of, "ids": ids_json, "split": split_json, "code_sha256": code})
+    key = sha256_json({"rendered": made_of, "ids": ids_json, "split": split, "code_sha256": code})
     if resume and (standing := _standing(inventory, root, key)) is not None:
         return standing
     for part in shard["parts"]:
@@ -63,8 +71,6 @@ def write_indexed(
     for part in ids_json["parts"]:
         artifact.verify_files(ids, part["files"])
 
-    number, profile = shard["shard"], profile_of_family(shard["family"])
-    valid = read_valid(split, number, shard["rows_read"])
     options = {"arrays": ARRAY_DTYPES, "span_names": profile.span_names, "about": profile.about}
     with split_writers(root, number, **options) as by_split:
         writers = list(by_split.values())
@@ -74,7 +80,8 @@ def write_indexed(
         for (rows, documents), id_rows in pairs:
             if not np.array_equal(rows, id_rows.column("row").to_numpy()):
                 raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
-            _append(writers, documents, id_rows, valid[rows], len(profile.span_names))
+            valid = is_valid(id_digests(id_rows.column(profile.split_column).to_pylist()), valid_fraction)
+            _append(writers, documents, id_rows, valid, len(profile.span_names))
             if workers.counters_here:
                 workers.counters_here.add(number, written=len(documents))
         splits = {name: writer.publish().model_dump(mode="json") for name, writer in by_split.items()}
@@ -84,7 +91,7 @@ def write_indexed(
         "key": key,
         **{name: shard[name] for name in _FROM_RENDERED},
         "environment": shard.get(_DECIDES_NOTHING, {}),
-        "split": {name: split_json[name] for name in ("rule", "valid_fraction", "threshold", "repeated_rows")},
+        "split": split,
         "alignment": ALIGNMENT,
         "rows_read": shard["rows_read"],
         "rejected": shard["rejected"],
@@ -129,21 +136,12 @@ def _append(
             writer.append_rows(id_rows.filter(pa.array(chosen)), lengths[chosen], span_tokens[chosen])
 
 
-def _check_belong_together(
-    shard: dict[str, Any], ids_json: dict[str, Any], split_json: dict[str, Any], rendered: Path
-) -> None:
-    number = shard["shard"]
-    split_rows = {count["shard"]: (count["rows_read"], count["rows"]) for count in split_json["shards"]}
-    rows = (shard["rows_read"], shard["rows"])
-    if (
-        ids_json["shard"] != number
-        or (ids_json["rows_read"], ids_json["rows"]) != rows
-        or split_rows.get(number) != rows
-    ):
+def _check_belong_together(shard: dict[str, Any], ids_json: dict[str, Any], rendered: Path) -> None:
+    if any(ids_json[name] != shard[name] for name in ("shard", "rows_read", "rows")):
         raise ArtifactError(
-            f"the rendered shard {number:02d}, its ids and the split are not of one making",
+            f"the rendered shard {shard['shard']:02d} and its ids are not of one making",
             where=str(rendered),
-            remedy="run render-shard and assemble-split again",
+            remedy="run render-shard again",
         )
 
 
@@ -177,9 +175,9 @@ def run(
     *,
     rendered: str,
     ids: str,
-    split: str,
     root: str,
     inventory: str,
+    valid_fraction: float = defaults.VALID_FRACTION,
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
@@ -188,29 +186,30 @@ def run(
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.
     """
-    with scratch_for("write-indexed", [rendered, ids, split, root, inventory], scratch) as here:
-        folders = {"rendered": here.folder(rendered), "ids": here.folder(ids), "split": here.folder(split)}
+    with scratch_for("write-indexed", [rendered, ids, root, inventory], scratch) as here:
+        options: dict[str, Any] = {"valid_fraction": valid_fraction, "resume": resume}
+        folders = {"rendered": here.folder(rendered), "ids": here.folder(ids)}
         Caps(**artifact.read_sidecar(folders["rendered"] / artifact.RENDERED_JSON)["caps"]).check_root(root)
         if not is_uri(root):
-            result = write_indexed(**folders, root=Path(root), inventory=here.path(inventory), resume=resume)
+            result = write_indexed(**folders, root=Path(root), inventory=here.path(inventory), **options)
             here.publish_file(inventory)
             return result
         uri, local_root = parse_uri(root), here.path(root)
-        claim_root(uri, _build_of(folders["rendered"], folders["split"]))
+        claim_root(uri, _build_of(folders["rendered"], valid_fraction))
         made = local_root.parent / "inventory.json"
-        result = write_indexed(**folders, root=local_root, inventory=made, resume=resume)
+        result = write_indexed(**folders, root=local_root, inventory=made, **options)
         publish_data(_files(result), local_root, uri)
         here.bring_home(made, inventory)
     return result
 
 
-def _build_of(rendered: Path, split: Path) -> dict[str, Any]:
+def _build_of(rendered: Path, valid_fraction: float) -> dict[str, Any]:
     """What decides the bytes below a root, as far as one shard knows: equal for all shards and retries of a build."""
-    shard, decided = artifact.read_sidecar(rendered / artifact.RENDERED_JSON), artifact.read_sidecar(split / SPLIT_JSON)
+    shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     return {
         "git_sha": git_sha(),
         **{name: shard[name] for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "rules")},
-        "split": {name: decided[name] for name in ("rule", "valid_fraction", "threshold")},
+        "split": split_decided(profile_of_family(shard["family"]), valid_fraction),
         "alignment": ALIGNMENT,
     }
 
