@@ -7,7 +7,9 @@ A shard is written as soon as it is rendered. An id that stands twice fails asse
 N is 4, the locked layout, where a pipeline is not compiled with another number.
 
 Each shard has named tasks and there is no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
-`dataset_root` are never cached: publishing what stands there already costs a look, a skipped publish costs a dataset.
+`dataset_root` or `work_uri` are never cached: publishing what is there already costs a look, a skipped publish costs a
+dataset. No artifact is a folder: what is large passes through `work_uri`, moved by the steps, and the artifact is a
+manifest of it.
 """
 
 from collections.abc import Callable
@@ -48,6 +50,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
     def synth_kd(
         source_uri: str,
         dataset_root: str,
+        work_uri: str = "",
         tokenizer_uri: str = "",
         valid_fraction: float = DEFAULTS.VALID_FRACTION,
         max_rows: str = as_text(DEFAULTS.MAX_ROWS),
@@ -84,32 +87,36 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
                     max_tokens=max_tokens,
                     max_rejects=max_rejects,
                     workers=workers,
+                    work_uri=work_uri,
+                    dataset_root=dataset_root,
                 ),
                 cpu=render_cpu,
                 memory=render_memory,
                 hours=24,
-                cache=True,
+                cache=False,
             ).set_display_name(f"render-shard {shard:02d}")
             for shard in range(shards)
         ]
 
         split = place(
             assemble_split(
-                **{name: task.outputs["ids"] for name, task in zip(each("ids", shards), rendered, strict=True)},
+                **{
+                    name: task.outputs["rendered"]
+                    for name, task in zip(each("rendered", shards), rendered, strict=True)
+                },
                 valid_fraction=valid_fraction,
                 on_duplicate=on_duplicate,
             ),
             cpu="1",
             memory=split_memory,
             hours=4,
-            cache=True,
+            cache=False,
         ).set_display_name("assemble-split")
 
         written = [
             place(
                 write_indexed(
                     rendered=task.outputs["rendered"],
-                    ids=task.outputs["ids"],
                     valid_fraction=valid_fraction,
                     dataset_root=dataset_root,
                 ),

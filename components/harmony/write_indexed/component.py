@@ -1,6 +1,6 @@
 """Step 4, once a shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
 
-In: one rendered shard, its ids. Whether a document is valid, its id decides. Out: the shard's files, published
+In: the manifest of one rendered shard. Whether a document is valid, its id decides. Out: the shard's files, published
 create-only at `dataset_root` by the step itself (they are too large for an artifact), and their inventory.
 """
 
@@ -11,8 +11,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-write-indexed:0.1.0"
 
 @dsl.container_component
 def write_indexed(
-    rendered: dsl.Input[dsl.Dataset],
-    ids: dsl.Input[dsl.Dataset],
+    rendered: dsl.Input[dsl.Artifact],
     valid_fraction: float,
     dataset_root: str,
     inventory: dsl.Output[dsl.Artifact],
@@ -24,7 +23,6 @@ def write_indexed(
         command=["spanloom", "step", "write-indexed"],
         args=[
             *("--rendered", rendered.path),
-            *("--ids", ids.path),
             *("--valid-fraction", valid_fraction),
             *("--root", dataset_root),
             *("--inventory", inventory.path),

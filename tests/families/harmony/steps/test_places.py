@@ -59,15 +59,23 @@ def test_the_steps_over_a_bucket_give_what_the_build_gives(
             (
                 *("render-shard", "--shard", shard, "--source", at / "source", "--workers", 1),
                 *("--tokenizer", at / "verified" / asset.name),
-                *("--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
+                *("--rendered", at / f"rendered_{shard}", "--work", at / "work"),
             )
             for shard in range(4)
         )
     )
-    run("step", "assemble-split", *each("--ids", "ids_{}"), "--split", at / "split.json", "--valid-fraction", 0.1)
+    run(
+        "step",
+        "assemble-split",
+        *each("--rendered", "rendered_{}"),
+        "--split",
+        at / "split.json",
+        "--valid-fraction",
+        0.1,
+    )
     writes = [
         (
-            *("write-indexed", "--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
+            *("write-indexed", "--rendered", at / f"rendered_{shard}"),
             *("--valid-fraction", 0.1, "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
         )
         for shard in range(4)
@@ -166,7 +174,7 @@ def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wro
     publish_file(built.source / sources.shard_name(0), gs_place.uri / "source" / sources.shard_name(1))
 
     def render(shard: int) -> tuple[int, str]:
-        folders = ("--rendered", tmp_path / f"rendered_{shard}", "--ids", tmp_path / f"ids_{shard}")
+        folders = ("--rendered", tmp_path / f"rendered_{shard}", "--work", tmp_path / "work")
         done = cli(
             *("step", "render-shard", "--source", gs_place.uri / "source", "--shard", shard, "--workers", 1, *folders),
             **gs_place.environment,

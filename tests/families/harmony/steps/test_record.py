@@ -123,8 +123,7 @@ def test_steps_refuse_a_capped_run_into_the_canonical_root_in_a_bucket(
 
 
 def inputs(built: Built) -> dict[str, str]:
-    work = built.root / ".work"
-    return {"rendered": str(work / "rendered_00"), "ids": str(work / "ids_00")}
+    return {"rendered": str(built.manifest(0))}
 
 
 def test_links_to_and_from_the_canonical_root_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

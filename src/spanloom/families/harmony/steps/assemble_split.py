@@ -5,8 +5,9 @@ the id alone decides whether a document is valid.
 Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.artifact import IDS_JSON, read_ids, read_sidecar, verify_files
+from spanloom.families.harmony.render.packs import IDS_NAME, read_ids_file
+from spanloom.families.harmony.render.work import Rendered, check_one_work, staged
 from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid
 from spanloom.storage import write_atomically
@@ -32,18 +35,24 @@ Digests = npt.NDArray[np.uint64]
 
 def assemble_split(
     *,
-    ids: list[Path],
+    ids: Sequence[Path],
     split: Path,
     valid_fraction: float = defaults.VALID_FRACTION,
     on_duplicate: str = defaults.ON_DUPLICATE,
 ) -> dict[str, Any]:
-    """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`.
+    """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`. See `split_of`."""
+    return split_of(
+        [Ids.open(directory, index) for index, directory in enumerate(ids)], split, valid_fraction, on_duplicate
+    )
+
+
+def split_of(shards: Sequence["Ids"], split: Path, valid_fraction: float, on_duplicate: str) -> dict[str, Any]:
+    """Looks through the ids of all shards, in order, and writes the file `split`.
 
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
     fall into one split, since the id alone decides. Returns what `split.json` holds.
     """
     check_on_duplicate(on_duplicate)
-    shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
     if len(families := {shard.profile.family for shard in shards}) != 1:
         raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
     profile = shards[0].profile
@@ -60,9 +69,7 @@ def assemble_split(
             documents += int(of_rows.sum())
             valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
         if documents != shard.rows:
-            raise ArtifactError(
-                f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
-            )
+            raise ArtifactError(f"the ids hold {documents} documents, {shard.rows} are expected", where=shard.where)
         counts.append({"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": valid})
     repeated = _repeated_rows(shards, digests[:first], on_duplicate)
     total = sum(shard.rows for shard in shards)
@@ -79,18 +86,34 @@ def assemble_split(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ids:
-    """The ids artifact of one shard: `rows_read` source rows, of which those rendered became `rows` documents."""
+class Ids:
+    """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
+
+    `batches` reads them from the begin; the documents of one row lie in one batch. `where`: for messages.
+    """
 
     profile: Profile
     index: int
-    directory: Path
+    where: str
     rows_read: int
     rows: int
-    parts: list[dict[str, Any]]
+    batches: Callable[[], Iterator[pa.RecordBatch]]
 
     @classmethod
-    def open(cls, directory: Path, index: int) -> "_Ids":
+    def of_file(cls, path: Path, shard: Rendered) -> "Ids":
+        """Those of a shard at a work place; `path`: its `ids.parquet`, checked."""
+        return cls(
+            profile=profile_of_family(shard.family),
+            index=shard.shard,
+            where=f"{shard.place}/{IDS_NAME}",
+            rows_read=shard.rows_read,
+            rows=shard.rows,
+            batches=partial(read_ids_file, path),
+        )
+
+    @classmethod
+    def open(cls, directory: Path, index: int) -> "Ids":
+        """Those in a folder of parts, each held against its sha256."""
         sidecar = read_sidecar(directory / IDS_JSON)
         if sidecar["shard"] != index:
             raise ArtifactError(
@@ -103,10 +126,10 @@ class _Ids:
         return cls(
             profile=profile_of_family(sidecar["family"]),
             index=index,
-            directory=directory,
+            where=str(directory),
             rows_read=sidecar["rows_read"],
             rows=sidecar["rows"],
-            parts=sidecar["parts"],
+            batches=partial(read_ids, directory, sidecar["parts"]),
         )
 
     def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
@@ -114,7 +137,7 @@ class _Ids:
 
         The documents of one row lie in one batch, one after the other.
         """
-        for batch in read_ids(self.directory, self.parts):
+        for batch in self.batches():
             rows = batch.column("row").to_numpy()
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
             ids = batch.column(self.profile.split_column).take(pa.array(firsts))
@@ -127,7 +150,7 @@ def check_on_duplicate(on_duplicate: str) -> None:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
 
 
-def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
+def _repeated_rows(shards: Sequence[Ids], digests: Digests, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
     Equal digests only make candidates; a second pass over the ids themselves decides. Candidates are taken a million
@@ -161,11 +184,22 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
     return repeated
 
 
-def run(*, ids: Sequence[str], split: str, scratch: Path | None = None, **options: Any) -> dict[str, Any]:
-    """The step over places. `options`: see `assemble_split`."""
-    with scratch_for("assemble-split", [*ids, split], scratch) as here:
-        folders = [here.folder(place) for place in ids]
-        result = assemble_split(ids=folders, split=here.path(split), **options)
+def run(
+    *,
+    rendered: Sequence[str],
+    split: str,
+    valid_fraction: float = defaults.VALID_FRACTION,
+    on_duplicate: str = defaults.ON_DUPLICATE,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places. `rendered`: the manifests of all shards, in order; of the work place only the ids are
+    staged. Raises ArtifactError for manifests of different sources or options, before anything is staged."""
+    with scratch_for("assemble-split", [*rendered, split], scratch) as here:
+        shards = [Rendered.read(here.file(place)) for place in rendered]
+        check_one_work(shards, rendered)
+        files = staged(here, shards, IDS_NAME)
+        ids = [Ids.of_file(path, shard) for path, shard in zip(files, shards, strict=True)]
+        result = split_of(ids, here.path(split), valid_fraction, on_duplicate)
         here.publish_file(split)
     return result
 

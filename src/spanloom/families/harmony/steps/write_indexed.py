@@ -5,6 +5,7 @@ split that has rows, `shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_r
 where rows were set aside; and the shard's inventory, which the manifest is made of.
 """
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES, split_decided
 from spanloom.families.harmony.contract.profile import profile_of_family
 from spanloom.families.harmony.render import artifact
+from spanloom.families.harmony.render.artifact import OpenPart, documents_of
+from spanloom.families.harmony.render.packs import IDS_NAME
+from spanloom.families.harmony.render.work import Rendered, read_parts, staged
 from spanloom.kubeflow import split_metrics
 from spanloom.provenance import code_sha256, git_sha, readable_json, sha256_json
 from spanloom.split import id_digests, is_valid
@@ -58,32 +62,50 @@ def write_indexed(
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     ids_json = artifact.read_sidecar(ids / artifact.IDS_JSON)
+    _check_belong_together(shard, ids_json, rendered)
+
+    def parts() -> Iterator[OpenPart]:
+        for part in shard["parts"]:
+            artifact.verify_files(rendered, part["files"])
+        for part in ids_json["parts"]:
+            artifact.verify_files(ids, part["files"])
+        return artifact.read_folders(rendered, ids, shard["parts"])
+
+    return _write(shard, ids_json, parts, root, inventory, valid_fraction, resume)
+
+
+def _write(
+    shard: dict[str, Any],
+    ids: dict[str, Any],
+    parts: Callable[[], Iterator[OpenPart]],
+    root: Path,
+    inventory: Path,
+    valid_fraction: float,
+    resume: bool,
+) -> dict[str, Any]:
+    """`shard`: what `rendered.json` holds; `ids`: what the ids are known by; `parts` opens the parts, once."""
     number, profile = shard["shard"], profile_of_family(shard["family"])
     split = split_decided(profile, valid_fraction)
-    _check_belong_together(shard, ids_json, rendered)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
     code = code_sha256("harmony")
-    key = sha256_json({"rendered": made_of, "ids": ids_json, "split": split, "code_sha256": code})
+    key = sha256_json({"rendered": made_of, "ids": ids, "split": split, "code_sha256": code})
     if resume and (standing := _standing(inventory, root, key)) is not None:
         return standing
-    for part in shard["parts"]:
-        artifact.verify_files(rendered, part["files"])
-    for part in ids_json["parts"]:
-        artifact.verify_files(ids, part["files"])
 
     options = {"arrays": ARRAY_DTYPES, "span_names": profile.span_names, "about": profile.about}
+    rejects: list[bytes] = []
     with split_writers(root, number, **options) as by_split:
         writers = list(by_split.values())
-        pairs = zip(
-            artifact.read_rendered(rendered, shard["parts"]), artifact.read_ids(ids, ids_json["parts"]), strict=True
-        )
-        for (rows, documents), id_rows in pairs:
-            if not np.array_equal(rows, id_rows.column("row").to_numpy()):
-                raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
-            valid = is_valid(id_digests(id_rows.column(profile.split_column).to_pylist()), valid_fraction)
-            _append(writers, documents, id_rows, valid, len(profile.span_names))
-            if workers.counters_here:
-                workers.counters_here.add(number, written=len(documents))
+        for part in parts():
+            for batch, id_rows in zip(part.documents, part.ids, strict=True):
+                rows, documents = documents_of(batch)
+                if not np.array_equal(rows, id_rows.column("row").to_numpy()):
+                    raise ArtifactError(f"the rendered shard {number:02d} and its ids hold different rows")
+                valid = is_valid(id_digests(id_rows.column(profile.split_column).to_pylist()), valid_fraction)
+                _append(writers, documents, id_rows, valid, len(profile.span_names))
+                if workers.counters_here:
+                    workers.counters_here.add(number, written=len(documents))
+            rejects.append(part.rejects)
         splits = {name: writer.publish().model_dump(mode="json") for name, writer in by_split.items()}
 
     result = {
@@ -96,7 +118,7 @@ def write_indexed(
         "rows_read": shard["rows_read"],
         "rejected": shard["rejected"],
         **({"cutting": shard["cutting"]} if profile.cuts else {}),
-        "rejects_file": _publish_rejects(rendered, shard, root),
+        "rejects_file": _publish_rejects(b"".join(rejects), number, root),
         "splits": splits,
     }
     write_atomically(inventory, readable_json(result))
@@ -161,12 +183,10 @@ def _files(inventory: dict[str, Any]) -> list[ListedFile]:
     return [ListedFile.model_validate(file) for file in files]
 
 
-def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[str, Any] | None:
-    names = [f"{artifact.part_name(part['part'])}.rejects.jsonl" for part in shard["parts"] if part["rejected"]]
-    if not names:
+def _publish_rejects(data: bytes, shard: int, root: Path) -> dict[str, Any] | None:
+    if not data:
         return None
-    path = rejects_file(root, shard["shard"])
-    data = b"".join((rendered / name).read_bytes() for name in names)
+    path = rejects_file(root, shard)
     publish_bytes(data, path)
     return {"path": path.relative_to(root).as_posix(), "bytes": len(data), "sha256": sha256_file(path)}
 
@@ -174,38 +194,44 @@ def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[
 def run(
     *,
     rendered: str,
-    ids: str,
     root: str,
     inventory: str,
     valid_fraction: float = defaults.VALID_FRACTION,
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed for this build first; the inventory appears when all files stand.
+    """The step over places. `rendered`: the manifest of the shard; of the work place only its packs are staged, two at
+    most at a time. A remote root is claimed for this build first; the inventory appears when all files stand.
 
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.
     """
-    with scratch_for("write-indexed", [rendered, ids, root, inventory], scratch) as here:
-        options: dict[str, Any] = {"valid_fraction": valid_fraction, "resume": resume}
-        folders = {"rendered": here.folder(rendered), "ids": here.folder(ids)}
-        Caps(**artifact.read_sidecar(folders["rendered"] / artifact.RENDERED_JSON)["caps"]).check_root(root)
+    with scratch_for("write-indexed", [rendered, root, inventory], scratch) as here:
+        at = Rendered.read(here.file(rendered))
+        (path,) = staged(here, [at], artifact.RENDERED_JSON)
+        shard = artifact.read_sidecar(path)
+        Caps(**shard["caps"]).check_root(root)
+        whole = {**shard, _DECIDES_NOTHING: at.given}
+        ids = at.entry(IDS_NAME).as_dict()
+
+        def write(local_root: Path, made: Path) -> dict[str, Any]:
+            return _write(whole, ids, lambda: read_parts(here, at, shard), local_root, made, valid_fraction, resume)
+
         if not is_uri(root):
-            result = write_indexed(**folders, root=Path(root), inventory=here.path(inventory), **options)
+            result = write(Path(root), here.path(inventory))
             here.publish_file(inventory)
             return result
         uri, local_root = parse_uri(root), here.path(root)
-        claim_root(uri, _build_of(folders["rendered"], valid_fraction))
+        claim_root(uri, _build_of(shard, valid_fraction))
         made = local_root.parent / "inventory.json"
-        result = write_indexed(**folders, root=local_root, inventory=made, **options)
+        result = write(local_root, made)
         publish_data(_files(result), local_root, uri)
         here.bring_home(made, inventory)
     return result
 
 
-def _build_of(rendered: Path, valid_fraction: float) -> dict[str, Any]:
+def _build_of(shard: dict[str, Any], valid_fraction: float) -> dict[str, Any]:
     """What decides the bytes below a root, as far as one shard knows: equal for all shards and retries of a build."""
-    shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     return {
         "git_sha": git_sha(),
         **{name: shard[name] for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "rules")},
