@@ -13,7 +13,7 @@ import pytest
 
 from conftest import Cli
 from spanloom.conversations.source import folder as source_folder
-from spanloom.errors import ArtifactError, ConflictError, SpanloomError
+from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SpanloomError
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.render import work as work_place
 from spanloom.families.harmony.render.clear import clear_work
@@ -152,6 +152,17 @@ def test_a_finished_shard_is_left_alone_and_its_source_is_not_read_again(source:
     (source / sources.shard_name(0)).unlink()
     (tmp_path / "rendered_0.json").unlink()
     assert render(source, tmp_path).read_bytes() == first
+
+
+def test_rows_that_were_set_aside_are_not_allowed_by_a_later_run_that_allows_fewer(tmp_path: Path) -> None:
+    rows = [sources.row("good"), sources.row("bad", messages_json="{not json")]
+    source = sources.write_source(tmp_path / "source", [rows, []])
+    first = render(source, tmp_path, max_rejects="1").read_bytes()
+    (tmp_path / "rendered_0.json").unlink()
+    with pytest.raises(RejectedRowError, match="bad"):
+        render(source, tmp_path, max_rejects="0")
+    assert not (tmp_path / "rendered_0.json").exists()
+    assert render(source, tmp_path, max_rejects="50%").read_bytes() == first
 
 
 def test_a_shard_of_which_a_file_was_removed_is_rendered_again_as_far_as_needed(source: Path, tmp_path: Path) -> None:

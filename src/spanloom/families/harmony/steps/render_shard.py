@@ -243,7 +243,8 @@ def run(
         place = work or default_work(root or "")
         with ShardWork(here, place, identity, shard, limit=pack_bytes(size)) as published:
             known = has_manifest(here, rendered, published.identity)
-            if not resume or (whole := published.finished()) is None:
+            whole = published.finished() if resume else None
+            if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
                 whole = _publish_shard(
                     here,
                     published,
