@@ -16,6 +16,7 @@ from pipelines.chess_games import chess_games_pipeline
 from pipelines.model_chat import model_chat_pipeline
 from pipelines.packed_chat import packed_chat_pipeline
 from pipelines.placement import Placement
+from pipelines.shared_components import share_components
 from pipelines.synth_kd import MOST_SHARDS, SHARDS, synth_kd_pipeline, synth_raw_to_kd_pipeline
 from pipelines.toolcalls_dataset import toolcalls_dataset_pipeline
 from pipelines.traces_dataset import traces_dataset_pipeline
@@ -46,9 +47,10 @@ def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], s
         file = out / f"{name}.yaml"
         sharded = {"shards": shards} if "shards" in signature(pipeline).parameters else {}
         compiler.Compiler().compile(pipeline(placement, **sharded), str(file))
+        text = share_components(file.read_text())
         if images:
-            lines = [_pinned(line, images) for line in file.read_text().splitlines(keepends=True)]
-            file.write_text("".join(lines))
+            text = "".join(_pinned(line, images) for line in text.splitlines(keepends=True))
+        file.write_text(text)
         files.append(file)
     return files
 

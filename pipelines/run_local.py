@@ -37,7 +37,7 @@ def run(
     """
     work.mkdir(parents=True, exist_ok=True)
     staged, root, workspace = work / "source", work / "dataset", work / "workspace"
-    for folder in (staged, root, workspace, *work.glob("synth-kd-*")):
+    for folder in (staged, root, work / "dataset.work", workspace, *work.glob("synth-kd-*")):
         shutil.rmtree(folder, ignore_errors=True)
     if source is not None:
         shutil.copytree(source, staged)

@@ -1,11 +1,15 @@
 """The SYNTH KD pipeline: a `synth_harmony_v1` folder in a bucket → a validated Megatron dataset beside it.
 
-    verify_tokenizer ─► render_shard ×N ─► assemble_split ─► write_indexed ×N ─► assemble_manifest ─► validate_alignment
+    verify_tokenizer ─► render_shard ×N ─┬─► write_indexed ×N ─┬─► assemble_manifest ─► validate_alignment
+                                         └─► assemble_split ───┘
 
+A shard is written as soon as it is rendered. An id that stands twice fails assemble_split, and there is no manifest.
 N is 4, the locked layout, where a pipeline is not compiled with another number.
 
 Each shard has named tasks and there is no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
-`dataset_root` are never cached: publishing what stands there already costs a look, a skipped publish costs a dataset.
+`dataset_root` or `work_uri` are never cached: publishing what is there already costs a look, a skipped publish costs a
+dataset. No artifact is a folder: what is large passes through `work_uri`, moved by the steps, and the artifact is a
+manifest of it.
 """
 
 from collections.abc import Callable
@@ -46,6 +50,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
     def synth_kd(
         source_uri: str,
         dataset_root: str,
+        work_uri: str = "",
         tokenizer_uri: str = "",
         valid_fraction: float = DEFAULTS.VALID_FRACTION,
         max_rows: str = as_text(DEFAULTS.MAX_ROWS),
@@ -82,33 +87,37 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
                     max_tokens=max_tokens,
                     max_rejects=max_rejects,
                     workers=workers,
+                    work_uri=work_uri,
+                    dataset_root=dataset_root,
                 ),
                 cpu=render_cpu,
                 memory=render_memory,
                 hours=24,
-                cache=True,
+                cache=False,
             ).set_display_name(f"render-shard {shard:02d}")
             for shard in range(shards)
         ]
 
         split = place(
             assemble_split(
-                **{name: task.outputs["ids"] for name, task in zip(each("ids", shards), rendered, strict=True)},
+                **{
+                    name: task.outputs["rendered"]
+                    for name, task in zip(each("rendered", shards), rendered, strict=True)
+                },
                 valid_fraction=valid_fraction,
                 on_duplicate=on_duplicate,
             ),
             cpu="1",
             memory=split_memory,
             hours=4,
-            cache=True,
+            cache=False,
         ).set_display_name("assemble-split")
 
         written = [
             place(
                 write_indexed(
                     rendered=task.outputs["rendered"],
-                    ids=task.outputs["ids"],
-                    split=split.outputs["split"],
+                    valid_fraction=valid_fraction,
                     dataset_root=dataset_root,
                 ),
                 cpu=write_cpu,
@@ -125,6 +134,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
                     name: task.outputs["inventory"]
                     for name, task in zip(each("inventory", shards), written, strict=True)
                 },
+                split=split.outputs["split"],
                 dataset_root=dataset_root,
             ),
             cpu="1",

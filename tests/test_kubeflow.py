@@ -94,11 +94,11 @@ def test_a_step_tells_kubeflow_what_it_made(cli: Cli, tmp_path: Path) -> None:
     """Two steps with the cluster's shape of URIs for outputs that are named alone, and real paths for the files."""
     source = sources.write_source(tmp_path / "source", [sources.rows(5), [], [], []])
     given = executor_input(
-        tmp_path / "a/b/out.json", {}, dict.fromkeys(("rendered", "ids", "metrics"), "minio://mlpipeline/run/x")
+        tmp_path / "a/b/out.json", {}, dict.fromkeys(("rendered", "metrics"), "minio://mlpipeline/run/x")
     )
     done = cli(
         *("step", "render-shard", "--shard", 0, "--source", source, "--max-rows", "", "--workers", 1),
-        *("--rendered", tmp_path / "rendered", "--ids", tmp_path / "ids", "--executor-input", given),
+        *("--rendered", tmp_path / "rendered", "--work", tmp_path / "work", "--executor-input", given),
     )
     assert done.returncode == 0, done.stderr
     said = kfp_reads(tmp_path / "a/b/out.json", given)
@@ -106,7 +106,6 @@ def test_a_step_tells_kubeflow_what_it_made(cli: Cli, tmp_path: Path) -> None:
     result = json.loads(done.stdout)
     assert said["rendered"].metadata["rows"] == 5
     assert said["rendered"].metadata["input_sha256"] == result["input"]["sha256"]
-    assert said["ids"].metadata == {"shard": 0, "rows_read": 5, "rows": 5, "rejected": 0}
     assert said["metrics"].metadata["tokens"] == result["tokens"]
     spans = ("context_tokens", "analysis_tokens", "final_tokens")
     assert sum(said["metrics"].metadata[name] for name in spans) == result["tokens"]
@@ -119,7 +118,8 @@ def test_the_dataset_artifact_points_to_the_root(cli: Cli, tmp_path: Path, real_
         tmp_path / "out.json", {}, {"dataset": str(pointer), "metrics": "minio://m"}, dataset_root=str(root)
     )
     inventories = [word for path in real_steps["inventory"] for word in ("--inventory", path)]
-    done = cli("step", "assemble-manifest", *inventories, "--root", root, "--executor-input", given)
+    split = ("--split", real_steps["split"][0])
+    done = cli("step", "assemble-manifest", *inventories, *split, "--root", root, "--executor-input", given)
     assert done.returncode == 0, done.stderr
     written = json.loads((root / "manifest.pending.json").read_bytes())
     pointed = json.loads(pointer.read_bytes())
@@ -141,13 +141,17 @@ def real_steps(cli: Cli, tmp_path: Path) -> dict[str, list[Path]]:
     for shard in range(4):
         step(
             *("render-shard", "--shard", shard, "--source", source, "--workers", 1, "--quiet"),
-            *("--rendered", work / f"{shard}/rendered", "--ids", work / f"{shard}/ids"),
+            *("--rendered", work / f"{shard}/rendered", "--root", root),
         )
-    ids = [word for shard in range(4) for word in ("--ids", work / f"{shard}/ids")]
-    step("assemble-split", *ids, "--split", work / "split", "--valid-fraction", 0.5)
+    ids = [word for shard in range(4) for word in ("--rendered", work / f"{shard}/rendered")]
+    step("assemble-split", *ids, "--split", work / "split.json", "--valid-fraction", 0.5)
     for shard in range(4):
         step(
-            *("write-indexed", "--rendered", work / f"{shard}/rendered", "--ids", work / f"{shard}/ids"),
-            *("--split", work / "split", "--root", root, "--inventory", work / f"{shard}/inventory.json"),
+            *("write-indexed", "--rendered", work / f"{shard}/rendered"),
+            *("--valid-fraction", 0.5, "--root", root, "--inventory", work / f"{shard}/inventory.json"),
         )
-    return {"root": [root], "inventory": [work / f"{shard}/inventory.json" for shard in range(4)]}
+    return {
+        "root": [root],
+        "split": [work / "split.json"],
+        "inventory": [work / f"{shard}/inventory.json" for shard in range(4)],
+    }

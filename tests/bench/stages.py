@@ -144,7 +144,7 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
         amounts = {name: sum(summary[name] for summary in summaries) for name in ("rows", "tokens")}
         yield {"stage": "render-shard", "size": size, "seconds": seconds, **amounts}
         began = time.perf_counter()
-        assemble_split(ids=ids, split=work / size / "split")
+        assemble_split(ids=ids, split=work / size / "split.json")
         yield {"stage": "assemble-split", "size": size, "seconds": time.perf_counter() - began, **amounts}
         yield {
             "stage": "bytes",
@@ -152,7 +152,7 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
             "input": sum(shard.bytes for shard in opened.shards),
             "rendered": _bytes(rendered),
             "ids": _bytes(ids),
-            "split": _bytes([work / size / "split"]),
+            "split": (work / size / "split.json").stat().st_size,
             **amounts,
         }
 
@@ -171,7 +171,8 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
         root = work / size / "root"
         if not root.exists():
             inventories = list(_write(work, size, root))
-            assemble_manifest(inventories=inventories, root=root, allow_unknown_sha=True, environment={})
+            split = work / size / "split.json"
+            assemble_manifest(inventories=inventories, split=split, root=root, allow_unknown_sha=True, environment={})
         began = time.perf_counter()
         report = validate_alignment(root=root, family=dataset, source=source, tokenizer=tokenizer, workers=1)
         seconds = time.perf_counter() - began
@@ -234,9 +235,7 @@ def _write(work: Path, size: str, root: Path) -> Iterator[Path]:
     rendered, ids = _folders(work, size)
     for shard in range(len(rendered)):
         inventory = work / size / f"inventory_{shard:02d}.json"
-        write_indexed(
-            rendered=rendered[shard], ids=ids[shard], split=work / size / "split", root=root, inventory=inventory
-        )
+        write_indexed(rendered=rendered[shard], ids=ids[shard], root=root, inventory=inventory)
         yield inventory
 
 

@@ -55,7 +55,6 @@ def step(work: Path, size: str) -> Iterator[Line]:
         write_indexed(
             rendered=work / size / f"rendered_{shard:02d}",
             ids=work / size / f"ids_{shard:02d}",
-            split=work / size / "split",
             root=root,
             inventory=work / f"written_{shard:02d}.json",
         )

@@ -19,6 +19,7 @@ SAME_NAME = {
     "build": (*RENDERING, *SPLITTING, *CAPS, "deep"),
     "step render-shard": (*RENDERING, *CAPS),
     "step assemble-split": SPLITTING,
+    "step write-indexed": ("valid_fraction",),
     "convert-synth": ("shards", "assignment"),
     "convert": ("max_rejects", "rows_per_shard"),
     "ChatConversion": ("max_rejects", "rows_per_shard"),

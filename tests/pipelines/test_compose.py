@@ -77,8 +77,7 @@ def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> 
         "verify-tokenizer": {"object-store"},
         "render-shard": {"seed", "verify-tokenizer"},
         "assemble-split": {f"render-shard-0{shard}" for shard in range(4)},
-        "write-indexed": {"assemble-split"},
-        "assemble-manifest": {f"write-indexed-0{shard}" for shard in range(4)},
+        "assemble-manifest": {"assemble-split", *(f"write-indexed-0{shard}" for shard in range(4))},
         "validate-alignment": {"assemble-manifest"},
         "generate-chat": {"seed-chat"},
         "pack-chat": {"generate-chat"},
@@ -102,6 +101,7 @@ def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> 
         "tokenize-conversations": {"seed-models"},
         "validate-alignment-models": {"tokenize-conversations"},
     }
+    before |= {f"write-indexed-0{shard}": {f"render-shard-0{shard}"} for shard in range(4)}
     waits = STEPS[service]["depends_on"]
     assert set(waits) == before[service if service in before else step_of(service)]
     for name, wait in waits.items():

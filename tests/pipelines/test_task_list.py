@@ -9,6 +9,7 @@ import yaml
 from kfp import compiler
 
 from pipelines.placement import HOUR, Placement
+from pipelines.shared_components import share_components
 from pipelines.synth_kd import synth_kd_pipeline, synth_raw_to_kd_pipeline
 from spanloom.families.harmony.task_list import PIPELINES, stages_of
 
@@ -31,7 +32,7 @@ def compiled(pipeline: str, shards: int, folder: Path, given: dict[str, str]) ->
     """What Kubeflow runs, by the name of each task, with the parameters `given` and the defaults of the others."""
     file = folder / "pipeline.yaml"
     compiler.Compiler().compile(COMPILED[pipeline](Placement(), shards), str(file))
-    spec, platform = yaml.load_all(file.read_text(), yaml.CSafeLoader)
+    spec, platform = yaml.load_all(share_components(file.read_text()), yaml.CSafeLoader)
     declared = spec["root"]["inputDefinitions"]["parameters"]
     values = {name: given.get(name, default(about)) for name, about in declared.items()}
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]

@@ -8,7 +8,6 @@ from subprocess import CompletedProcess
 import pytest
 
 from conftest import Cli
-from spanloom.storage.publishing import publish_folder
 from spanloom.storage.staging import list_objects, read_object
 from support import sources
 from support.nightly import nightly
@@ -124,35 +123,3 @@ def test_write_indexed(place: Place, proxy: Proxy, run: Run, built: Built, name:
     assert read_object(inventory) is not None
     there = {entry.uri.key.removeprefix(f"{root.key}/"): entry.uri for entry in list_objects(root)}
     assert {name: read_object(uri) for name, uri in there.items() if "/" in name} == built.files(0)
-
-
-def without_object(place: Place, number: int) -> Callable[[Answer], Answer]:
-    """A listing that leaves an object out, and does not say so."""
-    if place.uri.scheme == "gs":
-        return lies.in_json(lambda said: said["items"].pop(number))
-    keys = [entry.uri.key for entry in list_objects(place.uri / "ids")]
-    left_out = lies.in_text(f"<Contents><Key>{keys[number]}</Key>.*?</Contents>", "")
-    count = lies.in_text("<KeyCount>.*?</KeyCount>", f"<KeyCount>{len(keys) - 1}</KeyCount>")
-    return lambda answer: count(left_out(answer))
-
-
-def test_assemble_split_over_a_listing_that_leaves_an_object_out(
-    tmp_path: Path, place: Place, proxy: Proxy, run: Run, built: Built
-) -> None:
-    """A listing cannot be checked by itself; what it leads to is: each folder says what belongs in it."""
-    work = built.root / ".work"
-    ids = work / "ids_00"
-    publish_folder(ids, place.uri / "ids", last="ids.json")
-    names = sorted(path.relative_to(ids).as_posix() for path in ids.rglob("*") if path.is_file())
-    step = ("step", "assemble-split", "--ids", place.uri / "ids", "--ids", work / "ids_01", "--valid-fraction", 0.1)
-    for number, name in enumerate(names):
-        proxy.fault = when("list", without_object(place, number))
-        done = run(*step, "--split", tmp_path / "split")
-        assert done.returncode == 1, f"{name} was left out: {done.stdout}"
-        assert "Traceback" not in done.stderr
-        assert not (tmp_path / "split" / "split.json").exists()
-    proxy.fault = when("list", page(data=lies.XHTML))
-    fails(run, (*step, "--split", tmp_path / "split"), "no answer to go on with")
-    proxy.fault = lambda _request: None
-    done = run(*step, "--split", tmp_path / "split")
-    assert done.returncode == 0, done.stderr

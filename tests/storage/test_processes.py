@@ -159,7 +159,7 @@ def test_the_steps_that_publish_pass_through_a_store_that_fails(
     for shard, inventory in enumerate(inventories):
         step("step", "write-indexed", *built.inputs(shard), "--root", root, "--inventory", inventory)
     given = [word for inventory in inventories for word in ("--inventory", inventory)]
-    step("step", "assemble-manifest", *given, "--root", root)
+    step("step", "assemble-manifest", *given, *built.split, "--root", root)
     step("step", "validate-alignment", "--root", root)
     step("fetch", root, tmp_path / "dir")
     assert set(proxy.faults) == set(faults)

@@ -1,5 +1,6 @@
 """Small built datasets with their intermediates, for tests that publish and fetch them."""
 
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Cli
+from spanloom.families.harmony.render.work import ShardWork
+from spanloom.storage import publish_bytes
 from spanloom.storage.publishing import publish_folder
+from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import Uri
 from support import sources
 
@@ -19,11 +23,35 @@ class Built:
     source: Path
     root: Path
 
+    def manifest(self, shard: int) -> Path:
+        """The manifest of a rendered shard, as render-shard hands it on: the shard is at a work place in a folder."""
+        path = self.root.parent / "manifests" / f"rendered_{shard:02d}.json"
+        if path.exists():
+            return path
+        kept, place = self.root / ".work", self.root.parent / "work"
+        with (
+            scratch_for("work", [path], self.root.parent) as here,
+            ShardWork(here, str(place), {"root": str(self.root)}, shard, limit=1) as work,
+        ):
+            for name in ("rendered", "ids"):
+                shutil.copytree(kept / f"{name}_{shard:02d}", work.parts / name)
+            whole = json.loads((kept / f"rendered_{shard:02d}/rendered.json").read_bytes())
+            given = whole.pop("environment")
+            work.begin()
+            for part in whole["parts"]:
+                work.add(part, whole["family"])
+            work.finish(whole)
+            publish_bytes(work.rendered(whole, given).as_json(), path)
+        return path
+
     def inputs(self, shard: int) -> list[object]:
-        """The three inputs of write-indexed, as options."""
-        work = self.root / ".work"
-        folders = {"--rendered": f"rendered_{shard:02d}", "--ids": f"ids_{shard:02d}", "--split": "split"}
-        return [word for option, name in folders.items() for word in (option, work / name)]
+        """The inputs of write-indexed, as options."""
+        return ["--rendered", self.manifest(shard), "--valid-fraction", self.content()["split"]["valid_fraction"]]
+
+    @property
+    def split(self) -> list[object]:
+        """The split, as the option of assemble-manifest."""
+        return ["--split", self.root / ".work/split.json"]
 
     def files(self, shard: int | None = None) -> dict[str, bytes]:
         """The data files, by relative path; of one shard or of all."""

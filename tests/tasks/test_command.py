@@ -62,7 +62,9 @@ def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
     assert shlex.split(command)[:5] == [str(venv / "bin/spanloom"), "step", "render-shard", "--shard", "$index"]
     assert "--array" not in (out / "assemble-split.sbatch").read_text()
     submit = (out / "submit.sh").read_text()
-    assert "--dependency=afterok:${job_assemble_split%%;*}:${job_render_shard%%;*} write-indexed.sbatch" in submit
+    assert "--dependency=aftercorr:${job_render_shard%%;*} write-indexed.sbatch" in submit
+    after = "--dependency=afterok:${job_assemble_split%%;*},afterok:${job_write_indexed%%;*}"
+    assert f"{after} assemble-manifest.sbatch" in submit
 
     again = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)
     assert again.returncode == 1

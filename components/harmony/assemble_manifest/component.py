@@ -1,8 +1,8 @@
 """Step 5: one pending manifest out of the inventories of all shards.
 
-In: the inventories, an input each. Out: manifest.pending.json at `dataset_root`, and a small artifact that points
-there: the launcher refuses an artifact whose URI lies outside the pipeline root's bucket, and would download a whole
-dataset into each step that takes it.
+In: the inventories, an input each, and the split. Out: manifest.pending.json at `dataset_root`, and a small artifact
+that points there: the launcher refuses an artifact whose URI lies outside the pipeline root's bucket, and would
+download a whole dataset into each step that takes it.
 """
 
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ def assemble_manifest_of(shards: int) -> Any:
     @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])
     def assemble_manifest(
         inventories: Sequence[dsl.Artifact],
+        split: dsl.Input[dsl.Artifact],
         dataset_root: str,
         dataset: dsl.Output[dsl.Dataset],
         metrics: dsl.Output[dsl.Metrics],
@@ -32,6 +33,7 @@ def assemble_manifest_of(shards: int) -> Any:
             command=["spanloom", "step", "assemble-manifest"],
             args=[
                 *(word for of_shard in inventories for word in ("--inventory", of_shard.path)),
+                *("--split", split.path),
                 *("--root", dataset_root),
                 *("--executor-input", "{{$}}"),
             ],

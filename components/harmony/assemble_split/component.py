@@ -1,6 +1,7 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
 
-In: the ids of all shards, an input each. Out: the split.
+In: the manifests of all rendered shards, an input each. Out: the split, a small file without which there is no
+manifest.
 """
 
 from collections.abc import Sequence
@@ -17,20 +18,20 @@ def assemble_split_of(shards: int) -> Any:
     """The component for so many shards."""
 
     @dsl.container_component
-    @with_inputs(each("ids", shards), dsl.Input[dsl.Dataset])
+    @with_inputs(each("rendered", shards), dsl.Input[dsl.Artifact])
     def assemble_split(
-        ids: Sequence[dsl.Dataset],
+        rendered: Sequence[dsl.Artifact],
         valid_fraction: float,
         on_duplicate: str,
-        split: dsl.Output[dsl.Dataset],
+        split: dsl.Output[dsl.Artifact],
         metrics: dsl.Output[dsl.Metrics],
     ) -> dsl.ContainerSpec:
-        """Splits the rows of all shards by their ids."""
+        """Looks through the ids of all shards."""
         return dsl.ContainerSpec(
             image=IMAGE,
             command=["spanloom", "step", "assemble-split"],
             args=[
-                *(word for of_shard in ids for word in ("--ids", of_shard.path)),
+                *(word for of_shard in rendered for word in ("--rendered", of_shard.path)),
                 *("--split", split.path),
                 *("--valid-fraction", valid_fraction),
                 *("--on-duplicate", on_duplicate),

@@ -1,6 +1,7 @@
 """Step 2, once a shard: conversations → tokens with spans.
 
-In: one Parquet shard of the source (a URI, staged by the step itself), the tokenizer. Out: the rendered shard, its ids.
+In: one Parquet shard of the source (a URI, staged by the step itself), the tokenizer. Out: the rendered shard and its
+ids, published at the work place by the step itself, and their manifest.
 An option that is an empty string is left out, so the step's own default holds.
 """
 
@@ -28,8 +29,9 @@ def render_shard_of(shards: int) -> Any:
         max_tokens: str,
         max_rejects: str,
         workers: str,
-        rendered: dsl.Output[dsl.Dataset],
-        ids: dsl.Output[dsl.Dataset],
+        work_uri: str,
+        dataset_root: str,
+        rendered: dsl.Output[dsl.Artifact],
         metrics: dsl.Output[dsl.Metrics],
     ) -> dsl.ContainerSpec:
         """Renders one shard; caps are those of the whole run."""
@@ -48,8 +50,9 @@ def render_shard_of(shards: int) -> Any:
                 *("--max-tokens", max_tokens),
                 *("--max-rejects", max_rejects),
                 *("--workers", workers),
+                *("--work", work_uri),
+                *("--root", dataset_root),
                 *("--rendered", rendered.path),
-                *("--ids", ids.path),
                 *("--executor-input", "{{$}}"),
             ],
         )

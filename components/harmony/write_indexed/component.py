@@ -1,7 +1,7 @@
 """Step 4, once a shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
 
-In: one rendered shard, its ids, the split. Out: the shard's files, published create-only at `dataset_root` by the step
-itself (they are too large for an artifact), and their inventory.
+In: the manifest of one rendered shard. Whether a document is valid, its id decides. Out: the shard's files, published
+create-only at `dataset_root` by the step itself (they are too large for an artifact), and their inventory.
 """
 
 from kfp import dsl
@@ -11,9 +11,8 @@ IMAGE = "ghcr.io/spanloom/spanloom-write-indexed:0.1.0"
 
 @dsl.container_component
 def write_indexed(
-    rendered: dsl.Input[dsl.Dataset],
-    ids: dsl.Input[dsl.Dataset],
-    split: dsl.Input[dsl.Dataset],
+    rendered: dsl.Input[dsl.Artifact],
+    valid_fraction: float,
     dataset_root: str,
     inventory: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
@@ -24,8 +23,7 @@ def write_indexed(
         command=["spanloom", "step", "write-indexed"],
         args=[
             *("--rendered", rendered.path),
-            *("--ids", ids.path),
-            *("--split", split.path),
+            *("--valid-fraction", valid_fraction),
             *("--root", dataset_root),
             *("--inventory", inventory.path),
             *("--executor-input", "{{$}}"),

@@ -38,6 +38,7 @@ FAMILIES, PIPELINE = "Other families of data", "Pipelines and set-up"
 """Headings of `spanloom --help`."""
 
 step_app = typer.Typer(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
+work_app = typer.Typer(no_args_is_help=True, help="What passes between the steps of a pipeline.")
 manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
 chat_app = typer.Typer(
     no_args_is_help=True,
@@ -52,6 +53,7 @@ traces_app = typer.Typer(
     no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
 )
 app.add_typer(step_app, name="step", rich_help_panel=PIPELINE)
+app.add_typer(work_app, name="work", rich_help_panel=PIPELINE)
 app.add_typer(manifest_app, name="manifest", rich_help_panel=LOOK)
 app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
 app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
@@ -70,6 +72,7 @@ load_lazily(
         "pipelines.tasks": ("tasks",),
     },
 )
+load_lazily(work_app, {"pipelines.work": ("clear",)})
 load_lazily(manifest_app, {"dataset.look": ("show", "diff")})
 load_lazily(
     step_app,

@@ -343,8 +343,15 @@ def step_verify_tokenizer(
 @step("render-shard", "harmony.steps.render_shard")
 def step_render_shard(
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
-    rendered: Annotated[str, place("Folder or URI for the rendered shard.")],
-    ids: Annotated[str, place("Folder or URI for its ids.")],
+    rendered: Annotated[str, place("File or URI for the manifest of the rendered shard, of a few KiB.")],
+    work: Annotated[
+        str | None,
+        place("Folder or URI that the rendered shard is published below, by the hash of source and options."),
+    ] = None,
+    root: Annotated[
+        str | None,
+        place("The dataset's root. Without --work, work goes to ROOT.work; the canonical root takes no caps."),
+    ] = None,
     source: SourceOption = defaults.SOURCE,
     tokenizer: options.TokenizerPlace = None,
     shards: ShardsOption = None,
@@ -366,7 +373,8 @@ def step_render_shard(
 ) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
-    Of the source only manifest.json and this shard are read.
+    Of the source only manifest.json and this shard are read. A second try goes on with what the first published;
+    `spanloom work clear` removes it.
     """
     arguments = locals()
     from spanloom.api.building import cut_rules
@@ -383,22 +391,23 @@ def step_render_shard(
 
 @step("assemble-split", "harmony.steps.assemble_split")
 def step_assemble_split(
-    ids: Annotated[list[str], place("The ids of a shard; give one for each shard, in order.")],
-    split: Annotated[str, place("Folder or URI for the split.")],
+    rendered: Annotated[
+        list[str], place("The manifest of a rendered shard; give one for each shard, in order.", "--rendered")
+    ],
+    split: Annotated[str, place("File or URI for the split.")],
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     scratch: options.Scratch = None,
 ) -> None:
-    """Step 3: decide which rows are valid, and look for ids that stand twice."""
+    """Step 3: look for ids that stand twice, and count which rows are valid."""
 
 
 @step("write-indexed", "harmony.steps.write_indexed")
 def step_write_indexed(
-    rendered: Annotated[str, place("Folder or URI of the rendered shard.")],
-    ids: Annotated[str, place("Folder or URI of its ids.")],
-    split: Annotated[str, place("Folder or URI of the split.")],
+    rendered: Annotated[str, place("File or URI of the manifest of the rendered shard.")],
     root: options.Root,
     inventory: options.Inventory,
+    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     resume: options.Resume = True,
     scratch: options.Scratch = None,
 ) -> None:
@@ -411,6 +420,7 @@ def step_write_indexed(
 @step("assemble-manifest", "harmony.steps.assemble_manifest")
 def step_assemble_manifest(
     inventories: options.Inventories,
+    split: Annotated[str, place("File or URI of the split.")],
     root: options.Root,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,

@@ -46,6 +46,12 @@ class Scratch:
         self.stands_for[path] = place
         return path
 
+    def inner(self, name: str) -> Path:
+        """A folder of the command's own, which stands for no place."""
+        path = self._made() / name
+        path.mkdir(exist_ok=True)
+        return path
+
     def file(self, place: str) -> Path:
         """An input file, staged."""
         path = self.path(place)

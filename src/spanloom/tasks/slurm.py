@@ -3,6 +3,7 @@
 In: stages, how `spanloom` is started on a node, further options of `sbatch`. Out: texts of files by name.
 
 A stage of several tasks is a job array. It begins when all tasks of the stages before it have ended well (`afterok`).
+Between two arrays, a task waits for the task of its own number alone (`aftercorr`).
 A task that gave up a store (exit code 75), or that a signal ended, is put back into the queue, three times at most.
 Slurm itself does so with a task whose node failed. Every other exit code is a fault of data or options, which would
 fail in the same way again: the task stays failed, and Slurm cancels the stages after it.
@@ -98,9 +99,13 @@ def _submit(pipeline: str, stages: Sequence[Stage]) -> str:
         'cd "$(dirname "$0")"',
         "mkdir -p logs",
     ]
+    arrays = {stage.name: stage.count for stage in stages if stage.each}
     for stage in stages:
-        after = ":".join(f"${{{_variable(name)}%%;*}}" for name in stage.after)
-        dependency = f"--dependency=afterok:{after} " if after else ""
+        after = [
+            f"{'aftercorr' if arrays.get(name) == stage.count and stage.each else 'afterok'}:${{{_variable(name)}%%;*}}"
+            for name in stage.after
+        ]
+        dependency = f"--dependency={','.join(after)} " if after else ""
         lines.append(f"{_variable(stage.name)}=$(sbatch --parsable {dependency}{stage.name}.sbatch)")
         lines.append(f'echo "{stage.name} ${{{_variable(stage.name)}%%;*}}"')
     return "\n".join(lines) + "\n"

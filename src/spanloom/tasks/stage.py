@@ -28,7 +28,8 @@ _CPU = re.compile(r"([1-9]\d*)(m?)")
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """`count` tasks of one command. `after`: the stages all of whose tasks have ended well before one of these begins.
+    """`count` tasks of one command. `after`: the stages whose tasks have all ended well before one of these begins;
+    where both have a task for each shard, the task of the same shard has.
 
     `cpu`, `memory` and `scratch` are quantities as Kubernetes writes them: `2`, `16Gi`. `hours` is the longest that a
     task may take. `each` is whether the command is run once a shard; its words hold `{index}` then.

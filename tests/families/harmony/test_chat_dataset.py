@@ -138,17 +138,17 @@ def test_steps_make_the_same_dataset(built: Path, source: Path, tmp_path: Path, 
         assert done.returncode == 0, done.stderr
 
     for shard in range(3):
-        where = ("--rendered", tmp_path / f"r{shard}", "--ids", tmp_path / f"i{shard}")
+        where = ("--rendered", tmp_path / f"r{shard}", "--work", tmp_path / "work")
         step(
             "render-shard", "--shard", shard, "--source", source, *where, "--max-rejects", 5, "--workers", 1, "--quiet"
         )
-    ids = [word for shard in range(3) for word in ("--ids", tmp_path / f"i{shard}")]
-    step("assemble-split", *ids, "--split", tmp_path / "split", "--valid-fraction", FRACTION)
+    ids = [word for shard in range(3) for word in ("--rendered", tmp_path / f"r{shard}")]
+    step("assemble-split", *ids, "--split", tmp_path / "split.json", "--valid-fraction", FRACTION)
     for shard in range(3):
-        made = ("--rendered", tmp_path / f"r{shard}", "--ids", tmp_path / f"i{shard}", "--split", tmp_path / "split")
+        made = ("--rendered", tmp_path / f"r{shard}", "--valid-fraction", FRACTION)
         step("write-indexed", *made, "--root", tmp_path / "root", "--inventory", tmp_path / f"n{shard}.json")
     inventories = [word for shard in range(3) for word in ("--inventory", tmp_path / f"n{shard}.json")]
-    step("assemble-manifest", *inventories, "--root", tmp_path / "root")
+    step("assemble-manifest", *inventories, "--split", tmp_path / "split.json", "--root", tmp_path / "root")
     step("validate-alignment", "--root", tmp_path / "root", "--source", source)
     assert sources.data_files(tmp_path / "root") == sources.data_files(built)
     assert sources.content(tmp_path / "root") == sources.content(built)

@@ -131,14 +131,21 @@ def test_step_by_step_gives_what_the_build_gives(one_worker: Path, source: Path,
 
     step("verify-tokenizer")
     for shard in range(4):
-        folders = ("--rendered", tmp_path / f"rendered_{shard:02d}", "--ids", tmp_path / f"ids_{shard:02d}")
-        step("render-shard", "--source", source, "--shard", shard, *folders, "--workers", 2, "--max-rejects", 3)
-    step("assemble-split", *each("--ids", "ids"), "--split", tmp_path / "split", "--valid-fraction", 0.1)
+        manifest = ("--rendered", tmp_path / f"rendered_{shard:02d}", "--root", root)
+        step("render-shard", "--source", source, "--shard", shard, *manifest, "--workers", 2, "--max-rejects", 3)
+    step("assemble-split", *each("--rendered", "rendered"), "--split", tmp_path / "split.json", "--valid-fraction", 0.1)
     for shard in range(4):
-        folders = ("--rendered", tmp_path / f"rendered_{shard:02d}", "--ids", tmp_path / f"ids_{shard:02d}")
         inventory = tmp_path / f"inventory_{shard:02d}.json"
-        step("write-indexed", *folders, "--split", tmp_path / "split", "--root", root, "--inventory", inventory)
-    step("assemble-manifest", *each("--inventory", "inventory", ".json"), "--root", root)
+        manifest = ("--rendered", tmp_path / f"rendered_{shard:02d}")
+        step("write-indexed", *manifest, "--valid-fraction", 0.1, "--root", root, "--inventory", inventory)
+    step(
+        "assemble-manifest",
+        *each("--inventory", "inventory", ".json"),
+        "--split",
+        tmp_path / "split.json",
+        "--root",
+        root,
+    )
     assert not (root / "manifest.json").exists()
     report = step("validate-alignment", "--root", root, "--source", source, "--deep", 8)
     assert report["clean"] is True

@@ -8,7 +8,6 @@ tiktoken_encoding  the same tokenizer as tiktoken has it, and whether the two ar
 contract/          what a source may hold, which documents its rows become, what decides the bytes
 convert/           raw SYNTH, or chat data of any form → a source
 render/            conversations → tokens and spans
-split_files        which rows are valid, as files
 verify/            what must hold in every document, held against the source too
 steps/             the steps of the pipeline
 task_list          the pipelines as lists of stages, for engines beside Kubeflow

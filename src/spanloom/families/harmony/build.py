@@ -239,7 +239,7 @@ def _run_steps(
                     write_indexed,
                     rendered=rendered[shard],
                     ids=ids[shard],
-                    split=work / SPLIT_NAME,
+                    valid_fraction=options.valid_fraction,
                     root=root,
                     inventory=inventories[shard],
                     resume=options.resume,
@@ -253,6 +253,7 @@ def _run_steps(
     (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a build that stopped: it says when, and is made again
     written = assemble_manifest(
         inventories=inventories,
+        split=work / SPLIT_NAME,
         root=root,
         allow_unknown_sha=options.allow_unknown_sha,
         environment={

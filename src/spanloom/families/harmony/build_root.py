@@ -30,8 +30,8 @@ from spanloom.report.views import remove_views
 from spanloom.split import SPLITS
 from spanloom.storage import free_bytes
 
-SPLIT_NAME = "split"
-"""The intermediate in `.work` that says which rows are valid."""
+SPLIT_NAME = "split.json"
+"""The intermediate in `.work` that says how many rows are valid, and how many repeat an id."""
 
 # What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes
 # where lz4 finds nothing to pack, mask and span next to nothing), which are cleared only at the end. Conversations

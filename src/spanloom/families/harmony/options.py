@@ -11,11 +11,12 @@ from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
+from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.history import CutRules, rules_for
-from spanloom.families.harmony.contract.profile import profile_of_source
+from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
 from spanloom.families.harmony.render.audit import check_fraction
 from spanloom.families.harmony.render.routes import check_renderer
-from spanloom.families.harmony.steps.assemble_split import checked_threshold
+from spanloom.families.harmony.steps.assemble_split import check_on_duplicate
 from spanloom.megatron.readers import ReaderChoice
 
 
@@ -69,7 +70,8 @@ def check_options(options: BuildOptions) -> None:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
     if options.shards is not None and options.shards < 1:
         raise SpanloomError(f"--shards must be at least 1, not {options.shards}")
-    checked_threshold(options.valid_fraction, options.on_duplicate)
+    check_on_duplicate(options.on_duplicate)
+    split_decided(SYNTH_KD, options.valid_fraction)
     reject_limit(options.max_rejects, 0)
     check_renderer(options.renderer)
     check_fraction(options.audit_fraction)

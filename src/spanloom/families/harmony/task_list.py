@@ -1,7 +1,8 @@
 """The pipelines of SYNTH KD as lists of stages: the same tasks as `pipelines/synth_kd.py` compiles for Kubeflow.
 
-In: the number of shards, the pipeline's parameters, a place for what passes between steps. Out: stages in an order in
-which each comes after those that it waits for. A test compiles both pipelines and compares every command.
+In: the number of shards, the pipeline's parameters, a place for the small files that pass between steps. Out: stages
+in an order in which each comes after those that it waits for. A test compiles both pipelines and compares every
+command.
 
 Below the place, a file or folder is at `STAGE/INDEX/OUTPUT`, or `STAGE/OUTPUT` where a stage is one task.
 """
@@ -25,6 +26,7 @@ def _text(value: object) -> str:
 SYNTH_KD: dict[str, str | None] = {
     "source_uri": None,
     "dataset_root": None,
+    "work_uri": "",
     "tokenizer_uri": "",
     "valid_fraction": _text(defaults.VALID_FRACTION),
     "max_rows": _text(defaults.MAX_ROWS),
@@ -54,7 +56,7 @@ SYNTH_RAW_TO_KD: dict[str, str | None] = {
 }
 
 PIPELINES = {"synth_kd": SYNTH_KD, "synth_raw_to_kd": SYNTH_RAW_TO_KD}
-PLACES = ("raw_uri", "source_uri", "dataset_root", "tokenizer_uri")
+PLACES = ("raw_uri", "source_uri", "dataset_root", "work_uri", "tokenizer_uri")
 """Parameters that are paths or URIs."""
 
 
@@ -175,8 +177,9 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
             ("--max-tokens", values["max_tokens"]),
             ("--max-rejects", values["max_rejects"]),
             ("--workers", values["workers"]),
+            ("--work", values["work_uri"]),
+            ("--root", values["dataset_root"]),
             ("--rendered", made.each("render-shard", "rendered")),
-            ("--ids", made.each("render-shard", "ids")),
         ),
         cpu=values["render_cpu"],
         memory=values["render_memory"],
@@ -186,7 +189,7 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
     )
     made.add(
         "assemble-split",
-        *made.all("--ids", "render-shard", "ids"),
+        *made.all("--rendered", "render-shard", "rendered"),
         *given(
             ("--split", made.one("assemble-split", "split")),
             ("--valid-fraction", values["valid_fraction"]),
@@ -200,8 +203,7 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
         "write-indexed",
         *given(
             ("--rendered", made.each("render-shard", "rendered")),
-            ("--ids", made.each("render-shard", "ids")),
-            ("--split", made.one("assemble-split", "split")),
+            ("--valid-fraction", values["valid_fraction"]),
             ("--root", values["dataset_root"]),
             ("--inventory", made.each("write-indexed", "inventory")),
         ),
@@ -209,13 +211,13 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
         memory=values["write_memory"],
         hours=24,
         each=True,
-        after=("assemble-split", "render-shard"),
+        after=("render-shard",),
     )
     made.add(
         "assemble-manifest",
         *made.all("--inventory", "write-indexed", "inventory"),
-        *given(("--root", values["dataset_root"])),
-        after=("write-indexed",),
+        *given(("--split", made.one("assemble-split", "split")), ("--root", values["dataset_root"])),
+        after=("assemble-split", "write-indexed"),
     )
     made.add(
         "validate-alignment",

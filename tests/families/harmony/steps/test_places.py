@@ -59,23 +59,47 @@ def test_the_steps_over_a_bucket_give_what_the_build_gives(
             (
                 *("render-shard", "--shard", shard, "--source", at / "source", "--workers", 1),
                 *("--tokenizer", at / "verified" / asset.name),
-                *("--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
+                *("--rendered", at / f"rendered_{shard}", "--work", at / "work"),
             )
             for shard in range(4)
         )
     )
-    run("step", "assemble-split", *each("--ids", "ids_{}"), "--split", at / "split", "--valid-fraction", 0.1)
+    run(
+        "step",
+        "assemble-split",
+        *each("--rendered", "rendered_{}"),
+        "--split",
+        at / "split.json",
+        "--valid-fraction",
+        0.1,
+    )
     writes = [
         (
-            *("write-indexed", "--rendered", at / f"rendered_{shard}", "--ids", at / f"ids_{shard}"),
-            *("--split", at / "split", "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
+            *("write-indexed", "--rendered", at / f"rendered_{shard}"),
+            *("--valid-fraction", 0.1, "--root", at / "root", "--inventory", at / f"inventory_{shard}.json"),
         )
         for shard in range(4)
     ]
     for_each_shard(*writes)
     for_each_shard(writes[0])  # a retry
-    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
-    run("step", "assemble-manifest", *each("--inventory", "inventory_{}.json"), "--root", at / "root")
+    run(
+        "step",
+        "assemble-manifest",
+        *each("--inventory", "inventory_{}.json"),
+        "--split",
+        at / "split.json",
+        "--root",
+        at / "root",
+    )
+    run(
+        "step",
+        "assemble-manifest",
+        *each("--inventory", "inventory_{}.json"),
+        "--split",
+        at / "split.json",
+        "--root",
+        at / "root",
+    )
     assert read_object(at / "root" / "manifest.json") is None
     validate = ("--root", at / "root", "--source", at / "source", "--deep", 8, "--report", at / "report.json")
     card = tmp_path / "card.md"
@@ -150,7 +174,7 @@ def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wro
     publish_file(built.source / sources.shard_name(0), gs_place.uri / "source" / sources.shard_name(1))
 
     def render(shard: int) -> tuple[int, str]:
-        folders = ("--rendered", tmp_path / f"rendered_{shard}", "--ids", tmp_path / f"ids_{shard}")
+        folders = ("--rendered", tmp_path / f"rendered_{shard}", "--work", tmp_path / "work")
         done = cli(
             *("step", "render-shard", "--source", gs_place.uri / "source", "--shard", shard, "--workers", 1, *folders),
             **gs_place.environment,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import Cli
-from spanloom.errors import ConflictError
+from spanloom.errors import ArtifactError, ConflictError
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.defaults import ROOT
 from spanloom.families.harmony.steps import assemble_manifest, write_indexed
@@ -26,6 +26,10 @@ def inventories(built: Built) -> list[Path]:
     return sorted((built.root / ".work").glob("inventory_*.json"))
 
 
+def split_of(built: Built) -> str:
+    return str(built.root / ".work/split.json")
+
+
 def edited(path: Path, copy: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     value = json.loads(path.read_bytes())
     change(value)
@@ -38,14 +42,18 @@ def test_the_manifest_names_the_source_and_the_tokenizer_that_the_shards_were_gi
     tmp_path: Path, asset: Path, capped: Built
 ) -> None:
     places = inventories(capped)
-    result = assemble_manifest.run(inventories=list(map(str, places)), root=str(tmp_path / "root"))
+    result = assemble_manifest.run(
+        inventories=list(map(str, places)), split=split_of(capped), root=str(tmp_path / "root")
+    )
     assert result["content"] == capped.content()
     assert result["environment"]["source"] == str(capped.source)
     assert result["environment"]["tokenizer"] == str(asset)
 
     moved = edited(places[2], tmp_path / "moved.json", lambda said: said["environment"].update(source="/elsewhere"))
     places = [*places[:2], moved, places[3]]
-    result = assemble_manifest.run(inventories=list(map(str, places)), root=str(tmp_path / "other"))
+    result = assemble_manifest.run(
+        inventories=list(map(str, places)), split=split_of(capped), root=str(tmp_path / "other")
+    )
     assert result["content"] == capped.content()
     assert result["environment"]["source"] == [str(capped.source), "/elsewhere"]
 
@@ -60,11 +68,25 @@ def test_a_shard_stands_wherever_its_source_lay(tmp_path: Path, capped: Built) -
     write_indexed.write_indexed(
         rendered=work / "rendered_01",
         ids=work / "ids_01",
-        split=work / "split",
         root=capped.root,
         inventory=work / "inventory_01.json",
     )
     assert (work / "inventory_01.json").read_bytes() == before
+
+
+def test_a_split_of_other_rows_or_another_rule_makes_no_manifest(tmp_path: Path, capped: Built) -> None:
+    places = list(map(str, inventories(capped)))
+    wrong: list[Callable[[dict[str, Any]], object]] = [
+        lambda split: split["shards"][2].update(valid=split["shards"][2]["valid"] + 1),
+        lambda split: split["shards"].pop(),
+        lambda split: split.update(valid_fraction=0.5),
+        lambda split: split.pop("shards"),
+    ]
+    for number, change in enumerate(wrong):
+        split = edited(Path(split_of(capped)), tmp_path / f"{number}.json", change)
+        with pytest.raises(ArtifactError):
+            assemble_manifest.run(inventories=places, split=str(split), root=str(tmp_path / "root"))
+    assert not (tmp_path / "root").exists()
 
 
 REFUSED = (
@@ -78,7 +100,7 @@ def test_steps_refuse_a_capped_run_into_the_canonical_root_on_a_disk(
     monkeypatch.chdir(tmp_path)
     for root in (ROOT, "/mnt/claim/synth_kd_v1", f"{tmp_path}/x/../synth_kd_v1/"):
         with pytest.raises(ConflictError, match=REFUSED):
-            assemble_manifest.run(inventories=list(map(str, inventories(capped))), root=root)
+            assemble_manifest.run(inventories=list(map(str, inventories(capped))), split=split_of(capped), root=root)
         with pytest.raises(ConflictError, match=REFUSED):
             write_indexed.run(**inputs(capped), root=root, inventory=str(tmp_path / "inventory.json"))
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +114,7 @@ def test_steps_refuse_a_capped_run_into_the_canonical_root_in_a_bucket(
         given = (
             (*capped.inputs(shard), "--inventory", tmp_path / "inventory.json")
             if step == "write-indexed"
-            else tuple(word for place in inventories(capped) for word in ("--inventory", place))
+            else (*capped.split, *(word for place in inventories(capped) for word in ("--inventory", place)))
         )
         done = cli("step", step, *given, "--root", root, **gs_place.environment)
         assert done.returncode == 1
@@ -101,8 +123,7 @@ def test_steps_refuse_a_capped_run_into_the_canonical_root_in_a_bucket(
 
 
 def inputs(built: Built) -> dict[str, str]:
-    work = built.root / ".work"
-    return {"rendered": str(work / "rendered_00"), "ids": str(work / "ids_00"), "split": str(work / "split")}
+    return {"rendered": str(built.manifest(0))}
 
 
 def test_links_to_and_from_the_canonical_root_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

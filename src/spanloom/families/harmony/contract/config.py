@@ -6,11 +6,12 @@ build goes on (rejects, duplicates): two builds with equal config and input must
 
 from typing import Any
 
+from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import Profile
-from spanloom.split import split_rule
+from spanloom.split import split_rule, valid_threshold
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
@@ -21,6 +22,15 @@ ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 def rule_of_split(profile: Profile) -> str:
     """The split rule as a manifest words it."""
     return split_rule(profile.source.id_column)
+
+
+def split_decided(profile: Profile, valid_fraction: float) -> dict[str, Any]:
+    """How the rows are split, as a manifest has it. Raises SpanloomError for a fraction that there is not."""
+    try:
+        threshold = valid_threshold(valid_fraction)
+    except ValueError as fault:
+        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
+    return {"rule": rule_of_split(profile), "valid_fraction": valid_fraction, "threshold": str(threshold)}
 
 
 def dataset_config(

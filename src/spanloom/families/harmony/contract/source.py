@@ -26,6 +26,11 @@ def staged_source(here: Scratch, place: str, *, only: int | None = None) -> Path
     return places.staged_source(here, place, FORMATS, only=only)
 
 
+def staged_listing(here: Scratch, place: str) -> Source:
+    """What the manifest of a source says. No shard is staged or looked at."""
+    return folder.read_listing(places.staged_source(here, place, FORMATS, only=-1), FORMATS)
+
+
 @contextmanager
 def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
     """The whole of a source folder on this machine, while the block runs."""

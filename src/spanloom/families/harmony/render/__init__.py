@@ -6,5 +6,8 @@ fast          through a table and the o200k encoder: the same bits
 routes        one of the two
 audit         sampled rows of the fast route held against the official one
 part          one part of a shard rendered in one worker process
-artifact      the artifact that carries documents and ids between steps
+artifact      the parts that carry documents and ids between steps on one machine
+packs         parts in few large files, and the ids of a shard in one
+work          a rendered shard at a work place, with its manifest: what passes between machines
+clear         a work place is cleared
 """

@@ -1,4 +1,4 @@
-"""The artifacts between rendering and writing: rendered parts, and the ids that go with them.
+"""The artifacts between rendering and writing on one machine: rendered parts, and the ids that go with them.
 
 In: token documents with their rows. Out: two directories of Parquet parts, each part with a small JSON beside it.
 
@@ -16,6 +16,7 @@ longer than all of the tokens themselves to write and to read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -143,27 +144,53 @@ def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa
     return pa.RecordBatch.from_arrays([pa.array(rows), *columns], schema=RENDERED_SCHEMA)
 
 
+@dataclass(frozen=True, kw_only=True)
+class OpenPart:
+    """A part while it is read: `documents` and `ids` in batches, in step; `rejects`: lines of JSON."""
+
+    documents: Iterator[pa.RecordBatch]
+    ids: Iterator[pa.RecordBatch]
+    rejects: bytes
+
+
+def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]:
+    """The parts that lie in two folders, in order."""
+    for part in parts:
+        rejects = rendered / f"{part_name(part['part'])}.rejects.jsonl"
+        yield OpenPart(
+            documents=read_ids(rendered, [part]),
+            ids=read_ids(ids, [part]),
+            rejects=rejects.read_bytes() if part["rejected"] else b"",
+        )
+
+
 def read_rendered(
     directory: Path, parts: list[dict[str, Any]]
 ) -> Iterator[tuple[npt.NDArray[np.int64], TokenDocuments]]:
     """The source row of each document, int64 [N], and the documents of a rendered shard, one row group at a time."""
     for batch in read_ids(directory, parts):
-        yield batch.column("row").to_numpy(), _documents(batch)
+        yield documents_of(batch)
 
 
-def read_ids(directory: Path, parts: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     """What the profile says about each document of a shard, in source order.
 
     One batch a row group: both files of a part are written in the same groups, so they read in step.
     """
     for part in parts:
-        with _open(directory / f"{part_name(part['part'])}.parquet") as file:
-            for group in range(file.metadata.num_row_groups):
-                (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
-                yield batch
+        with open_part(directory / f"{part_name(part['part'])}.parquet") as file:
+            yield from row_groups(file)
 
 
-def _documents(batch: pa.RecordBatch) -> TokenDocuments:
+def row_groups(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    """One batch a row group."""
+    for group in range(file.metadata.num_row_groups):
+        (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
+        yield batch
+
+
+def documents_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], TokenDocuments]:
+    """The source row of each document of a batch of a rendered part, int64 [N], and the documents."""
     flat: dict[str, npt.NDArray[Any]] = {}
     lengths: dict[str, npt.NDArray[np.int32]] = {}
     for name, dtype in RENDERED_DTYPES.items():
@@ -173,10 +200,10 @@ def _documents(batch: pa.RecordBatch) -> TokenDocuments:
         lengths[name] = (np.diff(ends) // dtype.itemsize).astype(np.int32)
     if not all(np.array_equal(lengths["tokens"], other) for other in lengths.values()):
         raise ArtifactError("tokens, loss_mask and span_id of a rendered part differ in length", remedy=_AGAIN)
-    return TokenDocuments(**flat, lengths=lengths["tokens"])
+    return batch.column("row").to_numpy(), TokenDocuments(**flat, lengths=lengths["tokens"])
 
 
-def _open(path: Path) -> pq.ParquetFile:
+def open_part(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, pre_buffer=False)
     except (pa.ArrowInvalid, OSError) as fault:

@@ -1,7 +1,7 @@
 """Step 5: one pending manifest out of the inventories of all shards.
 
-In: the inventories and the dataset root. Out: `manifest.pending.json` at the root. It is no dataset yet: only a clean
-validation promotes it.
+In: the inventories, the split and the dataset root. Out: `manifest.pending.json` at the root. It is no dataset yet:
+only a clean validation promotes it.
 """
 
 from collections.abc import Sequence
@@ -27,20 +27,23 @@ from spanloom.storage.scratch import scratch_for
 def assemble_manifest(
     *,
     inventories: list[Path],
+    split: Path,
     root: Path,
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
 ) -> manifest.Manifest:
-    """Joins the inventory files (in shard order) and writes the pending manifest under `root`.
+    """Joins the inventory files (in shard order) and writes the pending manifest under `root`. `split`: of
+    assemble-split, which has looked for ids that stand twice.
 
     `environment` adds to what is recorded of this run (timings) and to source and tokenizer as the shards were given
     them, or takes their place; it decides nothing.
-    Returns the manifest. Raises ArtifactError when the inventories are not all of one build.
+    Returns the manifest. Raises ArtifactError when the inventories and the split are not all of one build.
     """
     git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
     found = [read_sidecar(path) for path in inventories]
     _check_one_build(found, inventories)
-    first = found[0]
+    first, of_split = found[0], read_sidecar(split)
+    _check_split(of_split, found, split)
     profile = profile_of_family(first["family"], first["source"]["schema_version"])
     config = dataset_config(
         profile,
@@ -68,7 +71,9 @@ def assemble_manifest(
             **first["source"],
             shards=tuple(manifest.InputShard.model_validate(inventory["input"]) for inventory in found),
         ),
-        split=manifest.SplitRule(**first["split"], realised_valid_fraction=realised),
+        split=manifest.SplitRule(
+            **first["split"], realised_valid_fraction=realised, repeated_rows=of_split["repeated_rows"]
+        ),
         renderer=manifest.RendererEntry(
             **first["renderer"],
             fallback_rows=sum(inventory["audit"]["fallback_rows"] for inventory in found),
@@ -113,18 +118,42 @@ def _check_one_build(shards: list[dict[str, Any]], inventories: list[Path]) -> N
                 )
 
 
+def _check_split(split: dict[str, Any], shards: list[dict[str, Any]], path: Path) -> None:
+    """The ids that were looked through are those of these shards, split by the same rule."""
+    counted = [
+        {
+            "shard": shard["shard"],
+            "rows_read": shard["rows_read"],
+            "rows": sum(of_split["sequences"] for of_split in shard["splits"].values()),
+            "valid": shard["splits"][VALID]["sequences"],
+        }
+        for shard in shards
+    ]
+    if counted != split["shards"] or any(split[name] != value for name, value in shards[0]["split"].items()):
+        raise ArtifactError(
+            "the split is not of the same rows, or not by the same rule, as the inventories",
+            where=str(path),
+            remedy="run assemble-split again with the same --valid-fraction",
+        )
+
+
 def run(
-    *, inventories: Sequence[str], root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
+    *, inventories: Sequence[str], split: str, root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
 ) -> dict[str, Any]:
     """The step over places. At a remote root a manifest with the same `content` counts as written."""
-    with scratch_for("assemble-manifest", [*inventories, root], scratch) as here:
+    with scratch_for("assemble-manifest", [*inventories, split, root], scratch) as here:
         files = [here.file(place) for place in inventories]
+        split_file = here.file(split)
         for file in files:
             Caps(**read_sidecar(file)["caps"]).check_root(root)
 
         def assemble(where: Path) -> dict[str, Any]:
             return assemble_manifest(
-                inventories=files, root=where, allow_unknown_sha=allow_unknown_sha, environment={"root": root}
+                inventories=files,
+                split=split_file,
+                root=where,
+                allow_unknown_sha=allow_unknown_sha,
+                environment={"root": root},
             ).as_dict()
 
         return pending_at(root, here, assemble)

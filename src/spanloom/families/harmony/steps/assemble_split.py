@@ -1,11 +1,13 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
 
-In: the ids of every shard. Out: a folder with one row bitmap a shard and `split.json`.
+In: the ids of every shard. Out: `split.json`, without which there is no manifest. write-indexed does not wait for it:
+the id alone decides whether a document is valid.
 Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,13 @@ import pyarrow as pa
 
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.config import rule_of_split
+from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.artifact import IDS_JSON, read_ids, read_sidecar, verify_files
-from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
+from spanloom.families.harmony.render.packs import IDS_NAME, read_ids_file
+from spanloom.families.harmony.render.work import Rendered, check_one_work, staged
 from spanloom.provenance import readable_json
-from spanloom.split import among, id_digests, is_valid, valid_threshold
+from spanloom.split import among, id_digests, is_valid
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for
 
@@ -32,72 +35,85 @@ Digests = npt.NDArray[np.uint64]
 
 def assemble_split(
     *,
-    ids: list[Path],
+    ids: Sequence[Path],
     split: Path,
     valid_fraction: float = defaults.VALID_FRACTION,
     on_duplicate: str = defaults.ON_DUPLICATE,
 ) -> dict[str, Any]:
-    """Splits the rows whose ids lie in the folders `ids` (in shard order) and writes the folder `split`.
+    """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`. See `split_of`."""
+    return split_of(
+        [Ids.open(directory, index) for index, directory in enumerate(ids)], split, valid_fraction, on_duplicate
+    )
+
+
+def split_of(shards: Sequence["Ids"], split: Path, valid_fraction: float, on_duplicate: str) -> dict[str, Any]:
+    """Looks through the ids of all shards, in order, and writes the file `split`.
 
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
     fall into one split, since the id alone decides. Returns what `split.json` holds.
     """
-    threshold = checked_threshold(valid_fraction, on_duplicate)
-    shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
+    check_on_duplicate(on_duplicate)
     if len(families := {shard.profile.family for shard in shards}) != 1:
         raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
     profile = shards[0].profile
+    decided = split_decided(profile, valid_fraction)
     digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
-    first = valid_documents = 0
+    first = 0
     for shard in shards:
-        valid = np.zeros(shard.rows_read, dtype=np.uint8)
-        documents = 0
-        for rows, names, of_rows in shard.read():
+        documents = valid = 0
+        for _, names, of_rows in shard.read():
             batch = id_digests(names)
             digests[first : first + batch.size] = batch
-            chosen = is_valid(batch, valid_fraction)
-            valid[rows] = chosen
             first += batch.size
             documents += int(of_rows.sum())
-            valid_documents += int(of_rows[chosen].sum())
+            valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
         if documents != shard.rows:
-            raise ArtifactError(
-                f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
-            )
-        write_valid(split, shard.index, valid)
-        counts.append(
-            {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
-        )
+            raise ArtifactError(f"the ids hold {documents} documents, {shard.rows} are expected", where=shard.where)
+        counts.append({"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": valid})
     repeated = _repeated_rows(shards, digests[:first], on_duplicate)
     total = sum(shard.rows for shard in shards)
     result = {
         "artifact": "split_v1",
-        "rule": rule_of_split(profile),
-        "valid_fraction": valid_fraction,
-        "threshold": str(threshold),
-        "realised_valid_fraction": valid_documents / total if total else 0.0,
+        **decided,
+        "realised_valid_fraction": sum(shard["valid"] for shard in counts) / total if total else 0.0,
         "on_duplicate": on_duplicate,
         "repeated_rows": repeated,
         "shards": counts,
     }
-    write_atomically(split / SPLIT_JSON, readable_json(result))
+    write_atomically(split, readable_json(result))
     return result
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ids:
-    """The ids artifact of one shard: `rows_read` source rows, of which those rendered became `rows` documents."""
+class Ids:
+    """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
+
+    `batches` reads them from the begin; the documents of one row lie in one batch. `where`: for messages.
+    """
 
     profile: Profile
     index: int
-    directory: Path
+    where: str
     rows_read: int
     rows: int
-    parts: list[dict[str, Any]]
+    batches: Callable[[], Iterator[pa.RecordBatch]]
 
     @classmethod
-    def open(cls, directory: Path, index: int) -> "_Ids":
+    def of_file(cls, path: Path, shard: Rendered) -> "Ids":
+        """Those of a shard at a work place; `path`: its `ids.parquet`, checked."""
+        return cls(
+            profile=profile_of_family(shard.family),
+            index=shard.shard,
+            where=f"{shard.place}/{IDS_NAME}",
+            rows_read=shard.rows_read,
+            rows=shard.rows,
+            batches=partial(read_ids_file, path),
+        )
+
+    @classmethod
+    def open(cls, directory: Path, index: int) -> "Ids":
+        """Those in a folder of parts, each held against its sha256."""
         sidecar = read_sidecar(directory / IDS_JSON)
         if sidecar["shard"] != index:
             raise ArtifactError(
@@ -110,10 +126,10 @@ class _Ids:
         return cls(
             profile=profile_of_family(sidecar["family"]),
             index=index,
-            directory=directory,
+            where=str(directory),
             rows_read=sidecar["rows_read"],
             rows=sidecar["rows"],
-            parts=sidecar["parts"],
+            batches=partial(read_ids, directory, sidecar["parts"]),
         )
 
     def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
@@ -121,24 +137,20 @@ class _Ids:
 
         The documents of one row lie in one batch, one after the other.
         """
-        for batch in read_ids(self.directory, self.parts):
+        for batch in self.batches():
             rows = batch.column("row").to_numpy()
             firsts = np.flatnonzero(np.diff(rows, prepend=-1))
             ids = batch.column(self.profile.split_column).take(pa.array(firsts))
             yield rows[firsts], ids.to_pylist(), np.diff(firsts, append=rows.size)
 
 
-def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
-    """The threshold of the split rule. Raises SpanloomError for a value that one of the options cannot have."""
+def check_on_duplicate(on_duplicate: str) -> None:
+    """Raises SpanloomError for a value that the option cannot have."""
     if on_duplicate not in ON_DUPLICATE:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
-    try:
-        return valid_threshold(valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
 
 
-def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
+def _repeated_rows(shards: Sequence[Ids], digests: Digests, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
     Equal digests only make candidates; a second pass over the ids themselves decides. Candidates are taken a million
@@ -172,12 +184,23 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
     return repeated
 
 
-def run(*, ids: Sequence[str], split: str, scratch: Path | None = None, **options: Any) -> dict[str, Any]:
-    """The step over places. `options`: see `assemble_split`."""
-    with scratch_for("assemble-split", [*ids, split], scratch) as here:
-        folders = [here.folder(place) for place in ids]
-        result = assemble_split(ids=folders, split=here.path(split), **options)
-        here.publish_folder(split, last=SPLIT_JSON)
+def run(
+    *,
+    rendered: Sequence[str],
+    split: str,
+    valid_fraction: float = defaults.VALID_FRACTION,
+    on_duplicate: str = defaults.ON_DUPLICATE,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places. `rendered`: the manifests of all shards, in order; of the work place only the ids are
+    staged. Raises ArtifactError for manifests of different sources or options, before anything is staged."""
+    with scratch_for("assemble-split", [*rendered, split], scratch) as here:
+        shards = [Rendered.read(here.file(place)) for place in rendered]
+        check_one_work(shards, rendered)
+        files = staged(here, shards, IDS_NAME)
+        ids = [Ids.of_file(path, shard) for path, shard in zip(files, shards, strict=True)]
+        result = split_of(ids, here.path(split), valid_fraction, on_duplicate)
+        here.publish_file(split)
     return result
 
 

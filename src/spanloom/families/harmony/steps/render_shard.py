@@ -1,13 +1,16 @@
 """Step 2, once a shard: conversations → tokens with spans.
 
 In: one Parquet shard of the source, the tokenizer asset. Out: the rendered shard (tokens, loss mask, span) and its ids.
-The shard is cut into parts that follow from the file alone; parts go to worker processes and come back in order.
+The shard is cut into parts that follow from the file alone; parts go to worker processes and come back in order. As a
+step it publishes them at a work place and hands a manifest on.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +22,23 @@ from spanloom.conversations.source.folder import (
     verify_hash,
 )
 from spanloom.conversations.source.rejects import Reject, reject_limit
+from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
-from spanloom.families.harmony.contract.source import open_source, staged_source
+from spanloom.families.harmony.contract.source import open_source, staged_listing, staged_source
 from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
 from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
+from spanloom.families.harmony.render.packs import pack_bytes
 from spanloom.families.harmony.render.part import PartJob, render_part
 from spanloom.families.harmony.render.routes import WORKER_BYTES, loading_ahead, renderer_version
+from spanloom.families.harmony.render.work import ShardWork, default_work, has_manifest
 from spanloom.machine import workers_that_fit
-from spanloom.provenance import readable_json
+from spanloom.provenance import code_sha256, readable_json
 from spanloom.report.progress import Progress
 from spanloom.storage import write_atomically
-from spanloom.storage.scratch import scratch_for
+from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.workers import Counters, Pool, process_pool
@@ -53,7 +59,8 @@ def render_shard(
     caps: Caps | None = None,
     max_rejects: str = defaults.MAX_REJECTS,
     resume: bool = True,
-    environment: dict[str, Any] | None = None,
+    before: Callable[[int], None] | None = None,
+    after: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Renders shard number `shard` of the directory `source` into the folders `rendered` and `ids`.
 
@@ -61,9 +68,9 @@ def render_shard(
     unless `shards` does. `rules`: how conversations are cut, where the profile cuts them. `caps` are those of the whole
     run; this shard's share is worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`.
     `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, parts that stand
-    with the right hash are kept. `environment`: what the manifest's is to say of source and tokenizer instead of their
-    paths here.
-    Returns what `rendered.json` holds.
+    with the right hash are kept. `before` is called with the number of each part before it goes to a worker, `after`
+    with its summary when it has come back, in order; then its files may be taken away. Returns what `rendered.json`
+    holds.
 
     Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
     render that differs), WorkerError.
@@ -100,10 +107,12 @@ def render_shard(
 
     summaries: list[dict[str, Any]] = []
     rejected: Counter[str] = Counter()
-    for summary in _in_order(jobs, pool):
+    for summary in _in_order(jobs, pool, before):
         rejected.update(summary["rejected"])
         if rejected.total() > limit:
             raise Reject(**summary["last_reject"]).as_error(allowed=limit)
+        if after is not None:
+            after(summary)
         summaries.append(summary)
     check_still_hashed(this)
 
@@ -137,7 +146,7 @@ def render_shard(
         },
         "caps": caps.as_dict(),
         "rules": rules and rules.as_dict(),
-        "environment": {"source": str(source), "tokenizer": str(asset), **(environment or {})},
+        "environment": {"source": str(source), "tokenizer": str(asset)},
         **counts,
         "parts": [
             {key: part[key] for key in ("part", "first_row", "rows_read", "rows", "tokens", "rejected")}
@@ -158,7 +167,7 @@ def render_shard(
     return whole
 
 
-def _in_order(jobs: list[PartJob], pool: Pool) -> Iterator[dict[str, Any]]:
+def _in_order(jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
     """Summaries of the parts in source order, ending after one that the caps cut short.
 
     At most two parts a worker are under way, so memory does not follow the shard. A token cap makes each part depend
@@ -171,6 +180,8 @@ def _in_order(jobs: list[PartJob], pool: Pool) -> Iterator[dict[str, Any]]:
     while waiting or under_way:
         while waiting and len(under_way) < window:
             job = replace(waiting.popleft(), token_budget=budget)
+            if before is not None:
+                before(job.part.index)
             under_way.append((job, pool.submit(render_part, job)))
         job, future = under_way.popleft()
         last_row = job.part.first_row + job.part.rows - 1
@@ -187,45 +198,120 @@ def run(
     source: str,
     shard: int,
     rendered: str,
-    ids: str,
     progress: Progress,
+    work: str | None = None,
+    root: str | None = None,
     shards: int | None = None,
     tokenizer: str | None = None,
     workers: int | None = None,
+    rules: CutRules | None = None,
+    renderer: str = defaults.RENDERER,
+    audit_fraction: float = defaults.AUDIT_FRACTION,
     caps: Caps | None = None,
+    max_rejects: str = defaults.MAX_REJECTS,
+    resume: bool = True,
     scratch: Path | None = None,
+) -> dict[str, Any]:
+    """The step over places; of the source only its manifest and this shard are read. The shard is published below
+    `work`, or `ROOT.work`, under the hash of source and options; `rendered` gets its manifest.
+
+    With `resume`, a shard that is finished there is left alone, and packs of a run that was killed are gone on with.
+    Raises ConflictError before anything is staged where the manifest of another shard is at `rendered`. Other options:
+    see `render_shard`.
+    """
+    caps = caps or Caps()
+    if not (work or root):
+        raise SpanloomError("there is no place for the rendered shard", remedy="give --work, or --root of the dataset")
+    if root:
+        caps.check_root(root)
+    with scratch_for("render-shard", [source, shard, work or default_work(root or ""), rendered], scratch) as here:
+        listing = staged_listing(here, source)
+        profile = profile_of_source(listing.format)
+        number = shards or listing.format.shards or len(listing.shards)
+        identity = {
+            "manifest_sha256": listing.manifest_sha256,
+            "shards": number,
+            "tokenizer_sha256": ASSET_SHA256,
+            "renderer": renderer_version(renderer),
+            "audit_fraction": audit_fraction,
+            "caps": caps.as_dict(),
+            "rules": (cut := rules_for(profile, rules)) and cut.as_dict(),
+            "pyarrow": version("pyarrow"),
+            "code_sha256": code_sha256("harmony"),
+        }
+        size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source refuses it
+        place = work or default_work(root or "")
+        with ShardWork(here, place, identity, shard, limit=pack_bytes(size)) as published:
+            known = has_manifest(here, rendered, published.identity)
+            whole = published.finished() if resume else None
+            if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
+                whole = _publish_shard(
+                    here,
+                    published,
+                    progress,
+                    source=source,
+                    shard=shard,
+                    shards=shards,
+                    tokenizer=tokenizer,
+                    workers=workers,
+                    rules=rules,
+                    renderer=renderer,
+                    audit_fraction=audit_fraction,
+                    caps=caps,
+                    max_rejects=max_rejects,
+                    resume=resume,
+                )
+            if not known:
+                given = {"source": source, "tokenizer": tokenizer or str(locate_asset(None))}
+                here.create(rendered, published.rendered(whole, given).as_json())
+    return {**whole, "place": published.place, "identity": published.identity}
+
+
+def _publish_shard(
+    here: Scratch,
+    published: ShardWork,
+    progress: Progress,
+    *,
+    source: str,
+    shard: int,
+    shards: int | None,
+    tokenizer: str | None,
+    workers: int | None,
+    caps: Caps,
+    resume: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """The step over places; of the source only its manifest and this shard are read. `options`: see `render_shard`."""
-    caps = caps or Caps()
-    with scratch_for("render-shard", [source, shard, rendered, ids], scratch) as here:
-        local_source = staged_source(here, source, only=shard)
-        asset = staged_asset(here, tokenizer)
-        given = {"source": source, **({"tokenizer": tokenizer} if tokenizer else {})}
-        listed = open_source(local_source, shards=shards, only=shard).shards
-        rows = [0] * len(listed)
-        rows[shard] = caps.read_of([each.rows for each in listed])[shard]
-        counters = Counters(len(listed))
-        ahead = loading_ahead(options.get("renderer", defaults.RENDERER), locate_asset(asset), rows[shard])
-        with (
-            process_pool(workers or workers_that_fit(WORKER_BYTES), counters, ahead=ahead) as pool,
-            progress.rendering(counters, rows),
-        ):
-            result = render_shard(
-                source=local_source,
-                shard=shard,
-                rendered=here.path(rendered),
-                ids=here.path(ids),
-                pool=pool,
-                tokenizer=asset,
-                shards=shards,
-                caps=caps,
-                environment=given,
-                **options,
-            )
-        here.publish_folder(ids, last=IDS_JSON)
-        here.publish_folder(rendered, last=RENDERED_JSON)
-    return result
+    """Renders a shard and publishes it. Returns what its `rendered.json` holds, but the list of files."""
+    local_source = staged_source(here, source, only=shard)
+    asset = locate_asset(staged_asset(here, tokenizer))
+    listed = open_source(local_source, shards=shards, only=shard)
+    family = profile_of_source(listed.format).family
+    rows = [0] * len(listed.shards)
+    rows[shard] = caps.read_of([each.rows for each in listed.shards])[shard]
+    counters = Counters(len(listed.shards))
+    ahead = loading_ahead(options["renderer"], asset, rows[shard])
+    published.begin()
+    with (
+        process_pool(workers or workers_that_fit(WORKER_BYTES), counters, ahead=ahead) as pool,
+        progress.rendering(counters, rows),
+    ):
+        whole = render_shard(
+            source=local_source,
+            shard=shard,
+            rendered=published.parts / "rendered",
+            ids=published.parts / "ids",
+            pool=pool,
+            tokenizer=asset,
+            shards=shards,
+            caps=caps,
+            resume=resume,
+            before=published.restore if resume else None,
+            after=partial(published.add, family=family),
+            **options,
+        )
+    del whole["environment"]  # of this run alone: the manifest has it
+    published.finish(whole)
+    return whole
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -236,12 +322,13 @@ def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {
         "rendered": {
             "shard": result["shard"],
+            "work": result["place"],
+            "identity": result["identity"],
             **counts,
             "tokens": result["tokens"],
             "input_sha256": result["input"]["sha256"],
             "tokenizer_sha256": result["tokenizer_sha256"],
             "renderer": "{name} {version}".format(**result["renderer"]),
         },
-        "ids": {"shard": result["shard"], **counts},
         "metrics": {**counts, "tokens": result["tokens"], **spans, **result["audit"]},
     }

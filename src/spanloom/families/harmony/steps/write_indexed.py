@@ -1,10 +1,11 @@
 """Step 4, once a shard: rendered documents → the dataset's files, supervision shifted to labels.
 
-In: one rendered shard, its ids, the split. Out: under the dataset root, for each split that has rows,
-`shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl` where rows were set
-aside; and the shard's inventory, which the manifest is made of.
+In: one rendered shard, its ids. Whether a document is valid, its id decides. Out: under the dataset root, for each
+split that has rows, `shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl`
+where rows were set aside; and the shard's inventory, which the manifest is made of.
 """
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,17 @@ from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.places import publish_data
 from spanloom.dataset.split_writer import SplitWriter, split_writers
 from spanloom.errors import ArtifactError
+from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.config import ARRAY_DTYPES
+from spanloom.families.harmony.contract.config import ARRAY_DTYPES, split_decided
 from spanloom.families.harmony.contract.profile import profile_of_family
 from spanloom.families.harmony.render import artifact
-from spanloom.families.harmony.split_files import SPLIT_JSON, read_valid
+from spanloom.families.harmony.render.artifact import OpenPart, documents_of
+from spanloom.families.harmony.render.packs import IDS_NAME
+from spanloom.families.harmony.render.work import Rendered, read_parts, staged
 from spanloom.kubeflow import split_metrics
 from spanloom.provenance import code_sha256, git_sha, readable_json, sha256_json
+from spanloom.split import id_digests, is_valid
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import scratch_for
@@ -41,7 +46,13 @@ _DECIDES_NOTHING = "environment"
 
 
 def write_indexed(
-    *, rendered: Path, ids: Path, split: Path, root: Path, inventory: Path, resume: bool = True
+    *,
+    rendered: Path,
+    ids: Path,
+    root: Path,
+    inventory: Path,
+    valid_fraction: float = defaults.VALID_FRACTION,
+    resume: bool = True,
 ) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
@@ -51,32 +62,50 @@ def write_indexed(
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     ids_json = artifact.read_sidecar(ids / artifact.IDS_JSON)
-    split_json = artifact.read_sidecar(split / SPLIT_JSON)
-    _check_belong_together(shard, ids_json, split_json, rendered)
+    _check_belong_together(shard, ids_json, rendered)
+
+    def parts() -> Iterator[OpenPart]:
+        for part in shard["parts"]:
+            artifact.verify_files(rendered, part["files"])
+        for part in ids_json["parts"]:
+            artifact.verify_files(ids, part["files"])
+        return artifact.read_folders(rendered, ids, shard["parts"])
+
+    return _write(shard, ids_json, parts, root, inventory, valid_fraction, resume)
+
+
+def _write(
+    shard: dict[str, Any],
+    ids: dict[str, Any],
+    parts: Callable[[], Iterator[OpenPart]],
+    root: Path,
+    inventory: Path,
+    valid_fraction: float,
+    resume: bool,
+) -> dict[str, Any]:
+    """`shard`: what `rendered.json` holds; `ids`: what the ids are known by; `parts` opens the parts, once."""
+    number, profile = shard["shard"], profile_of_family(shard["family"])
+    split = split_decided(profile, valid_fraction)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
     code = code_sha256("harmony")
-    key = sha256_json({"rendered": made_of, "ids": ids_json, "split": split_json, "code_sha256": code})
+    key = sha256_json({"rendered": made_of, "ids": ids, "split": split, "code_sha256": code})
     if resume and (standing := _standing(inventory, root, key)) is not None:
         return standing
-    for part in shard["parts"]:
-        artifact.verify_files(rendered, part["files"])
-    for part in ids_json["parts"]:
-        artifact.verify_files(ids, part["files"])
 
-    number, profile = shard["shard"], profile_of_family(shard["family"])
-    valid = read_valid(split, number, shard["rows_read"])
     options = {"arrays": ARRAY_DTYPES, "span_names": profile.span_names, "about": profile.about}
+    rejects: list[bytes] = []
     with split_writers(root, number, **options) as by_split:
         writers = list(by_split.values())
-        pairs = zip(
-            artifact.read_rendered(rendered, shard["parts"]), artifact.read_ids(ids, ids_json["parts"]), strict=True
-        )
-        for (rows, documents), id_rows in pairs:
-            if not np.array_equal(rows, id_rows.column("row").to_numpy()):
-                raise ArtifactError("the rendered shard and its ids hold different rows", where=str(rendered))
-            _append(writers, documents, id_rows, valid[rows], len(profile.span_names))
-            if workers.counters_here:
-                workers.counters_here.add(number, written=len(documents))
+        for part in parts():
+            for batch, id_rows in zip(part.documents, part.ids, strict=True):
+                rows, documents = documents_of(batch)
+                if not np.array_equal(rows, id_rows.column("row").to_numpy()):
+                    raise ArtifactError(f"the rendered shard {number:02d} and its ids hold different rows")
+                valid = is_valid(id_digests(id_rows.column(profile.split_column).to_pylist()), valid_fraction)
+                _append(writers, documents, id_rows, valid, len(profile.span_names))
+                if workers.counters_here:
+                    workers.counters_here.add(number, written=len(documents))
+            rejects.append(part.rejects)
         splits = {name: writer.publish().model_dump(mode="json") for name, writer in by_split.items()}
 
     result = {
@@ -84,12 +113,12 @@ def write_indexed(
         "key": key,
         **{name: shard[name] for name in _FROM_RENDERED},
         "environment": shard.get(_DECIDES_NOTHING, {}),
-        "split": {name: split_json[name] for name in ("rule", "valid_fraction", "threshold", "repeated_rows")},
+        "split": split,
         "alignment": ALIGNMENT,
         "rows_read": shard["rows_read"],
         "rejected": shard["rejected"],
         **({"cutting": shard["cutting"]} if profile.cuts else {}),
-        "rejects_file": _publish_rejects(rendered, shard, root),
+        "rejects_file": _publish_rejects(b"".join(rejects), number, root),
         "splits": splits,
     }
     write_atomically(inventory, readable_json(result))
@@ -129,21 +158,12 @@ def _append(
             writer.append_rows(id_rows.filter(pa.array(chosen)), lengths[chosen], span_tokens[chosen])
 
 
-def _check_belong_together(
-    shard: dict[str, Any], ids_json: dict[str, Any], split_json: dict[str, Any], rendered: Path
-) -> None:
-    number = shard["shard"]
-    split_rows = {count["shard"]: (count["rows_read"], count["rows"]) for count in split_json["shards"]}
-    rows = (shard["rows_read"], shard["rows"])
-    if (
-        ids_json["shard"] != number
-        or (ids_json["rows_read"], ids_json["rows"]) != rows
-        or split_rows.get(number) != rows
-    ):
+def _check_belong_together(shard: dict[str, Any], ids_json: dict[str, Any], rendered: Path) -> None:
+    if any(ids_json[name] != shard[name] for name in ("shard", "rows_read", "rows")):
         raise ArtifactError(
-            f"the rendered shard {number:02d}, its ids and the split are not of one making",
+            f"the rendered shard {shard['shard']:02d} and its ids are not of one making",
             where=str(rendered),
-            remedy="run render-shard and assemble-split again",
+            remedy="run render-shard again",
         )
 
 
@@ -163,12 +183,10 @@ def _files(inventory: dict[str, Any]) -> list[ListedFile]:
     return [ListedFile.model_validate(file) for file in files]
 
 
-def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[str, Any] | None:
-    names = [f"{artifact.part_name(part['part'])}.rejects.jsonl" for part in shard["parts"] if part["rejected"]]
-    if not names:
+def _publish_rejects(data: bytes, shard: int, root: Path) -> dict[str, Any] | None:
+    if not data:
         return None
-    path = rejects_file(root, shard["shard"])
-    data = b"".join((rendered / name).read_bytes() for name in names)
+    path = rejects_file(root, shard)
     publish_bytes(data, path)
     return {"path": path.relative_to(root).as_posix(), "bytes": len(data), "sha256": sha256_file(path)}
 
@@ -176,41 +194,48 @@ def _publish_rejects(rendered: Path, shard: dict[str, Any], root: Path) -> dict[
 def run(
     *,
     rendered: str,
-    ids: str,
-    split: str,
     root: str,
     inventory: str,
+    valid_fraction: float = defaults.VALID_FRACTION,
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed for this build first; the inventory appears when all files stand.
+    """The step over places. `rendered`: the manifest of the shard; of the work place only its packs are staged, two at
+    most at a time. A remote root is claimed for this build first; the inventory appears when all files stand.
 
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.
     """
-    with scratch_for("write-indexed", [rendered, ids, split, root, inventory], scratch) as here:
-        folders = {"rendered": here.folder(rendered), "ids": here.folder(ids), "split": here.folder(split)}
-        Caps(**artifact.read_sidecar(folders["rendered"] / artifact.RENDERED_JSON)["caps"]).check_root(root)
+    with scratch_for("write-indexed", [rendered, root, inventory], scratch) as here:
+        at = Rendered.read(here.file(rendered))
+        (path,) = staged(here, [at], artifact.RENDERED_JSON)
+        shard = artifact.read_sidecar(path)
+        Caps(**shard["caps"]).check_root(root)
+        whole = {**shard, _DECIDES_NOTHING: at.given}
+        ids = at.entry(IDS_NAME).as_dict()
+
+        def write(local_root: Path, made: Path) -> dict[str, Any]:
+            return _write(whole, ids, lambda: read_parts(here, at, shard), local_root, made, valid_fraction, resume)
+
         if not is_uri(root):
-            result = write_indexed(**folders, root=Path(root), inventory=here.path(inventory), resume=resume)
+            result = write(Path(root), here.path(inventory))
             here.publish_file(inventory)
             return result
         uri, local_root = parse_uri(root), here.path(root)
-        claim_root(uri, _build_of(folders["rendered"], folders["split"]))
+        claim_root(uri, _build_of(shard, valid_fraction))
         made = local_root.parent / "inventory.json"
-        result = write_indexed(**folders, root=local_root, inventory=made, resume=resume)
+        result = write(local_root, made)
         publish_data(_files(result), local_root, uri)
         here.bring_home(made, inventory)
     return result
 
 
-def _build_of(rendered: Path, split: Path) -> dict[str, Any]:
+def _build_of(shard: dict[str, Any], valid_fraction: float) -> dict[str, Any]:
     """What decides the bytes below a root, as far as one shard knows: equal for all shards and retries of a build."""
-    shard, decided = artifact.read_sidecar(rendered / artifact.RENDERED_JSON), artifact.read_sidecar(split / SPLIT_JSON)
     return {
         "git_sha": git_sha(),
         **{name: shard[name] for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "rules")},
-        "split": {name: decided[name] for name in ("rule", "valid_fraction", "threshold")},
+        "split": split_decided(profile_of_family(shard["family"]), valid_fraction),
         "alignment": ALIGNMENT,
     }
 

@@ -1,0 +1,88 @@
+"""A work place is cleared: what Spanloom published there is removed, and nothing else.
+
+In: the place. Out: what was removed and what stays. A folder is ours when its `work.json` holds the identity of which
+the folder's name is the hash; in it, only files with names of ours are.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spanloom.errors import SpanloomError
+from spanloom.families.harmony.render.work import NAME, WORK_ARTIFACT, WORK_JSON, work_hash
+from spanloom.storage import clear_temporaries_of, is_regular, parse_json, path_below, remove_files, remove_if_empty
+from spanloom.storage.staging import list_objects, read_object
+from spanloom.storage.stores.objects import StoredObject
+from spanloom.storage.stores.retry import keep_trying
+from spanloom.storage.transfer import Transfers, open_store
+from spanloom.storage.uri import Uri, is_uri, parse_uri
+
+_FILE = re.compile(rf"(?P<folder>[0-9a-f]{{32}})/(?:{re.escape(WORK_JSON)}|shard_\d{{2,}}/(?:{NAME.pattern}))")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cleared:
+    """What was removed, and the names that stay, relative to the place."""
+
+    files: int
+    bytes: int
+    kept: tuple[str, ...]
+
+
+def clear_work(place: str) -> Cleared:
+    """Removes what Spanloom published at a work place. Raises SpanloomError where it published nothing there."""
+    if is_uri(place):
+        uri = parse_uri(place)
+        prefix = f"{uri.key}/" if uri.key else ""
+        objects = {entry.uri.key.removeprefix(prefix): entry for entry in list_objects(uri)}
+        ours, kept = _divided({name: entry.bytes for name, entry in objects.items()}, place, partial(_object, uri))
+        _remove_objects([objects[name] for name in ours if not name.endswith(WORK_JSON)])
+        _remove_objects([objects[name] for name in ours if name.endswith(WORK_JSON)])
+        return Cleared(files=len(ours), bytes=sum(objects[name].bytes for name in ours), kept=kept)
+    root = Path(place)
+    sizes = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if is_regular(path)}
+    ours, kept = _divided(sizes, place, lambda name: path_below(root, name).read_bytes())
+    clear_temporaries_of(path_below(root, name) for name in ours)
+    remove_files(root, sorted(ours, key=lambda name: name.endswith(WORK_JSON)))
+    remove_if_empty(root)
+    return Cleared(files=len(ours), bytes=sum(sizes[name] for name in ours), kept=kept)
+
+
+def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...]]:
+    """Names that are ours, and the others. `read`: the bytes of a file by its name."""
+    folders = {
+        match["folder"]
+        for name in sizes
+        if name.endswith(f"/{WORK_JSON}") and (match := _FILE.fullmatch(name)) and _is_ours(read(name), match["folder"])
+    }
+    ours = [name for name in sizes if (match := _FILE.fullmatch(name)) and match["folder"] in folders]
+    if not ours:
+        raise SpanloomError(
+            "Spanloom published nothing at this place",
+            where=place,
+            remedy="give the work_uri of the pipeline; where none was given, it is DATASET_ROOT.work",
+        )
+    return ours, tuple(sorted(sizes.keys() - {*ours}))
+
+
+def _is_ours(data: bytes, folder: str) -> bool:
+    try:
+        value: Any = parse_json(data, SpanloomError, WORK_JSON, folder, "")
+        return value["artifact"] == WORK_ARTIFACT and work_hash(value["identity"]) == folder
+    except (SpanloomError, KeyError, TypeError):
+        return False
+
+
+def _object(uri: Uri, name: str) -> bytes:
+    return read_object(uri / name) or b""
+
+
+def _remove_objects(objects: list[StoredObject]) -> None:
+    def remove(entry: StoredObject) -> None:
+        store = open_store(entry.uri)
+        keep_trying(lambda: store.delete(entry), store=store, uri=entry.uri)
+
+    Transfers().run([partial(remove, entry) for entry in objects])
