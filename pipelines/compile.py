@@ -7,28 +7,25 @@ Without options it writes what is committed; CI compiles again and compares.
 import argparse
 import json
 import re
+from functools import partial
 from inspect import signature
 from pathlib import Path
 
 from kfp import compiler
 
-from pipelines.chess_games import chess_games_pipeline
-from pipelines.model_chat import model_chat_pipeline
-from pipelines.packed_chat import packed_chat_pipeline
+from pipelines.of_list import pipeline_of
 from pipelines.placement import Placement
 from pipelines.shared_components import share_components
 from pipelines.synth_kd import MOST_SHARDS, SHARDS, synth_kd_pipeline, synth_raw_to_kd_pipeline
-from pipelines.toolcalls_dataset import toolcalls_dataset_pipeline
-from pipelines.traces_dataset import traces_dataset_pipeline
 
 PIPELINES = {
     "synth_kd": synth_kd_pipeline,
     "synth_raw_to_kd": synth_raw_to_kd_pipeline,
-    "packed_chat": packed_chat_pipeline,
-    "chess_games": chess_games_pipeline,
-    "toolcalls_dataset": toolcalls_dataset_pipeline,
-    "traces_dataset": traces_dataset_pipeline,
-    "model_chat": model_chat_pipeline,
+    "packed_chat": partial(pipeline_of, "chat"),
+    "chess_games": partial(pipeline_of, "chess"),
+    "toolcalls_dataset": partial(pipeline_of, "toolcalls"),
+    "traces_dataset": partial(pipeline_of, "traces"),
+    "model_chat": partial(pipeline_of, "models"),
 }
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

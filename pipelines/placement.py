@@ -53,6 +53,8 @@ class Placement:
         """Every step is idempotent, so each asks for retries. Which failures are retried, the cluster decides."""
         task.set_cpu_request(cpu).set_cpu_limit(cpu)
         task.set_memory_request(memory).set_memory_limit(memory)
+        # kfp forgets the parameters of sizes where a task is in a condition; the graph in it would lack them.
+        task.register_pipeline_channels([size for size in (cpu, memory) if not isinstance(size, str)])
         task.set_retry(num_retries=3, backoff_duration="60s", backoff_factor=2, backoff_max_duration="900s")
         task.set_caching_options(cache)
         kubernetes.set_timeout(task, hours * HOUR)

@@ -21,7 +21,7 @@ def volume(pod: Manifest, name: str) -> Manifest:
 
 @each("name", TRAIN_SETS)
 def test_nothing_writes_to_the_dataset_through_the_train_job(name: str) -> None:
-    (pod,) = pods(render_set(name))
+    *_, pod = pods(render_set(name))  # after that of a dataset initializer
     dataset = volume(pod, "dataset")
     source = dataset.get("persistentVolumeClaim") or dataset["csi"]
     assert source["readOnly"] is True
@@ -41,7 +41,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
     trainer = job["spec"]["trainer"]
     assert trainer["command"][-2:] == ["-m", "spanloom.training.reference"]
     flags = dict(flag.split("=", 1) for flag in trainer["args"] if "=" in flag)
-    (pod,) = pods(documents)
+    *_, pod = pods(documents)
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
     assert flags["--root"].startswith(mounts["dataset"] + "/")
     assert flags["--index-cache"] == mounts["index-cache"]
@@ -75,7 +75,7 @@ def test_training_mounts_the_claim_that_fetch_fills_at_the_same_path() -> None:
 
 @each("name", FETCH_SETS)
 def test_fetch_may_write_to_the_claim(name: str) -> None:
-    (pod,) = pods(render_set(name))
+    *_, pod = pods(render_set(name))  # after that of a dataset initializer
     assert "readOnly" not in volume(pod, "dataset")["persistentVolumeClaim"]
     (mount,) = [mount for mount in pod["spec"]["containers"][0]["volumeMounts"] if mount["name"] == "dataset"]
     assert "readOnly" not in mount

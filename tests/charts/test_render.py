@@ -6,10 +6,23 @@ import re
 import kubernetes_validate
 import pytest
 import yaml
+from kubeflow_trainer_api.models.trainer_v1alpha1_cluster_training_runtime import (
+    TrainerV1alpha1ClusterTrainingRuntime,
+)
 from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
 from support.each import each
-from support.helm_chart import CHART, KUBERNETES_VERSIONS, VALUE_SETS, helm, of_kind, pods, render, render_set
+from support.helm_chart import (
+    CHART,
+    KUBERNETES_VERSIONS,
+    VALUE_SETS,
+    helm,
+    of_kind,
+    pods,
+    render,
+    render_set,
+    runtime_pods,
+)
 
 pytestmark = pytest.mark.usefixtures("helm")
 
@@ -18,12 +31,20 @@ KINDS = {
     "fetch-gcs-values.yaml": ["Job", "PersistentVolumeClaim", "ServiceAccount"],
     "fetch-s3-values.yaml": ["Job"],
     "train-gcs-fuse-values.yaml": ["ServiceAccount", "TrainJob"],
+    "train-initializer-values.yaml": ["ClusterTrainingRuntime", "PersistentVolumeClaim", "ServiceAccount", "TrainJob"],
     "train-pvc-values.yaml": ["PersistentVolumeClaim", "ServiceAccount", "TrainJob"],
     "traces-postgres-values.yaml": ["Deployment", "Service"],
     "traces-sqlite-values.yaml": [
         *("Deployment", "PersistentVolumeClaim", "PersistentVolumeClaim", "Service", "ServiceAccount"),
     ],
 }
+
+
+TRAINERS = {
+    "ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime,
+    "TrainJob": TrainerV1alpha1TrainJob,
+}
+"""Kinds of Kubeflow Trainer, with its models of them."""
 
 
 def test_every_value_set_is_known_here() -> None:
@@ -46,18 +67,44 @@ def test_a_value_set_renders_its_kinds_and_no_other(name: str) -> None:
 @each("name", VALUE_SETS)
 def test_manifests_and_their_pods_fit_the_schemas_of_kubernetes(name: str, version: str) -> None:
     documents = render_set(name, version=version)
-    checked = [document for document in documents if document["kind"] != "TrainJob"] + pods(documents)
+    checked = [document for document in documents if document["kind"] not in TRAINERS] + pods(documents)
     for document in checked:
         assert kubernetes_validate.validate(document, version, strict=True).startswith(version.rsplit(".", 1)[0])
 
 
 @each("name", [name for name, kinds in KINDS.items() if "TrainJob" in kinds])
-def test_trainer_understands_every_field_of_the_train_job(name: str) -> None:
-    (job,) = of_kind(render_set(name), "TrainJob")
-    parsed = TrainerV1alpha1TrainJob.from_dict(job)
-    assert parsed is not None
-    # The models drop fields that they do not know, as an API server does; so nothing may be missing after a round trip.
-    assert json.loads(json.dumps(parsed.to_dict(), default=str)) == job
+def test_trainer_understands_every_field(name: str) -> None:
+    for kind, model in TRAINERS.items():
+        for document in of_kind(render_set(name), kind):
+            parsed = model.from_dict(document)
+            assert parsed is not None
+            # The models drop fields that they do not know, as an API server does; so nothing may be missing after a
+            # round trip.
+            assert json.loads(json.dumps(parsed.to_dict(), default=str)) == document
+
+
+def test_the_initializer_fetches_into_the_claim_that_training_reads_afterwards() -> None:
+    documents = render_set("train-initializer-values.yaml")
+    (runtime,), (job,) = of_kind(documents, "ClusterTrainingRuntime"), of_kind(documents, "TrainJob")
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    initializer, node = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    assert node["dependsOn"] == [{"name": initializer["name"], "status": "Complete"}]
+    # By these labels and names Trainer finds what it lays a TrainJob's initializer and trainer over.
+    for replicated, step in ((initializer, "dataset-initializer"), (node, "trainer")):
+        assert replicated["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"] == step
+    pod = runtime_pods(runtime)["dataset-initializer"]["spec"]
+    (container,) = pod["containers"]
+    assert container["name"] == "dataset-initializer"
+    assert container["command"] == ["spanloom", "fetch", "$(STORAGE_URI)", "/data/synth_kd_v1"]
+    (uri,) = (variable["value"] for variable in container["env"] if variable["name"] == "STORAGE_URI")
+    assert job["spec"]["initializer"]["dataset"]["storageUri"] == uri == "s3://my-bucket/synth_kd_v1"
+    trained = pods(documents)[-1]["spec"]
+    claims = [
+        {volume["name"]: volume["persistentVolumeClaim"] for volume in each["volumes"] if volume["name"] == "dataset"}
+        for each in (pod, trained)
+    ]
+    assert claims[0] == {"dataset": {"claimName": "kd-spanloom-dataset"}}
+    assert claims[1] == {"dataset": {"claimName": "kd-spanloom-dataset", "readOnly": True}}
 
 
 def test_trainers_models_would_show_an_unknown_field() -> None:

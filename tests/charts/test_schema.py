@@ -62,6 +62,15 @@ REFUSED = {
         "train.enabled=true,train.numNodes=2,train.indexCache.existingClaim=cache",
         "dataset.pvc.accessModes",
     ),
+    "a runtime that fetches nothing": ("train.runtime.create=true", "fetch.uri"),
+    "two fetches of one dataset": (
+        "train.runtime.create=true,fetch.uri=gs://my-bucket/kd,fetch.enabled=true",
+        "fetch.enabled",
+    ),
+    "a runtime that fetches into a bucket": (
+        "dataset.volume=gcsFuse,dataset.gcsFuse.bucket=my-bucket,train.runtime.create=true,fetch.uri=gs://b2b/kd",
+        "dataset.volume",
+    ),
     "the chart's own flag": ("train.flags[0]=--root=/tmp", "train.flags.0"),
     "a number among the flags": ("train.flags[0]=3", "train.flags.0"),
 }

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
-from pipelines import packed_chat
+from spanloom.families.chat import task_list
 
 
 @pytest.fixture(scope="module")
@@ -16,8 +16,8 @@ def committed() -> dict[str, Any]:
 
 
 def test_the_graph_is_the_chain_that_its_module_draws(committed: dict[str, Any]) -> None:
-    (drawn,) = (line for line in (packed_chat.__doc__ or "").splitlines() if "─►" in line)
-    chain = [step.strip().replace("_", "-") for step in drawn.split("─►")]
+    (drawn,) = (line for line in (task_list.__doc__ or "").splitlines() if "─►" in line)
+    chain = [step.strip() for step in drawn.split("─►")]
     assert chain[-1] == "validate-alignment"
     tasks = committed["root"]["dag"]["tasks"]
     before = {task["taskInfo"]["name"]: task.get("dependentTasks", []) for task in tasks.values()}

@@ -1,6 +1,7 @@
 """`spanloom tasks` and the compiled pipelines are one: commands, images, sizes and order of every task."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,18 @@ import pytest
 import yaml
 from kfp import compiler
 
+from conftest import REPOSITORY
+from pipelines import of_list
+from pipelines.compile import PIPELINES
 from pipelines.placement import HOUR, Placement
 from pipelines.shared_components import share_components
-from pipelines.synth_kd import synth_kd_pipeline, synth_raw_to_kd_pipeline
-from spanloom.families.harmony.task_list import PIPELINES, stages_of
+from spanloom.cli.pipelines.tasks import FAMILIES
+from spanloom.families.harmony import task_list as synth
+from spanloom.tasks.listed import declared_parameters, listed_stages
+from spanloom.tasks.stage import Stage
 
-COMPILED = {"synth_kd": synth_kd_pipeline, "synth_raw_to_kd": synth_raw_to_kd_pipeline}
-GIVEN = {"raw_uri": "s3://b/raw", "source_uri": "s3://b/source", "dataset_root": "s3://b/root"}
 WORK = "s3://b/work"
+SHARDS = [("synth_kd", 1), ("synth_kd", 4), ("synth_kd", 7), ("synth_raw_to_kd", 1), ("synth_raw_to_kd", 7)]
 
 Task = dict[str, Any]
 
@@ -28,21 +33,26 @@ def default(about: dict[str, Any]) -> str | None:
     return str(int(about["defaultValue"]) if whole else about["defaultValue"])
 
 
-def compiled(pipeline: str, shards: int, folder: Path, given: dict[str, str]) -> dict[str, Task]:
+def compiled(pipeline: str, shards: int | None, folder: Path, given: dict[str, str]) -> dict[str, Task]:
     """What Kubeflow runs, by the name of each task, with the parameters `given` and the defaults of the others."""
     file = folder / "pipeline.yaml"
-    compiler.Compiler().compile(COMPILED[pipeline](Placement(), shards), str(file))
+    compiler.Compiler().compile(PIPELINES[pipeline](Placement(), *([shards] if shards else [])), str(file))
     spec, platform = yaml.load_all(share_components(file.read_text()), yaml.CSafeLoader)
     declared = spec["root"]["inputDefinitions"]["parameters"]
     values = {name: given.get(name, default(about)) for name, about in declared.items()}
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
-    return dict(tasks_of(spec, spec["root"]["dag"], values, set(), times))
+    return dict(tasks_of(spec, spec["root"]["dag"], values, {}, set(), times))
 
 
 def tasks_of(
-    spec: dict[str, Any], dag: dict[str, Any], values: dict[str, Any], before: set[str], times: dict[str, Any]
+    spec: dict[str, Any],
+    dag: dict[str, Any],
+    values: dict[str, Any],
+    outer: dict[str, str],
+    before: set[str],
+    times: dict[str, Any],
 ):
-    """The tasks of a graph and of the graphs in it. `before`: what the graph waits for."""
+    """The tasks of a graph and of the graphs in it. `outer`: places of its own inputs. `before`: what it waits for."""
     names = {key: task["taskInfo"]["name"] for key, task in dag["tasks"].items()}
     for task in dag["tasks"].values():
         component = spec["components"][task["componentRef"]["name"]]
@@ -52,20 +62,23 @@ def tasks_of(
             else whole(source["runtimeValue"]["constant"])
             for name, source in task.get("inputs", {}).get("parameters", {}).items()
         }
-        after = {names[key] for key in task.get("dependentTasks", [])} or before
-        if "dag" in component:
-            yield from tasks_of(spec, component["dag"], own, after, times)
-            continue
+        own = {name: substituted(value, own) for name, value in own.items()}
         artifacts = {
-            name: place(
+            name: outer[source["componentInputArtifact"]]
+            if "componentInputArtifact" in source
+            else place(
                 names[source["taskOutputArtifact"]["producerTask"]], source["taskOutputArtifact"]["outputArtifactKey"]
             )
             for name, source in task.get("inputs", {}).get("artifacts", {}).items()
         }
+        after = {names[key] for key in task.get("dependentTasks", [])} or before
+        if "dag" in component:
+            yield from tasks_of(spec, component["dag"], own, artifacts, after, times)
+            continue
         name = task["taskInfo"]["name"]
         container = spec["deploymentSpec"]["executors"][component["executorLabel"]]["container"]
         yield (
-            name,
+            name.replace(" ", "-"),
             {
                 "argv": [*container["command"], *words(container["args"], own, artifacts, name)],
                 "image": container["image"],
@@ -73,9 +86,16 @@ def tasks_of(
                 "memory": resolved(container["resources"]["resourceMemoryLimit"], own, values),
                 "scratch": times[component["executorLabel"]]["emptyDirMounts"][0]["sizeLimit"],
                 "hours": int(times[component["executorLabel"]]["activeDeadlineSeconds"]) // HOUR,
-                "after": {re.sub(r" \d+$", "", each) for each in after},
+                "after": {re.sub(r" \d+$", "", each).replace(" ", "-") for each in after},
             },
         )
+
+
+def substituted(value: Any, own: dict[str, Any]) -> Any:
+    """A constant with parameters in it: the folder `harmful` below one."""
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\{\{\$\.inputs\.parameters\['([\w-]+)'\]\}\}", lambda match: str(own[match[1]]), value)
 
 
 def whole(constant: Any) -> Any:
@@ -83,9 +103,12 @@ def whole(constant: Any) -> Any:
 
 
 def place(task: str, output: str) -> str:
-    """Where the task list has an output: `render-shard 03` and `ids` are WORK/render-shard/3/ids."""
-    stage, _, number = task.partition(" ")
-    return f"{WORK}/{stage}/{int(number)}/{output}" if number else f"{WORK}/{stage}/{output}"
+    """Where the task list has an output: `render-shard 03` and `ids` are WORK/render-shard/3/ids, and
+    `export-traces trace` and `export` are WORK/export-traces-trace/export."""
+    stage, _, part = task.partition(" ")
+    if part.isdecimal():
+        return f"{WORK}/{stage}/{int(part)}/{output}"
+    return f"{WORK}/{task.replace(' ', '-')}/{output}"
 
 
 def words(args: list[str], own: dict[str, Any], artifacts: dict[str, str], task: str) -> list[str]:
@@ -109,22 +132,41 @@ def resolved(text: str, own: dict[str, Any], values: dict[str, Any]) -> str:
     return text if match is None else str(own.get(f"pipelinechannel--{match[1]}", values.get(match[1])))
 
 
-@pytest.mark.parametrize("shards", [1, 4, 7])
-@pytest.mark.parametrize("pipeline", COMPILED)
-def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(tmp_path: Path, pipeline: str, shards: int) -> None:
-    given = {name: value for name, value in GIVEN.items() if name in PIPELINES[pipeline]}
-    others = {
-        "tokenizer_uri": "s3://b/asset",
-        "max_rows": "9",
-        "workers": "3",
-        "render_cpu": "5",
-        "write_memory": "3Gi",
-    }
-    for more in ({}, others):
-        defaults = {name: value for name, value in PIPELINES[pipeline].items() if value is not None}
-        stages = stages_of(pipeline, {**defaults, **given, **more}, shards=shards, work=WORK)
+def parameters_of(pipeline: str) -> dict[str, str | None]:
+    if pipeline in synth.PIPELINES:
+        return synth.PIPELINES[pipeline]
+    return declared_parameters(task_list_of(pipeline))
+
+
+def task_list_of(pipeline: str) -> Any:
+    return import_module(f"spanloom.families.{FAMILIES[pipeline]}.task_list")
+
+
+def stages_of(pipeline: str, values: dict[str, str], shards: int | None) -> list[Stage]:
+    if pipeline in synth.PIPELINES:
+        return synth.stages_of(pipeline, values, shards=shards or 4, work=WORK)
+    places = {"work": WORK, "registry": synth.REGISTRY, "scratch": synth.SCRATCH}
+    return listed_stages(task_list_of(pipeline), values, shards=shards, **places)
+
+
+def test_every_pipeline_has_a_list() -> None:
+    assert PIPELINES.keys() == {*synth.PIPELINES, *FAMILIES}
+
+
+@pytest.mark.parametrize(("pipeline", "shards"), [*SHARDS, *((pipeline, None) for pipeline in FAMILIES)])
+def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(
+    tmp_path: Path, pipeline: str, shards: int | None
+) -> None:
+    """Once with the parameters alone that must be given, once with another value for each."""
+    declared = parameters_of(pipeline)
+    given = {name: f"s3://b/{name}" for name, value in declared.items() if value is None}
+    sizes = {name: "3Gi" if "_memory" in name else "5" for name in declared if name.endswith(("_cpu", "_memory"))}
+    others = {name: f"other-{name}" for name, value in declared.items() if value == ""}
+    for more in ({}, {**sizes, **others}):
+        defaults = {name: value for name, value in declared.items() if value is not None}
+        stages = stages_of(pipeline, {**defaults, **given, **more}, shards)
         listed = {
-            f"{stage.name} {index:02d}" if stage.each else stage.name: {
+            f"{stage.name}-{index:02d}" if stage.each else stage.name: {
                 "argv": stage.command(index),
                 "image": stage.image,
                 "cpu": stage.cpu,
@@ -136,12 +178,23 @@ def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(tmp_path: Path,
             for stage in stages
             for index in range(stage.count)
         }
-        assert compiled(pipeline, shards, tmp_path, {**given, **more}) == listed
+        tasks = compiled(pipeline, shards, tmp_path, {**given, **more})
+        # Kubeflow leaves out the tasks of a condition that does not hold.
+        assert {name: tasks[name] for name in listed} == listed
+        assert more == {} or tasks.keys() == listed.keys()
 
 
-@pytest.mark.parametrize("pipeline", COMPILED)
-def test_parameters_and_their_defaults_are_those_of_the_compiled_pipeline(tmp_path: Path, pipeline: str) -> None:
-    compiler.Compiler().compile(COMPILED[pipeline](Placement()), str(tmp_path / "pipeline.yaml"))
-    spec, _ = yaml.load_all((tmp_path / "pipeline.yaml").read_text(), yaml.CSafeLoader)
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_parameters_and_their_defaults_are_those_of_the_compiled_pipeline(pipeline: str) -> None:
+    spec, _ = yaml.safe_load_all((REPOSITORY / f"pipelines/{pipeline}.yaml").read_text())
     declared = spec["root"]["inputDefinitions"]["parameters"]
-    assert {name: default(about) for name, about in declared.items()} == PIPELINES[pipeline]
+    assert {name: default(about) for name, about in declared.items()} == parameters_of(pipeline)
+
+
+def test_a_list_that_lacks_an_option_of_the_component_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task_list = of_list.task_list_of("models")
+    first, second = task_list.TASKS
+    options = {option: value for option, value in first["options"].items() if option != "--stops"}
+    monkeypatch.setattr(task_list, "TASKS", ({**first, "options": options}, second))
+    with pytest.raises(ValueError, match=r"tokenize-conversations: the list has .*, the component .*--stops"):
+        of_list.pipeline_of("models", Placement())

@@ -63,8 +63,17 @@ def train_pod(train_job: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", **patched}
 
 
+def runtime_pods(runtime: Manifest) -> dict[str, Manifest]:
+    """The pods of a ClusterTrainingRuntime by the name of their replicated job."""
+    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    return {job["name"]: {"apiVersion": "v1", "kind": "Pod", **job["template"]["spec"]["template"]} for job in jobs}
+
+
 def pods(documents: list[Manifest]) -> list[Manifest]:
     """Every pod that these manifests start."""
     started = [*of_kind(documents, "Job"), *of_kind(documents, "Deployment")]
     fetched = [{"apiVersion": "v1", "kind": "Pod", **one["spec"]["template"]} for one in started]
-    return fetched + [train_pod(job) for job in of_kind(documents, "TrainJob")]
+    runtimes = [runtime_pods(runtime) for runtime in of_kind(documents, "ClusterTrainingRuntime")]
+    # The runtime's `node` has only what the TrainJob is laid over.
+    initializers = [runtime["dataset-initializer"] for runtime in runtimes]
+    return fetched + initializers + [train_pod(job) for job in of_kind(documents, "TrainJob")]

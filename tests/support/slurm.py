@@ -52,6 +52,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 ReturnToService=2
 MinJobAge=600
+MaxArraySize=1024
 KillWait=1
 MailProg=/bin/true
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=100000 State=UNKNOWN

@@ -13,6 +13,9 @@ from conftest import Cli
 GIVEN = ("synth_kd", "source_uri=s3://b/source", "dataset_root=s3://b/root", "--work", "s3://b/work")
 
 
+MODEL = ("source_uri=s3://b/source", "model_uri=s3://b/model", "dataset_root=s3://b/root")
+
+
 def test_the_list_has_a_stage_for_each_step_in_an_order_to_run_them(cli: Cli) -> None:
     done = cli("tasks", *GIVEN, "--shards", 7)
     assert done.returncode == 0, done.stderr
@@ -95,7 +98,10 @@ def test_without_another_one_the_environment_of_the_command_runs_the_steps(cli: 
         ((*GIVEN, "render_cpu=all"), 1, "'all' is no number of CPUs"),
         ((*GIVEN, "--shards", 1025), 1, "1 to 1024 shards, not 1025"),
         ((*GIVEN, "--shards", 0), 2, "Invalid value for '--shards'"),
-        (("packed_chat",), 2, "'packed_chat' is not one of"),
+        (("synth",), 2, "'synth' is not one of"),
+        (("packed_chat",), 1, "the pipeline needs conversations_uri, transcripts_uri, dataset_root"),
+        (("model_chat", *MODEL, "--shards", 2), 1, "model_chat has no task for each shard"),
+        (("chess_games", "dataset_root=r", "--shards", 1025), 1, "1 to 1024 shards, not 1025"),
         ((*GIVEN, "--for", "slurm"), 1, "the files for Slurm need a folder"),
         ((*GIVEN, "--for", "slurm", "--out", "o", "--sbatch", "long"), 1, "'long' is no option of sbatch"),
         ((*GIVEN, "--for", "slurm", "--out", "o", "--venv", "v", "--apptainer", "i"), 1, "give one of them"),

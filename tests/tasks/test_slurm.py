@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from pipelines.synth_kd import MOST_SHARDS as MOST_NAMED_TASKS
 from spanloom.families.harmony.sample import sample_rows
+from spanloom.tasks.listed import MOST_SHARDS
 from spanloom.tasks.slurm import SUBMIT, slurm_files
 from spanloom.tasks.stage import Stage
 from support import sources
@@ -95,6 +97,17 @@ def test_what_is_tried_again_ends_after_three_times(slurm: Slurm, tmp_path: Path
     assert jobs[0].exit_code == 75
 
 
+@pytest.mark.nightly  # the cluster's start alone takes seconds
+def test_an_array_of_1024_tasks_is_taken(slurm: Slurm, tmp_path: Path) -> None:
+    """As many shards as `spanloom tasks` allows; MaxArraySize is what the docs ask for. The job is held, not run."""
+    (tmp_path / "slurm").mkdir()
+    most = stage("only", "true", MOST_SHARDS)
+    for name, text in slurm_files("test", [most], lambda stage: stage.argv, ["--hold"]).items():
+        (tmp_path / "slurm" / name).write_text(text)
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT)
+    assert slurm.run("squeue", "--noheader", "--array", "--format=%t").split() == ["PD"] * MOST_SHARDS
+
+
 # --- A pipeline ------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +183,29 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
     assert tree(tmp_path / "source") == tree(tmp_path / "host/source")
     assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host/root")
     assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host/root")
+
+
+@pytest.mark.nightly  # minutes
+def test_more_shards_than_kubeflow_has_tasks_for(slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path) -> None:
+    """One shard more than the named tasks of a compiled pipeline, of three rows each."""
+    shards = MOST_NAMED_TASKS + 1
+    source = sources.write_source(tmp_path / "source", [sources.rows(3, prefix=f"s{shard}") for shard in range(shards)])
+    options = ("--valid-fraction", 0.5, "--deep", 8, "--workers", 1)
+    done = cli("build", "--source", source, "--out", tmp_path / "host", "--shards", shards, *options)
+    assert done.returncode == 0, done.stderr
+    parameters = (f"source_uri={source}", f"dataset_root={tmp_path}/root", "valid_fraction=0.5", "deep=8", "workers=1")
+    done = cli(
+        *("tasks", "synth_kd", *parameters, "render_cpu=2", "--shards", shards, "--work", tmp_path / "work"),
+        *("--for", "slurm", "--out", tmp_path / "slurm", "--venv", Path(sys.prefix)),
+    )
+    assert done.returncode == 0, done.stderr
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, O200K_HARMONY_VOCAB_PATH=str(asset), SPANLOOM_GIT_SHA="0" * 40)
+    jobs = slurm.wait(3 * PATIENCE)
+    logs = {log.name: log.read_text()[-2000:] for log in (tmp_path / "slurm/logs").iterdir()}
+    assert {job.state for job in jobs} == {"COMPLETED"}, logs
+    assert len([job for job in jobs if job.name == "write-indexed"]) == shards
+    assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host")
+    assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host")
 
 
 @pytest.mark.nightly  # a minute or two each

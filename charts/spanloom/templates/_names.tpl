@@ -42,3 +42,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) -}}
 {{- end -}}
 {{- end -}}
+
+{{/* The runtime of a TrainJob. One that this chart makes is known in the whole cluster, hence the namespace in its name. */}}
+{{- define "spanloom.runtimeName" -}}
+{{- if .Values.train.runtime.create -}}
+{{- printf "%s-%s" .Release.Namespace (include "spanloom.fullname" .) -}}
+{{- else -}}
+{{- .Values.train.runtime.name -}}
+{{- end -}}
+{{- end -}}

@@ -46,3 +46,53 @@ seccompProfile:
     sizeLimit: {{ .sizeLimit }}
   {{- end }}
 {{- end -}}
+
+{{/* The pod that fetches the dataset: of the Job, and of the runtime's dataset initializer. In: dict with `root`,
+`uri`, and where they differ the container's `name` and further `env`. */}}
+{{- define "spanloom.fetchPod" -}}
+{{- $fetch := .root.Values.fetch -}}
+restartPolicy: Never
+serviceAccountName: {{ include "spanloom.serviceAccountName" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with include "spanloom.imagePullSecrets" .root }}
+imagePullSecrets: {{- . | trim | nindent 2 }}
+{{- end }}
+securityContext: {{- include "spanloom.podSecurityContext" .root | nindent 2 }}
+containers:
+  - name: {{ default "fetch" .name }}
+    image: {{ include "spanloom.image" (dict "image" $fetch.image "root" .root) }}
+    imagePullPolicy: {{ $fetch.image.pullPolicy }}
+    command: [spanloom, fetch, {{ .uri | quote }}, {{ include "spanloom.datasetRoot" .root | quote }}]
+    {{- with include "spanloom.env" (merge (dict) (default (dict) .env) $fetch.env) }}
+    env: {{- . | trim | nindent 6 }}
+    {{- end }}
+    {{- with $fetch.envFromSecret }}
+    envFrom:
+      - secretRef:
+          name: {{ . }}
+    {{- end }}
+    resources: {{- toYaml $fetch.resources | nindent 6 }}
+    securityContext: {{- include "spanloom.containerSecurityContext" .root | nindent 6 }}
+    volumeMounts:
+      - name: dataset
+        mountPath: {{ .root.Values.dataset.mountPath }}
+      - name: scratch
+        mountPath: /scratch
+      - name: tmp
+        mountPath: /tmp
+volumes:
+  - name: dataset
+    persistentVolumeClaim:
+      claimName: {{ include "spanloom.claimName" .root }}
+  - name: scratch
+    emptyDir: {}
+  - name: tmp
+    emptyDir: {}
+{{- with $fetch.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $fetch.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from families.toolcalls.conftest import values
 from spanloom.families.toolcalls.format.findings import SEVERITY
+from spanloom.families.toolcalls.format.schema import sample_schema
 from spanloom.families.toolcalls.format.tables import is_tool_sample, subtype_of, weight_of
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.families.toolcalls.schema import sample_schema
 from support.cases import lines
 from support.toolcall_samples import CALL, changed, harmful, retain
 

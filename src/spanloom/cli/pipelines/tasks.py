@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,26 +13,45 @@ from spanloom.cli.options import option, place
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 
+FAMILIES = {
+    "packed_chat": "chat",
+    "chess_games": "chess",
+    "toolcalls_dataset": "toolcalls",
+    "traces_dataset": "traces",
+    "model_chat": "models",
+}
+"""Pipeline → the family whose task list it is. Those of SYNTH KD are in families/harmony."""
+
 
 @app.command(rich_help_panel=PIPELINE)
 def tasks(
     pipeline: Annotated[
-        Literal["synth_kd", "synth_raw_to_kd"], typer.Argument(metavar="PIPELINE", help="Which pipeline.")
+        Literal[
+            "synth_kd",
+            "synth_raw_to_kd",
+            "packed_chat",
+            "chess_games",
+            "toolcalls_dataset",
+            "traces_dataset",
+            "model_chat",
+        ],
+        typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
     ],
     parameters: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE...",
-            help="Parameters of the pipeline, by the names that they have on Kubeflow; `source_uri` and `dataset_root` "
-            "(and `raw_uri`) must be given.",
+            help="Parameters of the pipeline, by the names that they have on Kubeflow; for SYNTH KD `source_uri` and "
+            "`dataset_root` (and `raw_uri`) must be given.",
         ),
     ] = None,
     work: Annotated[
         str, place("Folder or URI for what passes between steps; new for each dataset, and shared by all nodes.")
     ] = "work",
     shards: Annotated[
-        int, option("Tasks of each stage; as many shards must the source have.", min=1)
-    ] = defaults.SHARDS,
+        int | None,
+        option("Tasks of each stage that is run once a shard; a SYNTH source must have as many. Default: 4.", min=1),
+    ] = None,
     registry: Annotated[str | None, option("Where the images are. Default: ghcr.io/spanloom.")] = None,
     scratch: Annotated[str | None, option("Scratch that a task may need, as JSON says it. Default: 200Gi.")] = None,
     engine: Annotated[
@@ -57,29 +77,35 @@ def tasks(
     Example: `spanloom tasks synth_kd source_uri=/data/synth_harmony dataset_root=/data/synth_kd --work /data/work
     --for slurm --out slurm`
     """
-    from spanloom.families.harmony.task_list import PIPELINES, PLACES, REGISTRY, SCRATCH, stages_of
+    from spanloom.families.harmony import task_list
     from spanloom.storage.filling import check_unused
     from spanloom.storage.uri import is_uri
+    from spanloom.tasks.listed import declared_parameters, listed_stages
     from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
     from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
     def absolute(where: str) -> str:
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
-    values = parameters_of(parameters or [], PIPELINES[pipeline])
-    values |= {name: absolute(values[name]) for name in PLACES if name in values}
-    stages = stages_of(
-        pipeline,
-        values,
-        shards=shards,
-        work=absolute(work),
-        registry=registry or REGISTRY,
-        scratch=scratch or SCRATCH,
-    )
+    family = FAMILIES.get(pipeline)
+    listed = None if family is None else import_module(f"spanloom.families.{family}.task_list")
+    declared = task_list.PIPELINES[pipeline] if listed is None else declared_parameters(listed)
+    values = parameters_of(parameters or [], declared)
+    values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
+    places = {
+        "work": absolute(work),
+        "registry": registry or task_list.REGISTRY,
+        "scratch": scratch or task_list.SCRATCH,
+    }
+    if listed is None:
+        stages = task_list.stages_of(pipeline, values, shards=shards or defaults.SHARDS, **places)
+    else:
+        stages = listed_stages(listed, values, shards=shards, **places)
     for stage in stages:
         whole_cpus(stage.cpu)
         mebibytes(stage.memory)
     if engine == "json":
+        shards = max(stage.count for stage in stages)
         print_json({"pipeline": pipeline, "shards": shards, "stages": [stage.as_dict() for stage in stages]})
         return
     if out is None:

@@ -1,6 +1,7 @@
 """Chess: games annotated by an engine, and the variations of a search → fixed-shape batches for a chess transformer.
 
     defaults    the defaults of all options
+    task_list   the pipeline as a list of tasks
     errors      what stops
     encoding/   boards, moves, games and thinking → integers of fixed shape
     sample      games of our own making

@@ -1,8 +1,8 @@
 """Tool calls: conversations whose last turn calls a tool, harmful ones and those to retain → checked training files.
 
 defaults    the defaults of all options
+task_list   the pipeline as a list of tasks
 sample      small data of our own, in the shapes of the sources
-schema      the JSON Schema of a sample
 format/     what a sample is: control strings, tables, tools, calls, ids; its files and its text
 
 rules       all rules on one sample

@@ -1,6 +1,7 @@
 """Reasoning traces: a store of prompt, steps and final answer → datasets by filter and selection → exports, tokens.
 
 defaults     the defaults of all options
+task_list    the pipeline as a list of tasks
 errors       what stops
 sample       traces of our own making
 trace        what a trace may be, its canonical JSON, the id that follows from it

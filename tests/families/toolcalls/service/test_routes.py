@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from families.toolcalls.conftest import values
+from spanloom.families.toolcalls.format.schema import sample_schema
 from spanloom.families.toolcalls.report import json_report
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.schema import sample_schema
 from spanloom.families.toolcalls.service.application import toolcalls_application
 from spanloom.families.toolcalls.service.routes import body_limits, toolcalls_router
 from spanloom.families.toolcalls.validation import validate_stream

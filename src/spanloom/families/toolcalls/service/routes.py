@@ -14,10 +14,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.schema import sample_schema
 from spanloom.families.toolcalls.format.tools import Registries, load_registries
 from spanloom.families.toolcalls.report import json_report
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.schema import sample_schema
 from spanloom.families.toolcalls.validation import validate_stream
 from spanloom.service.answers import ERRORS_TOLD
 from spanloom.service.bodies import check_memory

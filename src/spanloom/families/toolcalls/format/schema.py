@@ -13,6 +13,6 @@ from typing import Any
 @cache
 def sample_schema() -> dict[str, Any]:
     """`toolcall_sample.schema.json`."""
-    text = (resources.files("spanloom.families.toolcalls") / "toolcall_sample.schema.json").read_bytes()
+    text = (resources.files("spanloom.families.toolcalls.format") / "toolcall_sample.schema.json").read_bytes()
     schema: dict[str, Any] = json.loads(text)
     return schema

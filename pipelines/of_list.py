@@ -1,0 +1,143 @@
+"""A family's task list → a Kubeflow pipeline.
+
+In: `src/spanloom/families/NAME/task_list.py` (`spanloom/tasks/listed.py` says how it is written) and the components of
+its steps. Out: the pipeline. The list is read by its path: pipelines are compiled where kfp is installed and Spanloom
+is not.
+
+Tasks of a stage are named tasks and no ParallelFor, inside which Kubeflow ignores retries.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib import import_module
+from inspect import Parameter, Signature
+from itertools import groupby
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kfp import dsl
+from kfp.dsl import placeholders
+
+from pipelines.defaults import FAMILIES
+from pipelines.placement import Placement
+
+COMPONENTS = Path(__file__).parents[1] / "components"
+
+Task = Mapping[str, Any]
+
+
+def task_list_of(family: str) -> ModuleType:
+    """The list of a family. Its folder is loaded under another name, so that nothing else of Spanloom is imported."""
+    package = f"task_lists.{family}"
+    for name, folder in (("task_lists", FAMILIES), (package, FAMILIES / family)):
+        if name not in sys.modules:
+            sys.modules[name] = ModuleType(name)
+            sys.modules[name].__path__ = [str(folder)]
+    return import_module(f"{package}.task_list")
+
+
+def pipeline_of(family: str, placement: Placement) -> dsl.graph_component.GraphComponent:
+    """The pipeline of a family's list."""
+    listed = task_list_of(family)
+    # Those without a default first, as Python and kfp want it.
+    declared = sorted(listed.PARAMETERS.items(), key=lambda item: item[1] is not None)
+
+    def graph(*given: Any) -> None:
+        values = dict(zip((name for name, _ in declared), given, strict=True))
+        _Graph(values, getattr(listed, "SHARDS", 1), placement).add_all(listed.TASKS)
+
+    graph.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(
+                name,
+                Parameter.POSITIONAL_OR_KEYWORD,
+                default=Parameter.empty if value is None else value,
+                annotation=str if value is None else type(value),
+            )
+            for name, value in declared
+        ]
+    )
+    return dsl.pipeline(name=listed.NAME.replace("_", "-"), description=listed.ABOUT)(graph)
+
+
+class _Graph:
+    """The tasks of one pipeline as they are added."""
+
+    def __init__(self, values: dict[str, Any], shards: int, placement: Placement) -> None:
+        self._values, self._shards, self._placement = values, shards, placement
+        self._made: dict[str, list[dsl.PipelineTask]] = {}
+
+    def add_all(self, tasks: tuple[Task, ...]) -> None:
+        for parameter, group in groupby(tasks, key=lambda task: task.get("when")):
+            named = f"with-{parameter}".replace("_", "-")
+            with dsl.If(self._values[parameter] != "", name=named) if parameter else nullcontext():
+                for task in group:
+                    self._add(task)
+
+    def _add(self, task: Task) -> None:
+        component = component_of(task["step"])
+        name = f"{task['step']}-{task['part']}" if "part" in task else task["step"]
+        self._made[name] = []
+        for index in range(self._shards if task.get("each") else 1):
+            made = component(**self._arguments(component, task, index))
+            made.after(*(one for other in task.get("after", ()) for one in self._made[other]))
+            self._placement.place(
+                made,
+                cpu=self._value(task["cpu"], index),
+                memory=self._value(task["memory"], index),
+                hours=task["hours"],
+                cache=task.get("cache", False),
+            )
+            part = f"{index:02d}" if task.get("each") else task.get("part", "")
+            made.set_display_name(f"{task['step']} {part}".strip())
+            self._made[name].append(made)
+
+    def _arguments(self, component: Any, task: Task, index: int) -> dict[str, Any]:
+        """The inputs of a component: by each option the list has a value, and the component the name of the input.
+
+        Raises ValueError when the list and the component have not the same options.
+        """
+        arguments = {name: self._outputs(task, source, index)[0] for name, source in task.get("inputs", {}).items()}
+        declared = options_of(component)
+        if [*declared] != [*task["options"]]:
+            raise ValueError(f"{task['step']}: the list has {[*task['options']]}, the component {[*declared]}")
+        for option, value in task["options"].items():
+            if isinstance(value, tuple):
+                if value[0] != "out":
+                    arguments |= zip(declared[option], self._outputs(task, value, index), strict=True)
+                continue
+            (name,) = declared[option]
+            whole = component.component_spec.inputs[name].type == "Integer"
+            filled = self._value(value, index)
+            arguments[name] = int(filled) if whole and isinstance(filled, str) else filled
+        return arguments
+
+    def _outputs(self, task: Task, source: tuple[str, str], index: int) -> list[Any]:
+        made = self._made[source[0]]
+        return [one.outputs[source[1]] for one in (made[index : index + 1] if task.get("each") else made)]
+
+    def _value(self, text: str, index: int) -> Any:
+        """A text filled in. A parameter alone stays a parameter, with its type."""
+        if text[1:-1] in self._values and text == f"{{{text[1:-1]}}}":
+            return self._values[text[1:-1]]
+        return text.format(**{"index": index, "shards": self._shards, **self._values})
+
+
+def component_of(step: str) -> Any:
+    """The component of a step, wherever it is below components/."""
+    name = step.replace("-", "_")
+    (file,) = COMPONENTS.glob(f"*/{name}/component.py")
+    return getattr(import_module(f"components.{file.parent.parent.name}.{name}.component"), name)
+
+
+def options_of(component: Any) -> dict[str, list[str]]:
+    """Option → names of the inputs or outputs behind it, in the order of the command."""
+    args = component.component_spec.implementation.container.args
+    options: dict[str, list[str]] = {}
+    for option, value in zip(args[::2], args[1::2], strict=True):
+        if option != "--executor-input":
+            output = isinstance(value, placeholders.OutputPathPlaceholder)
+            options.setdefault(option, []).append(value.output_name if output else value.input_name)
+    return options

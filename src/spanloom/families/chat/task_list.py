@@ -1,0 +1,97 @@
+"""The pipeline of packed chat: conversations → transcripts → a validated dataset of packed blocks.
+
+    generate-chat ─► pack-chat ─► validate-alignment
+
+Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` says how a task is written.
+Validation is the shared step: it reads the family off the manifest. All steps publish, so none is cached.
+"""
+
+from typing import Any
+
+from . import defaults
+
+NAME = "packed_chat"
+ABOUT = "conversations → transcripts → a validated dataset of packed blocks"
+
+PARAMETERS: dict[str, str | int | float | None] = {
+    "conversations_uri": None,
+    "transcripts_uri": None,
+    "dataset_root": None,
+    "tokenizer_uri": "",
+    "context_len": defaults.CONTEXT_LEN,
+    "drop": "",
+    "think": defaults.THINK,
+    "on_error": "",
+    "block_size": defaults.BLOCK_SIZE,
+    # Not the default of the commands, which is off until POST_TRAINING=1 in the caller's environment turns it on: no
+    # task of a run has that environment. Who packs chat on a cluster wants loss on the answers; 0 packs plainly.
+    "post_training": "1",
+    "strict_user": str(int(defaults.STRICT_USER)),
+    "keep_lossless": str(int(defaults.KEEP_LOSSLESS)),
+    "pad_tail": str(int(defaults.PAD_TAIL)),
+    "shards": defaults.SHARDS,
+    "records": defaults.RECORDS,
+    "deep": defaults.DEEP,
+    "workers": "",
+    "generate_cpu": "2",
+    "generate_memory": "4Gi",
+    "pack_cpu": "8",
+    "pack_memory": "16Gi",
+    "validate_memory": "16Gi",
+}
+
+TASKS: tuple[dict[str, Any], ...] = (
+    {
+        "step": "generate-chat",
+        "options": {
+            "--source": "{conversations_uri}",
+            "--out": "{transcripts_uri}",
+            "--tokenizer": "{tokenizer_uri}",
+            "--context-len": "{context_len}",
+            "--drop": "{drop}",
+            "--think": "{think}",
+            "--on-error": "{on_error}",
+            "--report": ("out", "report"),
+        },
+        "cpu": "{generate_cpu}",
+        "memory": "{generate_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "pack-chat",
+        "after": ("generate-chat",),
+        "options": {
+            "--transcripts": "{transcripts_uri}",
+            "--root": "{dataset_root}",
+            "--tokenizer": "{tokenizer_uri}",
+            "--asset": ("out", "tokenizer"),
+            "--block-size": "{block_size}",
+            "--post-training": "{post_training}",
+            "--strict-user": "{strict_user}",
+            "--keep-lossless": "{keep_lossless}",
+            "--pad-tail": "{pad_tail}",
+            "--shards": "{shards}",
+            "--records": "{records}",
+            "--workers": "{workers}",
+        },
+        "cpu": "{pack_cpu}",
+        "memory": "{pack_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "validate-alignment",
+        "inputs": {"dataset": ("pack-chat", "dataset")},
+        "options": {
+            "--root": "{dataset_root}",
+            "--source": "{transcripts_uri}",
+            "--tokenizer": ("pack-chat", "tokenizer"),
+            "--deep": "{deep}",
+            "--report": ("out", "report"),
+            "--html": ("out", "html"),
+        },
+        "cpu": "2",
+        "memory": "{validate_memory}",
+        "hours": 24,
+    },
+)

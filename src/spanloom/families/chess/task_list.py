@@ -1,0 +1,72 @@
+"""The pipeline of chess: Parquet files of games and of thinking rows → validated prepared games beside them.
+
+    prepare-chess ×4 ─► assemble-chess ─► validate-chess
+
+Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` says how a task is written.
+All steps publish, so none is cached.
+"""
+
+from typing import Any
+
+from . import defaults
+
+NAME = "chess_games"
+ABOUT = "Parquet files of games → validated prepared games"
+SHARDS = defaults.SHARDS
+
+PARAMETERS: dict[str, str | int | float | None] = {
+    "dataset_root": None,
+    "games_uri": "",
+    "thinking_uri": "",
+    "valid_fraction": defaults.VALID_FRACTION,
+    "on_error": defaults.ON_ERROR,
+    "deep": defaults.DEEP,
+    "tolerance": defaults.TOLERANCE,
+    "prepare_cpu": "2",
+    "prepare_memory": "16Gi",
+    "validate_memory": "16Gi",
+}
+
+TASKS: tuple[dict[str, Any], ...] = (
+    {
+        "step": "prepare-chess",
+        "each": True,
+        "options": {
+            "--shard": "{index}",
+            "--games": "{games_uri}",
+            "--thinking": "{thinking_uri}",
+            "--root": "{dataset_root}",
+            "--shards": "{shards}",
+            "--valid-fraction": "{valid_fraction}",
+            "--on-error": "{on_error}",
+            "--inventory": ("out", "inventory"),
+        },
+        "cpu": "{prepare_cpu}",
+        "memory": "{prepare_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "assemble-chess",
+        "options": {"--inventory": ("prepare-chess", "inventory"), "--root": "{dataset_root}"},
+        "cpu": "1",
+        "memory": "1Gi",
+        "hours": 1,
+    },
+    {
+        "step": "validate-chess",
+        "inputs": {"dataset": ("assemble-chess", "dataset")},
+        "options": {
+            "--root": "{dataset_root}",
+            "--games": "{games_uri}",
+            "--thinking": "{thinking_uri}",
+            "--deep": "{deep}",
+            "--tolerance": "{tolerance}",
+            "--report": ("out", "report"),
+            "--html": ("out", "html"),
+        },
+        "cpu": "2",
+        "memory": "{validate_memory}",
+        "hours": 24,
+    },
+)

@@ -1,0 +1,166 @@
+"""The pipeline of tool calls: public sources → samples → two validated token datasets.
+
+    convert b4 ───────┐
+    convert agentdojo ┤                                               ┌► tokenize harmful ─► validate-alignment
+    convert tau2 ─────┼─► validate-toolcalls ─► merge ─► audit ──────┤
+    convert ultrachat ┤                                               └► tokenize retain ──► validate-alignment
+    convert xstest ───┘
+
+Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` says how a task is written.
+A converter whose source is empty makes nothing. All steps publish, so none is cached.
+"""
+
+from typing import Any
+
+from . import defaults
+
+NAME = "toolcalls_dataset"
+ABOUT = "tool-call samples of public sources → two token datasets"
+
+PARAMETERS: dict[str, str | int | float | None] = {
+    "samples_uri": None,
+    "merged_uri": None,
+    "template_uri": None,
+    "tokenizer_uri": None,
+    "harmful_root": None,
+    "retain_root": None,
+    "b4_uri": "",
+    "b4_completions_uri": "",
+    "agentdojo_uri": "",
+    "tau2_uri": "",
+    "ultrachat_uri": "",
+    "xstest_uri": "",
+    "xstest_completions_uri": "",
+    "system": "",
+    "turns": "last",
+    "dr_ratio": defaults.DR_RATIO,
+    "seed": defaults.SEED,
+    "min_ratio": defaults.MIN_RATIO,
+    "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE,
+    "audit_limit": defaults.AUDIT_LIMIT,
+    "eod": defaults.EOD,
+    "max_length": 0,
+    "valid_fraction": defaults.VALID_FRACTION,
+    "spans": defaults.SPANS,
+    "deep": defaults.DEEP,
+    "convert_memory": "4Gi",
+    "merge_memory": "16Gi",
+    "tokenize_cpu": "2",
+    "tokenize_memory": "8Gi",
+    "validate_memory": "8Gi",
+}
+
+_SOURCES = {
+    "b4": ("{b4_uri}", "{b4_completions_uri}"),
+    "agentdojo": ("{agentdojo_uri}", ""),
+    "tau2": ("{tau2_uri}", ""),
+    "ultrachat": ("{ultrachat_uri}", ""),
+    "xstest": ("{xstest_uri}", "{xstest_completions_uri}"),
+}
+
+_CONVERTED: tuple[dict[str, Any], ...] = tuple(
+    {
+        "step": "convert-toolcalls",
+        "part": source,
+        "options": {
+            "--from": source,
+            "--input": source_uri,
+            "--completions": completions_uri,
+            "--out": "{samples_uri}",
+            "--system": "{system}",
+            "--turns": "{turns}",
+            "--report": ("out", "report"),
+        },
+        "cpu": "1",
+        "memory": "{convert_memory}",
+        "hours": 12,
+    }
+    for source, (source_uri, completions_uri) in _SOURCES.items()
+)
+
+_MERGED: tuple[dict[str, Any], ...] = (
+    {
+        "step": "validate-toolcalls",
+        "after": tuple(f"convert-toolcalls-{source}" for source in _SOURCES),
+        "options": {"--data-dir": "{samples_uri}", "--report": ("out", "report"), "--html": ("out", "html")},
+        "cpu": "1",
+        "memory": "4Gi",
+        "hours": 12,
+    },
+    {
+        "step": "merge-toolcalls",
+        "after": ("validate-toolcalls",),
+        "options": {
+            "--harmful-dir": "{samples_uri}/harmful",
+            "--retain-dir": "{samples_uri}/retain",
+            "--output": "{merged_uri}",
+            "--dr-ratio": "{dr_ratio}",
+            "--seed": "{seed}",
+            "--min-ratio": "{min_ratio}",
+            "--min-adversarial-safe": "{min_adversarial_safe}",
+            "--stats": ("out", "stats"),
+        },
+        "cpu": "1",
+        "memory": "{merge_memory}",
+        "hours": 12,
+    },
+    {
+        "step": "audit-toolcalls",
+        "after": ("merge-toolcalls",),
+        "options": {
+            "--data": "{merged_uri}",
+            "--template": "{template_uri}",
+            "--limit": "{audit_limit}",
+            "--report": ("out", "report"),
+        },
+        "cpu": "1",
+        "memory": "4Gi",
+        "hours": 12,
+    },
+)
+
+
+def _tokenized(split: str) -> tuple[dict[str, Any], ...]:
+    root = f"{{{split}_root}}"
+    return (
+        {
+            "step": "tokenize-toolcalls",
+            "part": split,
+            "after": ("audit-toolcalls",),
+            "options": {
+                "--split": split,
+                "--data": "{merged_uri}",
+                "--template": "{template_uri}",
+                "--tokenizer": "{tokenizer_uri}",
+                "--root": root,
+                "--eod": "{eod}",
+                "--max-length": "{max_length}",
+                "--valid-fraction": "{valid_fraction}",
+                "--spans": "{spans}",
+                "--tokenizer-out": ("out", "tokenizer"),
+            },
+            "cpu": "{tokenize_cpu}",
+            "memory": "{tokenize_memory}",
+            "hours": 24,
+        },
+        {
+            "step": "validate-alignment",
+            "part": split,
+            "inputs": {"dataset": (f"tokenize-toolcalls-{split}", "dataset")},
+            "options": {
+                "--root": root,
+                "--source": "{merged_uri}",
+                "--tokenizer": (f"tokenize-toolcalls-{split}", "tokenizer"),
+                "--deep": "{deep}",
+                "--report": ("out", "report"),
+                "--html": ("out", "html"),
+            },
+            "cpu": "2",
+            "memory": "{validate_memory}",
+            "hours": 12,
+        },
+    )
+
+
+TASKS: tuple[dict[str, Any], ...] = (*_CONVERTED, *_MERGED, *_tokenized("harmful"), *_tokenized("retain"))

@@ -1,0 +1,153 @@
+"""The pipeline of reasoning traces: records → a store → a dataset's manifest → three exports, validated.
+
+    ingest-traces ─► build-traces ─► export-traces ×3 ─► validate-traces
+                                └──► tokenize-traces ─► validate-alignment      with a tokenizer
+
+Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` says how a task is written.
+What publishes under the dataset root is not cached.
+"""
+
+from typing import Any
+
+from . import defaults
+
+NAME = "traces_dataset"
+ABOUT = "reasoning traces → a dataset → exports and tokens, validated"
+
+PARAMETERS: dict[str, str | int | float | None] = {
+    "traces_uri": None,
+    "source_name": None,
+    "dataset_name": None,
+    "dataset_version": None,
+    "dataset_root": "",
+    "tokenizer_uri": "",
+    "ids": defaults.IDS,
+    "strict": "0",
+    "created_at": "",
+    "map": "",
+    "max_step_characters": 0,
+    "filters": "{}",
+    "limit": defaults.LIMIT,
+    "strategy": defaults.STRATEGY,
+    "seed": "",
+    "reproducible": defaults.STEP_REPRODUCIBLE,
+    "control_tokens": defaults.CONTROL_TOKENS,
+    "protect_metadata": str(int(defaults.PROTECT_METADATA)),
+    "form": defaults.TOKENIZE_FORMAT,
+    "eod": "",
+    "tokenize_control_tokens": defaults.TOKENIZE_CONTROL_TOKENS,
+    "valid_fraction": defaults.VALID_FRACTION,
+    "ingest_memory": "4Gi",
+    "tokenize_cpu": "4",
+    "tokenize_memory": "8Gi",
+    "validate_memory": "16Gi",
+}
+
+_STORE = ("ingest-traces", "store")
+_MANIFEST = ("build-traces", "manifest")
+_FORMATS = ("trace", "tunix_sft", "training_example")
+
+_EXPORTED: tuple[dict[str, Any], ...] = tuple(
+    {
+        "step": "export-traces",
+        "part": form,
+        "options": {
+            "--store": _STORE,
+            "--manifest": _MANIFEST,
+            "--format": form,
+            "--control-tokens": "{control_tokens}",
+            "--protect-metadata": "{protect_metadata}",
+            "--out": ("out", "export"),
+        },
+        "cpu": "1",
+        "memory": "2Gi",
+        "hours": 24,
+        "cache": True,
+    }
+    for form in _FORMATS
+)
+
+TASKS: tuple[dict[str, Any], ...] = (
+    {
+        "step": "ingest-traces",
+        "options": {
+            "--source": "{traces_uri}",
+            "--store": ("out", "store"),
+            "--source-name": "{source_name}",
+            "--ids": "{ids}",
+            "--strict": "{strict}",
+            "--created-at": "{created_at}",
+            "--map": "{map}",
+            "--max-step-characters": "{max_step_characters}",
+        },
+        "cpu": "2",
+        "memory": "{ingest_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "build-traces",
+        "options": {
+            "--store": _STORE,
+            "--manifest": ("out", "manifest"),
+            "--name": "{dataset_name}",
+            "--version": "{dataset_version}",
+            "--filters": "{filters}",
+            "--limit": "{limit}",
+            "--strategy": "{strategy}",
+            "--seed": "{seed}",
+            "--reproducible": "{reproducible}",
+        },
+        "cpu": "1",
+        "memory": "4Gi",
+        "hours": 24,
+        "cache": True,
+    },
+    *_EXPORTED,
+    {
+        "step": "validate-traces",
+        "options": {
+            **{f"--{form.replace('_', '-')}": (f"export-traces-{form}", "export") for form in _FORMATS},
+            "--manifest": _MANIFEST,
+            "--report": ("out", "report"),
+        },
+        "cpu": "1",
+        "memory": "2Gi",
+        "hours": 24,
+        "cache": True,
+    },
+    {
+        "step": "tokenize-traces",
+        "when": "tokenizer_uri",
+        "options": {
+            "--store": _STORE,
+            "--manifest": _MANIFEST,
+            "--tokenizer": "{tokenizer_uri}",
+            "--root": "{dataset_root}",
+            "--asset": ("out", "tokenizer"),
+            "--format": "{form}",
+            "--eod": "{eod}",
+            "--control-tokens": "{tokenize_control_tokens}",
+            "--valid-fraction": "{valid_fraction}",
+        },
+        "cpu": "{tokenize_cpu}",
+        "memory": "{tokenize_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "validate-alignment",
+        "when": "tokenizer_uri",
+        "inputs": {"dataset": ("tokenize-traces", "dataset")},
+        "options": {
+            "--root": "{dataset_root}",
+            "--source": "",
+            "--tokenizer": ("tokenize-traces", "tokenizer"),
+            "--deep": "0",
+            "--report": ("out", "report"),
+            "--html": ("out", "html"),
+        },
+        "cpu": "2",
+        "memory": "{validate_memory}",
+        "hours": 24,
+    },
+)
