@@ -131,8 +131,78 @@ def _empty_folder(folder: Path) -> Path:
     return folder
 
 
+def _damaged_page(folder: Path) -> Path:
+    path = table(folder / "a.parquet", input_ids=[list(range(500))] * 40, labels=[[1] * 500] * 40)
+    raw = bytearray(path.read_bytes())
+    raw[40:90] = bytes(50)
+    path.write_bytes(raw)
+    return path
+
+
+def _mixed(folder: Path) -> Path:
+    table(folder / "a.parquet", input_ids=[[1]], labels=[[1]])
+    write_indexed(folder / "corpus", DOCUMENTS)
+    return folder
+
+
+def _link_to_nothing(folder: Path) -> Path:
+    table(folder / "a.parquet", input_ids=[[1]], labels=[[1]])
+    (folder / "b.parquet").symlink_to(folder / "c.parquet")
+    return folder
+
+
+def _twice(folder: Path) -> Path:
+    column = pa.array([[1]])
+    pq.write_table(pa.Table.from_arrays([column] * 3, names=["input_ids", "labels", "labels"]), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def _index(folder: Path, first: int, value: bytes) -> Path:
+    """The index of the tokens with other bytes from `first` on."""
+    prefix = write_indexed(folder / "corpus", DOCUMENTS)
+    index = prefix.with_suffix(".idx")
+    raw = bytearray(index.read_bytes())
+    raw[first : first + len(value)] = value
+    index.write_bytes(raw)
+    return prefix
+
+
+def _one(folder: Path, **columns: Any) -> Path:
+    """A file whose second row is the one that is wrong."""
+    right = {"input_ids": [1, 2], "labels": [-100, 2]}
+    given = {**{name: [value, value] for name, value in right.items()}, **columns}
+    return table(folder / "a.parquet", **{name: values for name, values in given.items() if values is not None})
+
+
+_BEYOND = (2**40).to_bytes(8, "little")
+_NESTED = pa.array([[[1, 2]], [[1, None]]])
+
 BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "torn Parquet": (_torn_parquet, "truncated"),
+    "a damaged page": (_damaged_page, "cannot be read"),
+    "a folder of mixed containers": (_mixed, "several containers: Parquet, .bin and .idx"),
+    "a link to nothing": (_link_to_nothing, "b.parquet"),
+    "a column that is there twice": (_twice, "labels is there twice"),
+    "an index of more sequences than it has": (lambda folder: _index(folder, 18, _BEYOND), "another size"),
+    "an index of no sequences": (lambda folder: _index(folder, 18, bytes(8)), "another size"),
+    "an index of fractions": (lambda folder: _index(folder, 17, b"\x06"), "no index of whole numbers"),
+    "an index of bytes": (lambda folder: _index(folder, 17, b"\x01"), "do not fit"),
+    "an index of another tool": (lambda folder: _index(folder, 0, b"TNTIDX"), "no index of whole numbers"),
+    "negative lengths": (lambda folder: _index(folder, 34, b"\xff\xff\xff\xff"), "do not fit"),
+    "ids that are fractions": (lambda folder: _one(folder, input_ids=[[1.0, 2.0], [1.5, 2.0]]), "not lists of whole"),
+    "one id for a row": (lambda folder: _one(folder, input_ids=[1, 2]), "not lists of whole"),
+    "nested lists": (lambda folder: _one(folder, input_ids=_NESTED), "not lists of whole"),
+    "ids of 64 bits": (
+        lambda folder: _one(folder, input_ids=pa.array([[1, 2], [1, 2**63]], pa.list_(pa.uint64()))),
+        "row 1",
+    ),
+    "null labels": (lambda folder: _one(folder, labels=[[-100, 2], [None, 2]]), "row 1"),
+    "a row without labels": (lambda folder: _one(folder, labels=[[-100, 2], None]), "row 1"),
+    "an attention mask of another length": (lambda folder: _one(folder, attention_mask=[[1, 1], [1]]), "row 1"),
+    "positions of another length": (lambda folder: _one(folder, position_ids=[[0, 1], [0]]), "row 1"),
+    "negative sizes": (lambda folder: _one(folder, seq_lengths=[[2], [3, -1]]), "row 1"),
+    "no start": (lambda folder: _one(folder, seq_start_id=[[0], []]), "row 1"),
+    "starts beyond the row": (lambda folder: _one(folder, seq_start_id=[[0], [0, 2**62]]), "out of order"),
     "torn index": (_torn_index, "another size"),
     "lengths beyond the file": (_huge_lengths, "do not fit"),
     "a mask that is too short": (_short_mask, "bytes"),
@@ -167,3 +237,24 @@ def test_what_cannot_be_read_ends_in_a_message(name: str, tmp_path: Path) -> Non
         read(make(tmp_path))
     assert message in str(fault.value)
     assert fault.value.remedy
+
+
+def test_rows_and_files_without_tokens_are_no_documents(tmp_path: Path) -> None:
+    empty = pa.array([], pa.list_(pa.int32()))
+    assert read(table(tmp_path / "a.parquet", input_ids=empty, labels=empty)) == []
+    rows = pa.array([[], [1, 2], []], pa.list_(pa.int32()))
+    assert read(table(tmp_path / "b.parquet", input_ids=rows, labels=rows)) == [([1, 2], [1, 1])]
+    assert read(write_indexed(tmp_path / "c", [([], []), ([1], [0]), ([], [])])) == [([1], [0])]
+    assert read(write_indexed(tmp_path / "d", [([], [])])) == []
+
+
+def test_a_row_group_of_all_rows_is_read_in_batches_and_links_are_followed(tmp_path: Path) -> None:
+    documents = [([number] * 700, [1] * 700) for number in range(2000)]
+    whole = table(tmp_path / "whole.parquet", input_ids=[t for t, _ in documents], labels=[t for t, _ in documents])
+    folder = tmp_path / "linked"
+    folder.mkdir()
+    (folder / "a.parquet").symlink_to(whole)
+    (unit,) = open_data(folder, Reading()).units
+    batches = list(read_unit(unit))
+    assert len(batches) > 1
+    assert [document for batch in batches for document in _split(batch)] == documents

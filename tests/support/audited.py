@@ -107,7 +107,7 @@ def write_indexed(prefix: Path, documents: Sequence[Document]) -> Path:
     lengths = np.array([len(tokens) for tokens, _ in documents], np.int32)
     arrays = {
         "tokens": np.concatenate([np.array(tokens, np.int32) for tokens, _ in documents]),
-        "lossmask": np.concatenate([np.array([*mask[1:], 0], np.uint8) for _, mask in documents]),
+        "lossmask": np.concatenate([np.array([*mask[1:], 0][: len(mask)], np.uint8) for _, mask in documents]),
     }
     for name, values in arrays.items():
         file = prefix.with_name(f"{prefix.name}_{name}")

@@ -29,7 +29,10 @@ _MAX_ID = 2**31 - 1
 
 
 def masks_in(names: Sequence[str], reading: Reading, where: str) -> list[str]:
-    """The columns that make the mask. Raises SourceError where there is none, or no tokens."""
+    """The columns that make the mask. Raises SourceError where there is none, or no tokens, or one is there twice."""
+    read = {TOKENS_COLUMN, *MASKS, STARTS, SIZES, POSITIONS, ATTENTION, reading.mask}
+    if twice := sorted({name for name in names if name in read and names.count(name) > 1}):
+        raise SourceError(f"the column {twice[0]} is there twice", where=where, remedy="write the dataset again")
     if TOKENS_COLUMN not in names:
         raise SourceError(
             f"there is no column {TOKENS_COLUMN}: {', '.join(names)}",

@@ -69,10 +69,22 @@ def read_unit(unit: Unit, rows: Ints | None = None) -> Iterator[Documents]:
 def _folder(folder: Path, reading: Reading) -> Opened:
     if manifest.schema_version_at(str(folder)) is not None:
         return _root(folder, reading)
-    if files := saved_files(folder):
-        units = [arrow_unit(path, path.relative_to(folder).as_posix(), reading) for path in files]
+    saved = saved_files(folder) or ()
+    tables = sorted(path for path in folder.rglob("*.parquet") if not path.is_dir())
+    prefixes = prefixes_in(folder, reading)
+    kinds = {"a folder of save_to_disk": saved, "Parquet": tables, ".bin and .idx": prefixes}
+    if sum(map(bool, kinds.values())) > 1:
+        raise SourceError(
+            f"the folder holds several containers: {', '.join(name for name, files in kinds.items() if files)}",
+            where=str(folder),
+            remedy="give a file, or a prefix, of the one that is trained on",
+        )
+    for path in (*saved, *tables):
+        if not path.is_file():
+            raise SourceError("the file is missing: a link to nothing?", where=str(path), remedy="copy it again")
+    if saved:
+        units = [arrow_unit(path, path.relative_to(folder).as_posix(), reading) for path in saved]
         return Opened(container="save_to_disk", units=units)
-    tables = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
     if tables:
         units = [
             unit
@@ -80,7 +92,7 @@ def _folder(folder: Path, reading: Reading) -> Opened:
             for unit in parquet_units(path, path.relative_to(folder).as_posix(), reading, ROWS_OF_UNIT)
         ]
         return Opened(container=_kind_of_parquet(tables[0]), units=units)
-    if prefixes := prefixes_in(folder, reading):
+    if prefixes:
         units = [unit for prefix in prefixes for unit in indexed_units(prefix, prefix.name, reading, ROWS_OF_UNIT)]
         return Opened(container=".bin and .idx", units=units)
     raise SourceError(
