@@ -32,7 +32,8 @@ def compiled(pipeline: str, shards: int, folder: Path, given: dict[str, str]) ->
     """What Kubeflow runs, by the name of each task, with the parameters `given` and the defaults of the others."""
     file = folder / "pipeline.yaml"
     compiler.Compiler().compile(COMPILED[pipeline](Placement(), shards), str(file))
-    spec, platform = yaml.load_all(share_components(file.read_text()), yaml.CSafeLoader)
+    text = file.read_text()
+    spec, platform = yaml.load_all(text if shards < 7 else share_components(text), yaml.CSafeLoader)
     declared = spec["root"]["inputDefinitions"]["parameters"]
     values = {name: given.get(name, default(about)) for name, about in declared.items()}
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
