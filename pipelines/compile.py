@@ -28,6 +28,9 @@ PIPELINES = {
     "model_chat": partial(pipeline_of, "models"),
 }
 
+MOST_BYTES = 600_000
+"""Of a compiled pipeline as kfp writes it: Kubernetes bounds an object at 1.5 MiB, and Kubeflow adds to it."""
+
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
@@ -44,7 +47,9 @@ def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], s
         file = out / f"{name}.yaml"
         sharded = {"shards": shards} if "shards" in signature(pipeline).parameters else {}
         compiler.Compiler().compile(pipeline(placement, **sharded), str(file))
-        text = share_components(file.read_text())
+        text = file.read_text()
+        if len(text) > MOST_BYTES:
+            text = share_components(text)
         if images:
             text = "".join(_pinned(line, images) for line in text.splitlines(keepends=True))
         file.write_text(text)

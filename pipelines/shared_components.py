@@ -1,7 +1,8 @@
 """A compiled pipeline with each component once: kfp writes one for each task, also where all but the name is the same.
 
 In: the YAML that kfp compiles. Out: the same tasks with the same commands, sizes and volumes, in YAML of half the size.
-Kubernetes bounds the size of an object, so this decides how many shards a pipeline can have.
+Kubernetes bounds the size of an object, so pipelines of many shards need it. kfp's local runner does not bear it: it
+names the folder of a task by its component.
 """
 
 from typing import Any

@@ -114,7 +114,7 @@ def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
         given = named[f"render-shard {shard:02d}"]["inputs"]["parameters"]["shard"]
         assert given["runtimeValue"]["constant"] == shard
         for task, artifact, source in (
-            ("assemble-split", f"ids_{shard:02d}", f"render-shard {shard:02d}"),
+            ("assemble-split", f"rendered_{shard:02d}", f"render-shard {shard:02d}"),
             ("assemble-manifest", f"inventory_{shard:02d}", f"write-indexed {shard:02d}"),
             (f"write-indexed {shard:02d}", "rendered", f"render-shard {shard:02d}"),
         ):

@@ -37,7 +37,8 @@ def compiled(pipeline: str, shards: int | None, folder: Path, given: dict[str, s
     """What Kubeflow runs, by the name of each task, with the parameters `given` and the defaults of the others."""
     file = folder / "pipeline.yaml"
     compiler.Compiler().compile(PIPELINES[pipeline](Placement(), *([shards] if shards else [])), str(file))
-    spec, platform = yaml.load_all(share_components(file.read_text()), yaml.CSafeLoader)
+    text = file.read_text()
+    spec, platform = yaml.load_all(text if (shards or 1) < 7 else share_components(text), yaml.CSafeLoader)
     declared = spec["root"]["inputDefinitions"]["parameters"]
     values = {name: given.get(name, default(about)) for name, about in declared.items()}
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
