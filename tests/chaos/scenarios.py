@@ -13,6 +13,7 @@ from pathlib import Path
 
 from chaos.driver import Driver, Fault
 from support import chat_datasets, sources
+from support.raw_synth import raw_row, write_raw
 
 Prepare = Callable[[Path, Driver], None]
 ROOT = "place/dataset"
@@ -201,6 +202,52 @@ MERGE = "toolcalls merge --harmful-dir samples/harmful --retain-dir samples/reta
 MODEL = "--template in/chat_template.jinja --tokenizer in"
 
 
+def _row_groups(folder: Path, _: Driver) -> None:
+    """Raw rows in two row groups, one for each shard."""
+    write_raw(folder / "raw/rows.parquet", [raw_row(number) for number in range(8)], row_group_size=4)
+    write_foreign(folder, BESIDE)
+
+
+def _inventories(folder: Path, driver: Driver) -> None:
+    """Both shards, converted; their inventories wait to be joined."""
+    _row_groups(folder, driver)
+    for shard in (0, 1):
+        must(driver, *_convert_shard(shard))
+
+
+def _convert_shard(shard: int) -> tuple[str, ...]:
+    return _words(
+        f"step convert-shard --shard {shard} --shards 2 --raw raw --out place/converted "
+        f"--inventory inventories/{shard}.json"
+    )
+
+
+def _nothing(folder: Path, _: Driver) -> None:
+    write_foreign(folder, BESIDE)
+
+
+def _model(folder: Path, driver: Driver) -> None:
+    """A small model's folder and conversations for it."""
+    must(driver, *_words("model sample --out sampled"))
+    write_foreign(folder, BESIDE)
+
+
+def _model_source(folder: Path, driver: Driver) -> None:
+    """The same, and a source of them."""
+    _model(folder, driver)
+    must(driver, *_words("convert sampled/chat.jsonl --out source --yes --quiet"))
+
+
+MODEL_BUILD = (
+    "build --source source --model sampled/model --valid-fraction 0.3 --workers 1 --deep 2 --quiet --json --out"
+)
+
+
+def _model_dataset(folder: Path, driver: Driver) -> None:
+    _model_source(folder, driver)
+    must(driver, *_words(f"{MODEL_BUILD} place/data"))
+
+
 def _written_in_place(name: str, command: str, prepare: Prepare) -> Scenario:
     """A command that replaces the files that it is asked for."""
     return Scenario(name=name, arguments=_words(command), prepare=prepare, foreign=BESIDE, root="place/made")
@@ -255,6 +302,47 @@ def family_scenarios() -> list[Scenario]:
             ),
             prepare=_toolcalls(*merged),
             foreign=BESIDE,
+        ),
+    ]
+
+
+def cluster_scenarios() -> list[Scenario]:
+    """The steps that convert raw SYNTH shard by shard."""
+    return [
+        Scenario(
+            name="step convert-shard",
+            arguments=_convert_shard(0),
+            prepare=_row_groups,
+            foreign=BESIDE,
+            root="place/converted",
+        ),
+        Scenario(
+            name="step assemble-source",
+            arguments=_words(
+                "step assemble-source --inventory inventories/0.json --inventory inventories/1.json "
+                "--out place/converted"
+            ),
+            prepare=_inventories,
+            foreign=BESIDE,
+            root="place/converted",
+        ),
+    ]
+
+
+def model_scenarios() -> list[Scenario]:
+    """The commands about any model, and the audit."""
+    return [
+        _written_in_place("model sample", "model sample --out place/made", _nothing),
+        Scenario(
+            name="build --model",
+            arguments=_words(f"{MODEL_BUILD} {ROOT}"),
+            prepare=_model_source,
+            foreign=BESIDE,
+        ),
+        _written_in_place(
+            "audit",
+            "audit place/data --model sampled/model --declare duplicate --html place/made.html --quiet --json",
+            _model_dataset,
         ),
     ]
 
@@ -347,6 +435,8 @@ def scenarios(store: object) -> list[Scenario]:
         fetch,
         _interrupted(fetch, "fetch", 0.6),
         *family_scenarios(),
+        *cluster_scenarios(),
+        *model_scenarios(),
     ]
 
 
