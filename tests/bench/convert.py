@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from bench import texts
+from bench.processes import compile_sources
 from bench.start import BASELINE, THIS, run
 
 TURNS = 3
@@ -61,6 +62,8 @@ def main() -> None:
     here = Path(__file__).parents[2] / "src"
     checkouts = [(BASELINE, given.baseline.resolve() / "src")] if given.baseline else []
     checkouts += [(THIS, here)]
+    for _, sources in checkouts:
+        compile_sources(sources)
     seconds: dict[tuple[str, int], list[float]] = {}
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

@@ -78,7 +78,9 @@ def _without_the_trainer() -> Iterator[None]:
     locations = megatron.submodule_search_locations if megatron is not None else None
     package.__path__ = [str(Path(location, "core")) for location in locations or ()]
     left_out = [name for name in _OF_TRAINING if name not in sys.modules]
-    sys.modules.update({_CORE: package, **dict.fromkeys(left_out)})  # None: importing it raises ImportError
+    sys.modules[_CORE] = package
+    for name in left_out:
+        sys.modules[name] = None  # type: ignore[assignment]  # importing it raises ImportError
     try:
         import_module(f"{_CORE}.parallel_state")  # first, as the `__init__` does: it and `utils` import each other
         yield
