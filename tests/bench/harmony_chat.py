@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from bench.corpus import ROW_GROUP, SHARDS, conversations_source
-from bench.processes import run
+from bench.processes import compile_sources, run
 from bench.speed import environment
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="keeps the corpus for the next run")
     given = parser.parse_args()
     tokenizer = verify_asset(locate_asset()).resolve()
+    compile_sources(Path(__file__).parents[2] / "src")
     with tempfile.TemporaryDirectory() as temporary:
         work = given.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.processes import compile_sources
+
 Trial = dict[str, Any]
 THIS, BASELINE = "this checkout", "baseline"
 
@@ -29,6 +31,8 @@ def measure(
     here = Path(__file__).parents[2] / "src"
     checkouts = ([(BASELINE, baseline.resolve() / "src")] if baseline else []) + [(THIS, here)]
     build = ["build", "--source", source, "--tokenizer", tokenizer, "--valid-fraction", "0.1", "--allow-unknown-sha"]
+    for _, sources in checkouts:
+        compile_sources(sources)
     for words in (["sample", "--out", raw], ["convert-synth", "--raw", raw, "--out", source], [*build, "--out", root]):
         run(words, here)
     commands = {

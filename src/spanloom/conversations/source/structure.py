@@ -178,19 +178,22 @@ def check_message(index: int, message: dict[str, Any]) -> None:
     """What a strict format demands of a message beside its role. A key whose value is null counts as not there.
 
     Raises RowRefusedError."""
-    if not ANY_KEYS.issuperset(message):
+    is_plain = _PLAIN_KEYS.issuperset(message)
+    if not is_plain and not ANY_KEYS.issuperset(message):
         unknown = ", ".join(repr(key) for key in message if key not in ANY_KEYS)
         raise RowRefusedError(Reason.KEY_UNKNOWN, f"message {index} has {unknown}, which no render would show")
     content = message.get("content")
     if isinstance(content, list):
         for part in content:
+            if type(part) is dict and len(part) == 2 and "text" in part and part.get("type") == "text":
+                continue  # most are; the rest is looked at more closely
             known = PART_KEYS.get(part["type"]) if isinstance(part, dict) and type(part.get("type")) is str else None
             if known is not None and not known.issuperset(part):
                 unknown = ", ".join(repr(key) for key in part if key not in known)
                 message_part = f"a part of message {index}"
                 raise RowRefusedError(Reason.KEY_UNKNOWN, f"{message_part} has {unknown}, which no render would show")
     role = message["role"]
-    if _PLAIN_KEYS.issuperset(message) and (role == "assistant" or (role != "tool" and message.get("channel") is None)):
+    if is_plain and (role == "assistant" or (role != "tool" and message.get("channel") is None)):
         return
     channel, recipient = message.get("channel"), message.get("recipient")
     name, content_type = message.get("name"), message.get("content_type")

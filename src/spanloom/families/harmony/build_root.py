@@ -3,7 +3,6 @@
 In: the root, the options, what decides the bytes. Out: whether it is the one, a root that is free, or an error.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,14 +103,16 @@ def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
                 except RowRefusedError:
                     continue
                 cuts = cut_conversation(conversation, rules).cuts
-                there += _size(conversation.messages)
-                written += sum(_size(cut.shown.messages) for cut in cuts)
+                sizes = {id(message): _size(message) for message in conversation.messages}
+                there += sum(sizes.values())
+                shown = [message for cut in cuts for message in cut.shown.messages]  # most of them shared
+                written += sum(sizes[id(message)] if id(message) in sizes else _size(message) for message in shown)
                 rows, documents = rows + 1, documents + len(cuts)
     return written / there if there else 1.0, documents / rows if rows else 1.0
 
 
-def _size(messages: Sequence[dict[str, Any]]) -> int:
-    return sum(len(str(message.get("content"))) for message in messages)
+def _size(message: dict[str, Any]) -> int:
+    return len(str(message.get("content")))
 
 
 def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:

@@ -189,8 +189,10 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         return CutConversation(cuts=(whole,) if begins else (), runs=len(runs), left_out=0)
     analysis = [message.get("channel") == "analysis" for message in messages]
     analysis_before = [0, *accumulate(analysis)]
-    rewritten = [one is not other for one, other in zip(messages, before, strict=True)]
-    rewritten_before = [0, *accumulate(rewritten)]
+    rewritten_before = [0] * (len(messages) + 1)
+    if before is not messages:
+        rewritten = [one is not other for one, other in zip(messages, before, strict=True)]
+        rewritten_before = [0, *accumulate(rewritten)]
     cuts: list[Cut] = []
     shown_until, analysis_shown = 0, [0] * (len(messages) + 1)
     for group in _groups(messages, runs, labels, analysis_before, rewritten_before, rules):

@@ -86,7 +86,8 @@ class Auditor:
     ) -> None:
         self._encoding, self._stride, self._profile, self._rules = encoding, stride, profile, rules
         self._share, self._floor = share, floor
-        self._seen: set[tuple[Any, ...]] = set()
+        self._seen: set[tuple[int, ...]] = set()
+        self._kinds: dict[tuple[str, ...], int] = {}
         self._tokens = self._audited_tokens = 0
 
     def audit(
@@ -107,10 +108,12 @@ class Auditor:
         documents_of = Counter(row for row, _ in places)
         number_of: Counter[int] = Counter()
         chosen: list[int] = []
+        kind_of: dict[int, int] = {}  # by identity: documents of one conversation share messages
         for index, (row, _) in enumerate(places):
             its_turn = number_of[row] == row // max(self._stride, 1) % documents_of[row]
             number_of[row] += 1
-            if self._chooses(row, conversations[index], lengths.get(index), its_turn=its_turn, twice=bool(cuts)):
+            shape = () if len(self._seen) >= AUDITED_AT_LEAST else self._shape(conversations[index], kind_of)
+            if self._chooses(row, conversations[index], lengths.get(index), shape, its_turn=its_turn, twice=bool(cuts)):
                 chosen.append(index)
         document_of = {index: document for document, index in enumerate(rendered.kept)}
         for index in chosen:
@@ -132,18 +135,35 @@ class Auditor:
                     self._check_prompt(cuts[index], found.tokens, where)
         return len(chosen)
 
+    def _shape(self, conversation: LabelledConversation, kind_of: dict[int, int]) -> tuple[int, ...]:
+        """The kinds of a document's messages: role, channel and keys, each kind as a number. `kind_of`: the kinds of
+        messages of this batch by their identity, to which new ones are added."""
+        messages = conversation.messages
+        kinds = [*map(kind_of.get, map(id, messages))]
+        if None in kinds:
+            for at, message in enumerate(messages):
+                if kinds[at] is None:
+                    kind = (message["role"], repr(message.get("channel")), *sorted(message))
+                    kinds[at] = kind_of[id(message)] = self._kinds.setdefault(kind, len(self._kinds))
+        return tuple(kinds)  # type: ignore[arg-type]  # each is known now
+
     def _chooses(
-        self, row: int, conversation: LabelledConversation, tokens: int | None, *, its_turn: bool, twice: bool
+        self,
+        row: int,
+        conversation: LabelledConversation,
+        tokens: int | None,
+        shape: tuple[int, ...],
+        *,
+        its_turn: bool,
+        twice: bool,
     ) -> bool:
-        """Whether a document is audited. `tokens`: None where it was refused; `its_turn`: it is the one of its row;
-        `twice`: what comes before its last run is rendered too."""
+        """Whether a document is audited. `tokens`: None where it was refused; `shape`: see `_shape`, of no meaning once
+        enough were seen; `its_turn`: it is the one of its row; `twice`: what comes before its last run is rendered
+        too."""
         if tokens is None:
             tokens = len(repr(conversation.messages)) // _CHARACTERS_PER_TOKEN
         self._tokens += tokens
-        shape = tuple(
-            (message["role"], repr(message.get("channel")), *sorted(message)) for message in conversation.messages
-        )
-        new = shape not in self._seen and len(self._seen) < AUDITED_AT_LEAST
+        new = len(self._seen) < AUDITED_AT_LEAST and shape not in self._seen
         if new:
             self._seen.add(shape)
         rendered = 2 * tokens if twice else tokens

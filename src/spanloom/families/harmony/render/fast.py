@@ -40,6 +40,8 @@ from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, jo
 
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
+_PLAIN_KEYS = frozenset({"role", "channel", "content"})
+"""Those of most messages: their headers hold no more."""
 TEXT_KEYS = frozenset({"type", "text"})
 STRUCTURED = {"system": "system_content", "developer": "developer_content"}
 REMEMBERED = 4096
@@ -213,18 +215,21 @@ class FastRenderer:
         function_tools = False
         if self._profile.table_tools:
             definers = layout.definers
-            for at, identity in enumerate(ids):
-                if identity not in definers:
-                    definers[identity] = defines_functions(messages[at])
-            function_tools = any(map(definers.__getitem__, ids))
+            defining = [*map(definers.get, ids)]
+            if None in defining:
+                for message, identity, known_already in zip(messages, ids, defining, strict=True):
+                    if known_already is None:
+                        definers[identity] = defines_functions(message)
+                defining = [*map(definers.get, ids)]
+            function_tools = True in defining
         known = layout.numbers[function_tools]
-        numbers: list[int] = []
-        for message, identity in zip(messages, ids, strict=True):
-            number = known.get(identity)
-            if number is None:
-                number = known[identity] = self._lay_out(layout, message, function_tools)
-            numbers.append(number)
-        return numbers
+        numbers = [*map(known.get, ids)]
+        if None in numbers:
+            for message, identity, number in zip(messages, ids, numbers, strict=True):
+                if number is None and identity not in known:
+                    known[identity] = self._lay_out(layout, message, function_tools)
+            numbers = [*map(known.get, ids)]
+        return numbers  # type: ignore[return-value]  # each is known now
 
     def _lay_out(self, layout: _Layout, message: dict[str, Any], function_tools: bool) -> int:
         """Adds a message to the layout, as wrapper and texts or as finished tokens. Returns its number, -1 where it is
@@ -264,6 +269,8 @@ class FastRenderer:
 
     def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
         """What stands around a message's text, or None where the table does not cover its header."""
+        if _PLAIN_KEYS.issuperset(message):
+            return self._wrappers.get((message["role"], channel))
         more = [message.get(key) for key in MORE_OF_A_HEADER]
         if more == _NO_MORE:
             return self._wrappers.get((message["role"], channel))

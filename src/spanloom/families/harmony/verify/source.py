@@ -114,6 +114,8 @@ def whole_rows(shard: SourceShard, wanted: Iterable[int]) -> Iterator[SourceRow]
                     while row is not None and row < first + at + batch.num_rows:
                         yield _source_row(row, batch.slice(row - first - at, 1), profile)
                         row = next(numbers, None)
+                    if row is None or row >= end:
+                        break
             first = end
 
 
