@@ -20,8 +20,8 @@ what was wrong, where, and what to do. docs/api.md of the repository has example
 
 The packages, in the order in which imports may run:
 
-    cli → api → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers, records
-    → storage → the rest
+    cli → api → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers,
+    records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
