@@ -51,7 +51,7 @@ QUIET := $(shell test -t 2 || echo -qq)
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat fetch-models models-page law learning wheel images smoke smoke-train pipeline-local compile push submit clean
+.PHONY: help setup demo chat-demo test lint types check format bench bench-train bench-chess bench-traces bench-toolcalls bench-harmony-chat fetch-models models-page law learning dist wheel images smoke smoke-train pipeline-local compile push submit clean
 
 # PyTorch's CPU index where it answers, else nothing: then torch comes from pip's own index.
 probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[1], timeout=5)' "$(TORCH_INDEX)/torch/" 2>/dev/null
@@ -196,6 +196,9 @@ bench-toolcalls: setup ## Measure tool calls: all rules, convert, merge, masks, 
 
 learning: setup ## Train on the demo dataset with each weight on and off, and plot the loss of each span
 	PYTHONPATH=tests $(BIN)/python -m bench.learning --root $(DEMO)/synth_kd --plot data/learning.svg $(LEARNING_ARGS)
+
+dist: setup ## Wheel and source distribution with their git SHA, in dist/, by the pinned hatchling
+	$(BIN)/hatchling build --directory dist
 
 wheel: setup ## A wheel that carries its git SHA, in dist/
 	$(PIP) wheel -q --no-deps $(if $(LOCKED),--no-index --no-build-isolation) --wheel-dir dist .

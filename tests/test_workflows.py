@@ -50,8 +50,20 @@ def test_nothing_is_permitted_but_what_a_job_asks_for(path: Path) -> None:
     for job in workflow["jobs"].values():
         writes = {name for name, right in job["permissions"].items() if right == "write"}
         assert job["permissions"].keys() - writes <= {"contents"}
-        # Whoever can push images cannot make a release, and only a release workflow can do either.
-        assert len(writes) <= (1 if path.name == "release.yml" else 0)
+        # Whoever can push images cannot make a release or publish, and only a release workflow can do any of it. A job
+        # with an identity of its own writes nothing but what it signs.
+        assert path.name == "release.yml" or not writes
+        assert len(writes - {"id-token"}) <= 1
+        assert "id-token" not in writes or writes <= {"id-token", "attestations"}
+
+
+def test_the_package_is_published_after_the_release_and_as_it_was_attested() -> None:
+    jobs = load(REPOSITORY / ".github/workflows/release.yml")["jobs"]
+    assert jobs["pypi"]["needs"] == "release"
+    assert jobs["release"]["needs"] == ["images", "attest"]
+    built = {job["steps"][0]["with"]["name"] for job in (jobs["attest"], jobs["pypi"])}
+    assert built == {jobs["package"]["steps"][-1]["with"]["name"]} == {"package"}
+    assert not any("run" in step for job in ("attest", "pypi") for step in jobs[job]["steps"])
 
 
 def test_each_action_is_pinned_to_one_commit_with_its_version_beside_it() -> None:

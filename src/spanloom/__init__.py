@@ -9,14 +9,48 @@ Chat data → a checked dataset → documents, without Megatron and without torc
     for document in spanloom.open_dataset("dataset", split="train"):
         print(document.id, document.text, document.tokens, document.loss_mask, document.spans)
 
-    convert         chat data in any common form → a source folder
-    build           a source folder → a validated dataset, for gpt-oss or for any Hugging Face model (model="DIR")
-    validate        check every file, token and label of a dataset
-    open_dataset    documents with tokens, loss mask, spans and text
-    training        datasets and losses for PyTorch, transformers, TRL and Megatron; needs torch
+    convert()          chat data in any common form → a source folder
+    build()            a source folder → a validated dataset, for gpt-oss or for any Hugging Face model (model="DIR")
+    validate()         check every file, token and label of a dataset
+    open_dataset()     documents with tokens, loss mask, spans and text
+    spanloom.training  datasets and losses for PyTorch, transformers, TRL and Megatron; needs torch
 
 The functions do what the commands of the same names do, take paths or URIs, print nothing, and raise SpanloomError with
-what was wrong, where, and what to do. In the repository docs/api.md has examples, docs/architecture.md the packages.
+what was wrong, where, and what to do. docs/api.md of the repository has examples.
+
+The packages, in the order in which imports may run:
+
+    cli → api → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers,
+    records → storage → the rest
+
+    cli/            the `spanloom` command
+    api/            what `import spanloom` offers
+    audit/          token datasets of anybody held against the model that they train
+    families/       one folder a dataset family, from raw records to a dataset
+    service/        the HTTP application that routes of families go into
+    steps/          steps of the pipelines that every family shares
+    report/         values in, pages and tables for people out
+    training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
+    dataset/        what every dataset root has: manifest, files, validation, statistics, export
+    conversations/  chat data of any form → conversations, and the folders of them
+    megatron/       the IndexedDataset format
+    tokenizers/     the o200k vocabulary, tokenizer.json files, spans of characters
+    records/        reading JSON Lines and Parquet, strictly
+    storage/        files on this machine, gs://, s3://
+
+    tasks/          a pipeline as a list of stages, and what Slurm is given of it
+    kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
+    provenance      canonical JSON, hashes, git SHA, versions, the machine
+    machine         the CPUs and the memory that this process may use
+    workers         worker processes and the counters they report through
+    supervision     token documents, spans from messages, the shift to labels
+    split           which ids are valid
+    findings        findings, and reports of them
+    text            text of others made visible
+    no_pandas       pandas kept out of processes that only read Arrow
+    errors          the exceptions and their exit codes
+    presentable     URLs and connection strings without passwords and keys
+    __main__        the entry of the command
 """
 
 from importlib import import_module

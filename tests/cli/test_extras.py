@@ -42,7 +42,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        (("validate", FROZEN / "synth_kd"), "megatron"),
         (("validate", "TRACES"), "traces"),
         (("inspect", "TRACES"), "traces"),
         (("stats", "TRACES"), "traces"),
@@ -62,3 +61,10 @@ def test_a_command_names_the_extra_that_it_needs(
     assert "Traceback" not in done.stderr
     assert f"error: this needs spanloom[{extra}]: " in done.stderr
     assert f"remedy: pip install 'spanloom[{extra}]'" in done.stderr
+
+
+def test_validate_needs_no_extra(tmp_path: Path) -> None:
+    words = ["validate", str(FROZEN / "synth_kd"), "--json"]
+    done = subprocess.run([sys.executable, "-c", BARE, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["validation"]["reader"] == "independent"

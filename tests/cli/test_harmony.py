@@ -93,6 +93,7 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
         resume=False,
         overwrite=True,
         keep_work=True,
+        reader="independent",
         allow_unknown_sha=True,
         check_disk=False,
     )
@@ -107,6 +108,7 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
         *("--max-rows", 7, "--max-rows-per-shard", 6, "--max-tokens", 900, "--max-rejects", "0.5%"),
         *("--on-duplicate", "keep", "--renderer", "harmony", "--audit-fraction", 0.125, "--workers", 3, "--deep", 11),
         *("--no-resume", "--overwrite", "--keep-work", "--allow-unknown-sha", "--no-disk-check"),
+        *("--reader", "independent"),
     )
     assert done.returncode == 1, done.stderr
     assert repr(options) in done.stderr.replace("\n", "")

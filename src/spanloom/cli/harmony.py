@@ -11,7 +11,6 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
 from spanloom.cli.models import build as for_model
-from spanloom.cli.models.commands import variables_of
 from spanloom.cli.options import made_of, option, place, running
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
@@ -184,7 +183,11 @@ def build(
     arguments = locals()
     from spanloom.api.building import built, check_options
 
-    arguments |= {"disk_check": not no_disk_check, "variables": variables_of(variables or [])}
+    arguments["disk_check"] = not no_disk_check
+    if variables:
+        from spanloom.cli.models.commands import variables_of
+
+        arguments["variables"] = variables_of(variables)
     check_options(arguments)
     progress = make_progress(quiet, verbose)
     progress.say(f"checking {visible_line(source)} …")
