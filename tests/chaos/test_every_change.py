@@ -23,6 +23,10 @@ COMMANDS = (
     "export",
     "fetch",
     "plan",
+    nightly("step convert-shard"),
+    nightly("step assemble-source"),
+    nightly("build --model"),
+    nightly("audit"),
 )
 SEED = int(os.environ.get("SPANLOOM_CHAOS_SEED", "20261"))
 TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "2"))
