@@ -163,7 +163,7 @@ def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A collated batch as Hugging Face models take it: `input_ids`, `attention_mask`, and `labels` **not** shifted.
 
     Those models shift labels themselves: `labels[t]` is token t, or −100 where it carries no loss. Their own loss is a
-    plain masked mean; for the loss per span take `loss_mask` and `span_id` from the batch (docs/training.md).
+    plain masked mean; for the loss per span take `loss_mask` and `span_id` from the batch (docs/training/pytorch.md).
     """
     labels = torch.full_like(batch["tokens"], IGNORED)
     trained = torch.where(batch["loss_mask"] > 0, batch["labels"], IGNORED)
