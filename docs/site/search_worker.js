@@ -4,6 +4,7 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
       super()
+      const worker = new URL(url, location)
       const frame = document.createElement("iframe")
       frame.hidden = true
       document.body.append(frame)
@@ -11,7 +12,7 @@ if (location.protocol === "file:") {
       const load = (address) =>
         new Promise((resolve, reject) => {
           const script = this.target.document.createElement("script")
-          script.src = new URL(address, new URL(url, location))
+          script.src = new URL(address, worker)
           script.onload = resolve
           script.onerror = () => reject(new Error(`cannot load ${address}`))
           this.target.document.body.append(script)
@@ -19,7 +20,7 @@ if (location.protocol === "file:") {
       this.target.importScripts = (...addresses) =>
         addresses.reduce((before, address) => before.then(() => load(address)), Promise.resolve())
       this.target.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }))
-      this.loaded = load(url)
+      this.loaded = load(worker)
     }
 
     postMessage(data) {
