@@ -5,7 +5,7 @@
 N is 4, the locked layout, where a pipeline is not compiled with another number.
 
 Each shard has named tasks and there is no ParallelFor, inside which Kubeflow ignores retries. Steps that publish under
-`dataset_root` are never cached: publishing what stands there already costs a look, a skipped publish costs a dataset.
+`dataset_root` are never cached: publishing what is there already costs a look, a skipped publish costs a dataset.
 """
 
 from collections.abc import Callable

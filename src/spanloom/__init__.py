@@ -38,7 +38,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> str:
-    """`__version__`, looked up when it is asked for: importlib.metadata takes longer to import than the interpreter."""
+    """`__version__`, looked up on demand: importlib.metadata takes longer to import than the interpreter."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: the one global decision. Which rows are valid, and are there duplicate ids?
 
 In: the ids of all shards, an input each. Out: the split.
 """

@@ -16,7 +16,7 @@
     streams         stdout and stderr, guarded
     steps           how a step gets its options
     app             the frame of all commands
-    lazy            a command's file is imported when the command is asked for
+    lazy            a command's file is imported when the command runs
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
 could not be written to stdout · 130 interrupted · 141 the reader of `inspect` left, as `head` does.
@@ -165,7 +165,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _interrupted(words: list[str]) -> str:
-    """What is said of a command that Ctrl-C ended."""
+    """The message of a command that Ctrl-C ended."""
     keeps = any(words[: len(command)] == list(command) for command in _KEEP_PARTS)
     return "interrupted" + (": the same command goes on from what it had finished" if keeps else "")
 

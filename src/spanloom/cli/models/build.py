@@ -25,7 +25,7 @@ ModelOption = Annotated[
 ThinkingOption = Annotated[
     Literal["auto", "on", "off"] | None,
     option(
-        "Whether the template is told that the model thinks. Default: auto, as each run is proven.",
+        "Whether the template's variable for thinking is on. Default: auto, as each run is proven.",
         rich_help_panel=PANEL,
     ),
 ]

@@ -1,4 +1,4 @@
-"""How many rows repeat an id that stood before: what `split.repeated_rows` must say.
+"""How many rows repeat an earlier id: what `split.repeated_rows` must say.
 
 In: the digests of all ids, the row tables. Out: the number. Equal digests make candidates, the ids themselves decide.
 """
@@ -29,7 +29,7 @@ def firsts_of_rows(rows: npt.NDArray[np.int64], before: int = -1) -> npt.NDArray
 
 def repeated_rows(digests: Digests, tables: Sequence[Path], id_column: str) -> int:
     """Source rows whose id another row has too, but for one of them. `digests`: uint64, sorted, of the ids of all rows;
-    one that stands twice without need costs time alone.
+    one that is there twice without need costs time alone.
 
     Raises ArtifactError where a table cannot be read.
     """

@@ -120,7 +120,7 @@ class GcsStore:
         with answer:
             told = answer.headers
             if (version := told.get("X-Goog-Generation", found.version)) != found.version:
-                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+                raise DamagedTransferError(f"the version {found.version} was requested, this is {version}")
             leave_out = bytes_to_leave_out(
                 answer.status_code,
                 told.get("Content-Range"),
@@ -329,7 +329,7 @@ _ADDRESS = "look at the address (STORAGE_EMULATOR_HOST) and at the proxy between
 
 
 def _message(fault: Any) -> str:
-    """What the store itself said, without the address that the client puts before it."""
+    """The store's own message, without the address that the client puts before it."""
     try:
         said = fault.response.json()["error"]["message"]
     except (AttributeError, ValueError, KeyError, TypeError):

@@ -125,7 +125,7 @@ class S3Store:
         with closing(answer["Body"]) as body:
             told = answer["ResponseMetadata"]
             if (version := answer.get("ETag", found.version).strip('"')) != found.version:
-                raise DamagedTransferError(f"the version {found.version} was asked for, this is {version}")
+                raise DamagedTransferError(f"the version {found.version} was requested, this is {version}")
             leave_out = bytes_to_leave_out(
                 int(told["HTTPStatusCode"]),
                 answer.get("ContentRange"),

@@ -1,6 +1,6 @@
 """What a training run says of itself: a line for people, JSON lines, TensorBoard.
 
-In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is asked for.
+In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is requested.
 """
 
 import json

@@ -75,7 +75,7 @@ def may_be_refused(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper:
-    """What stands around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
+    """What is around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
     ends)."""
 
     prefix: Tokens
@@ -263,7 +263,7 @@ class FastRenderer:
         return number
 
     def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
-        """What stands around a message's text, or None where the table does not cover its header."""
+        """What is around a message's text, or None where the table does not cover its header."""
         more = [message.get(key) for key in MORE_OF_A_HEADER]
         if more == _NO_MORE:
             return self._wrappers.get((message["role"], channel))
@@ -287,7 +287,7 @@ class FastRenderer:
             return None
 
     def _render_structured(self, message_json: bytes, function_tools: bool) -> Tokens | None:
-        """A structured message as it stands before another one; None when openai-harmony refuses it.
+        """A structured message as it is before another one; None when openai-harmony refuses it.
 
         `function_tools`: whether a message of the conversation defines some, which adds a line to a system message.
         """

@@ -1,4 +1,4 @@
-"""Step 3: the one global decision. Which rows are valid, and does any id stand twice?
+"""Step 3: the one global decision. Which rows are valid, and are there duplicate ids?
 
 In: the ids of every shard. Out: a folder with one row bitmap a shard and `split.json`.
 Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
@@ -164,7 +164,7 @@ def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> i
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"{shard.profile.source.id_column} {ids[place]!r} stands twice",
+                            f"duplicate {shard.profile.source.id_column} {ids[place]!r}",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )

@@ -60,7 +60,7 @@ def render_shard(
     Of the source only its manifest and this shard are read; the manifest names the profile, and the number of shards
     unless `shards` does. `rules`: how conversations are cut, where the profile cuts them. `caps` are those of the whole
     run; this shard's share is worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`.
-    `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, parts that stand
+    `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, parts that are there
     with the right hash are kept. `environment`: what the manifest's is to say of source and tokenizer instead of their
     paths here.
     Returns what `rendered.json` holds.

@@ -45,8 +45,8 @@ def write_indexed(
 ) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
-    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
-    bytes raises ConflictError. With `resume`, a shard whose inventory and files stand is left alone.
+    Every file is created, never overwritten: one that exists with the same bytes counts as written, one with other
+    bytes raises ConflictError. With `resume`, a shard whose inventory and files are is left alone.
     Returns what the inventory holds.
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
@@ -183,7 +183,7 @@ def run(
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed for this build first; the inventory appears when all files stand.
+    """The step over places. A remote root is claimed for this build first; the inventory appears when all files are.
 
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.

@@ -1,6 +1,6 @@
 """What must hold in every document of a Harmony dataset, checked from the disk's arrays.
 
-In: a run of documents as they stand on disk, and the rows that describe them. Out: findings with sequence and offset.
+In: a run of documents as they are on disk, and the rows that describe them. Out: findings with sequence and offset.
 The label shift is checked, not undone: spans are read off the tokens, shifted here again, and must equal the file's.
 """
 
@@ -147,7 +147,7 @@ def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding
 def _tokens_of(documents: HarmonyDocuments, value: int) -> npt.NDArray[np.int64]:
     """Tokens of each document whose span is `value`. Returns int64 [N].
 
-    Told by how many of them lie before each document's end; between two places where the span turns, that number grows
+    From how many of them are before each document's end; between two places where the span turns, that number grows
     by one a token, or not at all.
     """
     inside = (documents.span == value).view(np.int8)

@@ -77,7 +77,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
         yield wrong(f"renderer.name is {content.renderer.name!r}")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which these documents have none of")
+        yield wrong("unexpected section packing: these documents are not packed")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
     listed = {file.path: file.sha256 for file in content.files}
     yield from check_said({name: listed.get(name) for name in files}, files, "files")

@@ -8,5 +8,5 @@ turns      messages of others → ours
 ids        ids from contents
 findings   what a sample can be found wrong by: codes, their severity and order
 source     files of samples, line by line
-rendering  a sample → text, and where its answer stands
+rendering  a sample → text, and where its answer is
 """

@@ -65,9 +65,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_said({name: getattr(split, name) for name in rule}, rule, "split")
     yield from check_said(content.alignment, ALIGNMENT, "alignment")
     if content.renderer is not None:
-        yield wrong("a renderer is said, and samples are rendered by the template that the dataset carries")
+        yield wrong("unexpected section renderer: samples are rendered by the template that the dataset carries")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which documents of one sample have none of")
+        yield wrong("unexpected section packing: documents of one sample are not packed")
     carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
     yield from check_said([file.path for file in content.files], carried, "files")
     for file in content.files:

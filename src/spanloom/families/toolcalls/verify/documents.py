@@ -1,6 +1,6 @@
 """What must hold in every document of a token dataset of samples, checked from the disk's arrays.
 
-In: a run of documents as they stand on disk, the rows that describe them; a sample of the source. Out: findings with
+In: a run of documents as they are on disk, the rows that describe them; a sample of the source. Out: findings with
 sequence and offset. What is here was written apart from what renders, masks and shifts.
 
     token-aligned mask of a document     0 … 0 1 … 1 0 … 0      prompt, answer, what the template adds behind, EOD
@@ -60,7 +60,7 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
 
 
 def _check_parts(documents: SpanDocuments) -> Iterator[Finding]:
-    """Each learned label has a part, no other label has one, and arguments stand within a call."""
+    """Each learned label has a part, no other label has one, and arguments are within a call."""
     span, lossmask = documents.span, documents.lossmask
     yield from documents.at("values", "a span id other than 0 to 3", np.flatnonzero(span > _ARGUMENTS))
     yield from documents.at("mask_is_span", "loss mask and span disagree", np.flatnonzero((span > 0) != (lossmask > 0)))

@@ -56,9 +56,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     sections: dict[str, Any] = {"alignment": content.alignment, "arrays": content.arrays}
     yield from check_said(sections, {"alignment": ALIGNMENT, "arrays": ARRAY_DTYPES}, "content")
     if content.renderer is not None:
-        yield wrong("a renderer is said, and traces are rendered by their format alone")
+        yield wrong("unexpected section renderer: traces are rendered by their format alone")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong("packing is said, which documents of one trace have none of")
+        yield wrong("unexpected section packing: documents of one trace are not packed")
     listed = [file.model_dump() for file in content.files]
     carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
     yield from check_said(listed, carried[:1], "files")
