@@ -64,6 +64,8 @@ def banned(text: str) -> list[str]:
 
 def prose_of(source: Path) -> str:
     """Comments and strings; not what f-strings compute, and not strings that are one word, which are keys."""
+    if not WORDS.search(source.read_text("utf-8")):
+        return ""
     texts = []
     with tokenize.open(source) as file:
         for token in tokenize.generate_tokens(file.readline):
@@ -77,7 +79,7 @@ def prose_of(source: Path) -> str:
 
 
 def sentences(page: str) -> list[str]:
-    """The sentences of paragraphs and list items: not of code, tables and headings. Code and links count as they read."""
+    """The sentences of paragraphs and list items; not of code, tables and headings. Code in a line is one word."""
     text = re.sub(r"^```.*?^```$", "\n\n", page, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"^(?:#|\||<!--|    ).*$", "\n\n", text, flags=re.MULTILINE)
     text = re.sub(r"\]\([^)]*\)", "]", text)
@@ -127,5 +129,7 @@ def test_words_are_whole_words(text: str, hits: int) -> None:
 
 
 def test_sentences_leave_code_and_tables_out() -> None:
-    page = "# A heading\n\nOne `a b c` [two](three four.md). Four\nfive.\n\n| a | table |\n\n```text\ncode here\n```\n- item\n"
+    page = (
+        "# A heading\n\nOne `a b c` [two](three.md). Four\nfive.\n\n| a | table |\n\n```text\nsome code\n```\n- item\n"
+    )
     assert sentences(page) == ["One code [two].", "Four five.", "- item"]
