@@ -11,8 +11,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
 
 from conftest import REPOSITORY
+from support.chromium import chromium
 
 QUESTIONS = (
     "How do I bring my chat data?", "For which models?", "How do I train?", "How do I run it on Kubeflow?",
@@ -81,6 +84,17 @@ def test_the_search_index_has_every_page(site: Path) -> None:
     index = (site / "search/search_index.js").read_text("utf-8")
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
     assert {page for page in pages if f'"location":"{page}"' not in index} == set()
+
+
+@pytest.mark.nightly  # a browser
+def test_search_works_from_a_folder(site: Path, tmp_path: Path) -> None:
+    with chromium(tmp_path / "profile") as browser:
+        browser.get((site / "training/plans.html").as_uri())
+        browser.execute_script("document.querySelector('label[for=__search]').click()")
+        browser.find_element(By.CSS_SELECTOR, "input[data-md-component=search-query]").send_keys("windows question")
+        wait = WebDriverWait(browser, 60)
+        links = wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, ".md-search-result__link"))
+        assert any("training/plans.html" in (link.get_attribute("href") or "") for link in links)
 
 
 @pytest.mark.nightly  # a build more
