@@ -59,7 +59,7 @@ probe_torch = $(PYTHON) -c 'import sys, urllib.request as r; r.urlopen(sys.argv[
 constraints = $(if $(MEGATRON),$(VENV)/constraints.txt,constraints.txt)
 # What `make setup LOCKED=1` installs, in one go; packages that have no wheel are built with locks/build.txt alone. Without
 # a look at what they depend on: pip refuses hashes where one package asks for another with an extra.
-locked = $(foreach lock,torch data megatron train service dev,-r locks/$(lock).txt)
+locked = $(foreach lock,torch data megatron train service docs dev,-r locks/$(lock).txt)
 # SERIAL=1 builds one image after another.
 SERIAL ?=
 bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
@@ -155,6 +155,11 @@ check: lint types test ## Lint, types and tests: the part of CI that needs no Do
 format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: setup ## The documentation site, in build/site: strict, a broken link or anchor is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
 
 .PHONY: charts
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM

@@ -36,7 +36,7 @@ if ! compose up --detach --no-build "${last[@]}" >"$out.log" 2>&1 ||
   [ -n "$failed" ] || tail -n 20 "$out.log"
   for service in $failed; do
     compose logs --no-log-prefix --no-color "$service"
-    say "$service failed; what it said stands above"
+    say "$service failed; its output is above"
   done
   exit 1
 fi
@@ -101,7 +101,7 @@ SPANLOOM_GIT_SHA=$GIT_SHA "$spanloom" build --source gs://spanloom/models/source
 "$spanloom" validate "$out/dataset" --source "$out/source" --quiet
 "$spanloom" manifest diff "$out/built" "$out/dataset"
 for split in train valid; do diff -r "$out/built/$split" "$out/dataset/$split"; done
-# Where source and tokenizer lay stands beside their hashes; it is no part of what was compared.
+# The places of source and tokenizer are recorded beside their hashes, and are not compared.
 recorded() { grep -qF "\"$2\": \"$3\"" "$out/$1/manifest.json" || { say "$1 does not say that its $2 was $3"; exit 1; }; }
 recorded dataset source gs://spanloom/source
 recorded dataset tokenizer gs://spanloom/run/tokenizer

@@ -42,8 +42,11 @@ LOCKS = {
     "service": Lock(extras=("serve", "postgres"), below=("data",)),
     "object-store": Lock(packages=("gcp-storage-emulator",)),
     "sbom": Lock(packages=("cyclonedx-bom",)),
+    "docs": Lock(extras=("docs",), below=("build", "data", "megatron", "train", "service")),
     # The rest of what `make setup`, `make bench` and `make locks` install.
-    "dev": Lock(extras=("dev", "bench"), packages=("uv",), below=("build", "data", "megatron", "train", "service")),
+    "dev": Lock(
+        extras=("dev", "bench"), packages=("uv",), below=("build", "data", "megatron", "train", "service", "docs")
+    ),
 }
 
 

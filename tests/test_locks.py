@@ -62,7 +62,18 @@ def requires(name: str, extra: str) -> list[str]:
 
 
 def test_a_lock_is_entries_with_hashes_and_nothing_else() -> None:
-    assert {"build", "data", "dev", "megatron", "object-store", "sbom", "service", "torch", "train"} < LOCKS.keys()
+    assert {
+        "build",
+        "data",
+        "dev",
+        "docs",
+        "megatron",
+        "object-store",
+        "sbom",
+        "service",
+        "torch",
+        "train",
+    } < LOCKS.keys()
     for name, text in LOCKS.items():
         without_comments = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)
         assert ENTRY.sub("", without_comments) == "", f"locks/{name}.txt holds what is no entry"
@@ -95,6 +106,7 @@ def test_the_locked_megatron_core_is_the_one_that_the_makefile_names() -> None:
         ("megatron", ["spanloom[megatron,report]"], ["data", "torch"]),
         ("train", ["spanloom[train]"], ["data", "torch", "megatron"]),
         ("service", ["spanloom[serve,postgres]"], ["data"]),
+        ("docs", ["spanloom[docs]"], ["build", "data", "megatron", "train", "service"]),
         ("object-store", ["gcp-storage-emulator"], []),
     ],
 )

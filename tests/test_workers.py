@@ -39,7 +39,7 @@ def test_a_script_without_a_guard_gets_one_clear_line(tmp_path: Path, guard: str
         assert (done.stdout, done.returncode) == ("clean True\n", 0), done.stderr
         return
     assert done.stdout.splitlines() == [
-        "each worker process would run the calling script again: the call stands outside of its main guard",
+        "each worker process would run the calling script again: the call is outside of its main guard",
         '  remedy: put the call under `if __name__ == "__main__":`',
     ]
     assert done.stderr == ""

@@ -78,7 +78,7 @@ class AuditError(SpanloomError):
 
 
 class DuplicateIdError(SpanloomError):
-    """The same id stands in two rows of a source."""
+    """A duplicate id: the same id in two rows of a source."""
 
 
 class ArtifactError(SpanloomError):
@@ -86,7 +86,7 @@ class ArtifactError(SpanloomError):
 
 
 class ConflictError(SpanloomError):
-    """Something else already stands where this build must write; nothing was overwritten."""
+    """Something else is already where this build must write; nothing was overwritten."""
 
 
 class StorageError(SpanloomError):
@@ -114,7 +114,7 @@ class WorkerError(SpanloomError):
 
 
 class DatasetError(SpanloomError):
-    """A dataset cannot be trained on as it stands, or as it was asked for."""
+    """A dataset cannot be trained on as it is, or with these options."""
 
 
 class RecordError(SpanloomError, ValueError):

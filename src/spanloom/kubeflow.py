@@ -126,8 +126,8 @@ def dataset_artifacts(
 ) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of a token dataset that a step made: artifact → metadata.
 
-    `result`: the manifest; `numbers`, what is counted beside rows and splits; `more`, what else is said of the dataset;
-    `tokenizer`, what is said of a copy of it.
+    `result`: the manifest; `numbers`, what is counted beside rows and splits; `more`, other records of the dataset;
+    `tokenizer`, what is recorded of a copy of it.
     """
     content = result["content"]
     counts = {

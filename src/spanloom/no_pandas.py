@@ -23,7 +23,7 @@ def allow_pandas() -> None:
 
 
 class _LeftOut:
-    """Finds pandas, so that who asks whether it is installed is told the truth, and nothing that would load it."""
+    """Finds pandas, so that who asks whether it is installed gets the right answer, and nothing that would load it."""
 
     def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         return ModuleSpec(fullname, None) if fullname == "pandas" else None

@@ -45,7 +45,7 @@ _SHORTEST = 3
 
 
 def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
-    """The text without passwords, keys and tokens. `secrets`: values that are hidden wherever they stand."""
+    """The text without passwords, keys and tokens. `secrets`: values that are hidden wherever they are."""
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     if _MAYBE.search(text) is None:

@@ -54,7 +54,7 @@ def empty_valid(documents: int, valid_fraction: float) -> str:
 
 
 def among(digests: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which digests stand in `ordered`, which is sorted and long: looked up, not sorted again for each batch.
+    """Which digests are in `ordered`, which is sorted and long: looked up, not sorted again for each batch.
 
     Args: uint64 [N]; uint64 [M], sorted. Returns bool [N].
     """

@@ -11,7 +11,7 @@ import re
 _STEERING = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but tab and line feed, DEL, C1: ANSI escapes begin with these
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidi controls: text could be read in another order than it stands
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidi controls: text could be read in another order than it is
     "\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb"  # invisible, or breaking lines; not the joiners
     "\ud800-\udfff"  # \udc80-\udcff stand for bytes that are not UTF-8, as Python's surrogateescape has them
     "\U000e0000-\U000e0fff"  # tags and variation selectors that can hide text
@@ -41,7 +41,7 @@ def visible_line(text: str, longest: int | None = None) -> str:
 
 
 def visible_json(text: str) -> str:
-    """JSON text with the same value, in which what steers stands as an escape: a C1 control as `\\u009b`."""
+    """JSON text with the same value, in which control characters are escaped: a C1 control as `\\u009b`."""
     return _STEERING.sub(lambda found: _json_escape(ord(found.group())), text)
 
 

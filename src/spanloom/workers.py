@@ -123,7 +123,7 @@ def leave_if_imported_by_a_worker() -> None:
     """Ends this process where it is a worker that is still importing the script which started it.
 
     A worker is a fresh process and imports the main script. Where that calls a build without a guard, each worker would
-    begin the build again. The worker leaves without a word instead; the pool says once what is wrong.
+    begin the build again. The worker leaves silently instead; the pool reports once what is wrong.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         os._exit(_UNGUARDED)
@@ -165,7 +165,7 @@ class Pool:
     def _died(self, when: str) -> WorkerError:
         if _UNGUARDED in map(_exit_code, self._processes.values()):
             return WorkerError(
-                "each worker process would run the calling script again: the call stands outside of its main guard",
+                "each worker process would run the calling script again: the call is outside of its main guard",
                 remedy='put the call under `if __name__ == "__main__":`',
             )
         return WorkerError(

@@ -3,7 +3,7 @@
 In: Parquet files of games, or of thinking rows. Out: samples as tensors, one after the other.
 
 The loop does what the original (ChessDecoder) does: it parses every position of every game with python-chess, asks
-square by square what stands there, joins the tokens of the whole game in a list, cuts the slice out, and writes the
+square by square what is there, joins the tokens of the whole game in a list, cuts the slice out, and writes the
 targets position by position. It is given no handicap: on the same files the original itself takes a little longer.
 """
 

@@ -244,7 +244,7 @@ def _shortened(output: str) -> str:
 
 
 def clear(folder: Path) -> None:
-    """Makes a folder empty, whatever stands in it."""
+    """Makes a folder empty, whatever is in it."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""What stands in a folder, and what must be true of it at any moment.
+"""What is in a folder, and what must be true of it at any moment.
 
 In: a folder. Out: its tree as plain values that can be compared, and sentences for what is wrong: a manifest over files
 that are missing or not whole, somebody else's file that was changed.

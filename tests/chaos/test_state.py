@@ -1,4 +1,4 @@
-"""What is told apart of what stands in a folder: whole and false datasets, and files of others that were touched."""
+"""What is told apart of what is in a folder: whole and false datasets, and files of others that were touched."""
 
 import hashlib
 import json

@@ -122,7 +122,7 @@ def test_a_dry_run_counts_and_names_a_record_of_each_refusal(cli: Cli, tmp_path:
         "dropped: none",
         "metadata, not trained on: topic (10)",
         "keys that refused a record: audio (1)",
-        f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', for which a conversation has no place "
+        f"  key_unknown: {chat}, line 11: message 1 has the key 'audio', which conversations do not have "
         "(--drop audio)",
     ]
     as_json = json.loads(cli("convert", chat, "--dry-run", "--json", "--drop", "audio,never").stdout)

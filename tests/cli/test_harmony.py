@@ -1,4 +1,4 @@
-"""The commands of SYNTH KD: every default stands in one place, which commands and library read."""
+"""The commands of SYNTH KD: every default is in one place, which commands and library read."""
 
 from dataclasses import fields
 from pathlib import Path

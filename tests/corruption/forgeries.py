@@ -386,7 +386,7 @@ CHANGES: dict[str, Change] = {
 
 WHY = {
     "no change: written back as it was": "nothing is false",
-    "another git SHA": "which code wrote a dataset cannot be told from the dataset",
+    "another git SHA": "which code wrote a dataset cannot be distinguished from the dataset",
     "valid_fraction, threshold and config other, no id in between": "the rule gives the very same split",
     "config: a cap that was not there": "a cap that none of the rows reached decides nothing",
     "renderer: one audited row less": "how many rows were rendered twice leaves no trace",

@@ -168,7 +168,7 @@ def within(file: str, commands: dict[str, Command], manifest: Any) -> Iterator[I
 
 
 def places(value: Any, at: Place = ()) -> Iterator[Place]:
-    """The places of all that stands in a JSON value, of shards and files the first."""
+    """The places of all that is in a JSON value, of shards and files the first."""
     items: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
         items = list(value.items())

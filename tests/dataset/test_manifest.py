@@ -141,7 +141,7 @@ def described(model: type[BaseModel], schema: dict[str, Any], whole: dict[str, A
     schema = resolved(schema, whole)
     keys = {name for name, field in model.model_fields.items() if field.is_required()}
     optional = set(model.model_fields) - keys
-    # What the schema demands of one family alone stands in its `allOf`; there the type says None.
+    # What the schema demands of one family alone is in its `allOf`; there the type says None.
     if keys != set(schema["required"]):
         yield f"{place}: the type demands {sorted(keys)}, the schema {sorted(schema['required'])}"
     if unknown := (keys | optional) - set(schema["properties"]):
@@ -426,5 +426,5 @@ def test_a_key_that_stands_twice_is_refused(dataset: Path, tmp_path: Path) -> No
     """JSON readers differ in which of the two they take."""
     text = (dataset / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace("{", '{"content": {"family": "other"}, ', 1))
-    with pytest.raises(manifest.ManifestError, match="the key 'content' stands twice in an object"):
+    with pytest.raises(manifest.ManifestError, match="duplicate key 'content' in an object"):
         manifest.read(tmp_path)

@@ -1,6 +1,6 @@
 """Forty-five faults that a careless change could make, each of which the tests must find.
 
-In: nothing. Out: `FAULTS`. Each replaces one piece of text, which stands in its module exactly once, by another. The
+In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
 """
 
@@ -12,7 +12,7 @@ class Fault:
     """One change of one module.
 
     module  dotted, `spanloom.…`
-    old     text that stands in the module exactly once
+    old     text that is in the module exactly once
     new     what takes its place; it must still be a module that can be imported
     why     what is wrong with it
     tests   node ids of pytest, from the repository's root, of which one must fail; together they take seconds
@@ -310,7 +310,7 @@ FAULTS: tuple[Fault, ...] = (
         module="spanloom.families.harmony.steps.assemble_split",
         old="first += rows.size",
         new="first = rows.size",
-        why="an id that stands in a later shard a second time would not be noticed",
+        why="an id that is in a later shard a second time would not be noticed",
         tests=("tests/families/harmony/steps/test_assemble_split.py",),
     ),
     Fault(

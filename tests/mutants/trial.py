@@ -58,7 +58,7 @@ def module_path(module: str) -> Path:
 
 
 def check_fits(fault: Fault) -> None:
-    """Raises StaleFaultError unless the text that the fault replaces stands in its module exactly once."""
+    """Raises StaleFaultError unless the text that the fault replaces is in its module exactly once."""
     path = SOURCES / module_path(fault.module)
     times = path.read_text("utf-8").count(fault.old) if path.is_file() else None
     if times == 1:
@@ -68,7 +68,7 @@ def check_fits(fault: Fault) -> None:
     places = ", ".join(".".join(file.relative_to(SOURCES).with_suffix("").parts) for file in holders)
     raise StaleFaultError(
         f"the fault {fault.name} in tests/mutants/faults.py must be updated: {fault.module}: {why}\n"
-        f"  its text: {fault.old!r}\n  it stands in: {places or 'no other module'}"
+        f"  its text: {fault.old!r}\n  it is in: {places or 'no other module'}"
     )
 
 

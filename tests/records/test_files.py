@@ -37,7 +37,7 @@ def test_a_file_is_itself_also_when_its_name_begins_with_a_dot(tmp_path: Path) -
         ("missing.jsonl", "the source is not there"),
         ("missing", "the source is not there"),
         ("fifo.jsonl", "the source is no regular file"),
-        ("notes.txt", "the file is of no kind that is read here"),
+        ("notes.txt", "unsupported file type"),
         ("empty", "the folder holds none of *.jsonl, *.jsonl.gz, *.parquet"),
     ],
 )

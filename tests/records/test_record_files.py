@@ -116,7 +116,7 @@ def test_json_beside_data_describes_it(tmp_path: Path) -> None:
         (["none.jsonl"], "the source is not there"),
         (["*.jsonl.gz"], "no file matches this pattern"),
         (["empty"], "the folder holds none of"),
-        (["a.txt"], "the file is of no kind that is read here"),
+        (["a.txt"], "unsupported file type"),
         (["a.jsonl", "a.jsonl"], "the file is named twice"),
         (["a.jsonl", "*.jsonl"], "the file is named twice"),
         (["a.jsonl", "other/a.jsonl"], "two files are called a.jsonl"),

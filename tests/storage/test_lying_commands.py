@@ -97,7 +97,7 @@ WRITE: dict[str, tuple[str, Lie, str]] = {
     "HTML": ("send", page(), "no answer to go on with"),
     "no answer": ("send", Fault.HOLD, "no answer to go on with"),
     "dropped": ("send", Fault.DROP, "no answer to go on with"),
-    "412": ("send", status(412), "the claim was written and does not stand there"),
+    "412": ("send", status(412), "the claim was written and is not there"),
     "403": ("send", page(403), "no permission"),
     "answers lost": ("send", Fault.LOST_ANSWER, "no answer to go on with"),
 }

@@ -214,7 +214,7 @@ def test_an_answer_with_a_wrong_checksum_does_not_decide(
 def test_somebody_elses_object_is_not_deleted_for_a_lying_answer(
     place: Place, proxy: Proxy, contents: Contents, path: Path, size: str
 ) -> None:
-    """The store is said to be empty, the upload to have been stored damaged: what stands there is another's."""
+    """The store is said to be empty, the upload to have been stored damaged: what is there is another's."""
     uri = place.uri / "file"
     contents.put(uri, b"theirs")
     looks = iter(range(100))
@@ -436,7 +436,7 @@ def test_a_claim_survives_lies_that_are_told_once(place: Place, proxy: Proxy) ->
 
 def test_a_claim_that_is_never_seen_again(place: Place, proxy: Proxy) -> None:
     proxy.fault = when("describe", status(404))
-    fails(lambda: claim_root(place.uri, {"git_sha": "a"}), "the claim was written and does not stand there")
+    fails(lambda: claim_root(place.uri, {"git_sha": "a"}), "the claim was written and is not there")
 
 
 @pytest.mark.parametrize("lie", [status(403), status(404), status(412), page(), Fault.DROP, Fault.LOST_ANSWER])

@@ -275,7 +275,7 @@ def test_objects_of_which_one_would_be_the_folder_of_another_are_refused(tmp_pat
 def test_a_folder_under_the_name_of_a_file_is_told(tmp_path: Path, place: Place) -> None:
     publish_file(written(tmp_path / "a", b"x"), place.uri / "a")
     (tmp_path / "staged/a").mkdir(parents=True)
-    with pytest.raises(StorageError, match="a folder stands where the file"):
+    with pytest.raises(StorageError, match="a folder is where the file"):
         stage_folder(place.uri, tmp_path / "staged")
 
 

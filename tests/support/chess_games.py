@@ -103,7 +103,7 @@ def game_of(rows: Iterable[Mapping[str, Any]]) -> Game:
 def game_to_token_ids(
     game: Game, include: Sequence[bool] | Include | None = None
 ) -> tuple[list[int], list[Any], list[Any], list[Any]]:
-    """The whole sequence of a game row by row, and what stands where in it.
+    """The whole sequence of a game row by row, and what is where in it.
 
     Returns `ids`; `wdl_data` (position of the move, best move or None, [win, draw, loss], valid) and `value_data`
     (position of wl_value, of d_value, win - loss, draw, valid) of each ply; `block_boundaries` (start, end) of each

@@ -45,7 +45,7 @@ class Service:
             body = json.dumps(body).encode()
         connection = self.connection()
         try:
-            # What is sent stands in the request line as it is given: no client tidies `..` away.
+            # What is sent is in the request line as it is given: no client tidies `..` away.
             connection.putrequest(method, url, skip_accept_encoding=True)
             for name, value in {"content-type": "application/json", **(headers or {})}.items():
                 connection.putheader(name, value)

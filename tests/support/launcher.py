@@ -1,6 +1,6 @@
 """Components run as Kubeflow's launcher runs them, without containers: their command lines, filled in.
 
-What stands in braces is replaced by values and paths; `--executor-input` gets the JSON that it stands for.
+What is in braces is replaced by values and paths; `--executor-input` gets the JSON that it stands for.
 """
 
 import importlib

@@ -144,7 +144,7 @@ def _fresh(store: str, request: pytest.FixtureRequest, enter: Enter) -> Place:
 
 
 class Contents:
-    """What really stands in the store, asked for without the proxy."""
+    """What really is in the store, asked for without the proxy."""
 
     def __init__(self, place: Place, cloud_storage: CloudStorage) -> None:
         self._google = cloud_storage if place.uri.scheme == "gs" else None

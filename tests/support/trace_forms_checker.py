@@ -11,7 +11,7 @@ Parts = tuple[str, list[str], str]
 
 
 def gsm8k(record: dict[str, Any]) -> Parts:
-    """The lines before the one that begins with `####`, and what stands in that one."""
+    """The lines before the one that begins with `####`, and what is in that one."""
     lines = record["answer"].split("\n")
     marks = [number for number, line in enumerate(lines) if line.startswith("####")]
     return record["question"], [line for line in lines[: marks[-1]] if line.strip()], lines[marks[-1]][4:].strip()

@@ -1,4 +1,4 @@
-"""The lines for Megatron-Bridge in docs/training.md, against stand-ins of its modules around Megatron's real schedule.
+"""The lines for Megatron-Bridge in its page of docs/training, against stand-ins of its modules and Megatron's schedule.
 
 Bridge itself does not run here (Python 3.12, packages for GPUs). The stand-ins have the names and signatures that its
 sources of August 2026 have; what is held against each other is the gradient of a step and the figures of an evaluation.
@@ -92,8 +92,8 @@ def bridge(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
 
 def test_the_lines_make_its_step_the_gradient_of_the_definition(bridge: dict[str, ModuleType], tmp_path: Path) -> None:
     root = write_dataset(tmp_path / "root", {"train": random_shards(0, [[40] * 8])})
-    text = (REPOSITORY / "docs/training.md").read_text()
-    (block,) = re.findall(r"^## Megatron-Bridge\n.*?^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    text = (REPOSITORY / "docs/training/megatron-bridge.md").read_text()
+    (block,) = re.findall(r"^## The loss per span\n.*?^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     found: dict[str, Any] = {}
     exec(block.replace('"data/demo/synth_kd"', repr(str(root))), found)
     assert found["step"]._weights == SpanWeights({"analysis": 1.0, "final": 1.0})

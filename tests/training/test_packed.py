@@ -202,12 +202,12 @@ def test_bounds_as_masks_and_for_kernels_of_variable_length() -> None:
 
 
 def test_the_loop_of_the_docs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (REPOSITORY / "docs/training.md").read_text()
+    page = (REPOSITORY / "docs/training/plans.md").read_text()
     (snippet,) = re.findall(r"```python\n((?:(?!```).)*EpochSampler.*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     plan = planned(root, tmp_path / "data/demo/plan", sequence_length=64)
     names = {"model": TinyGPT(vocabulary=VOCAB_SIZE, positions=64)}
-    exec(compile(snippet, "training.md", "exec"), names)
+    exec(compile(snippet, "plans.md", "exec"), names)
     assert names["loss"].item() > 0
     assert len(names["dataset"]) == plan.content.splits["train"].samples
 

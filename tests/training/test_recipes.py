@@ -1,4 +1,4 @@
-"""The recipes at the top of docs/training.md run as they stand there, on the dataset of `make demo`.
+"""The recipes of docs/training/ run as they stand there, on the dataset of `make demo`.
 
 Changed for a test is what a test cannot have: the model's name, Megatron's flags for GPUs, and the time for rows of 512
 logits over 201,088 tokens in TRL's.
@@ -20,8 +20,8 @@ from support.megatron_lm import CPU, REPOSITORY, figures, launcher
 
 def recipe(name: str) -> list[str]:
     """The code blocks below a heading."""
-    text = (REPOSITORY / "docs/training.md").read_text()
-    section = re.search(rf"^### Recipe: {name}\n(.*?)^##", text, re.DOTALL | re.MULTILINE)
+    text = "".join(page.read_text() for page in sorted((REPOSITORY / "docs/training").glob("*.md")))
+    section = re.search(rf"^## Recipe: {name}\n(.*?)^##", text, re.DOTALL | re.MULTILINE)
     assert section, name
     return re.findall(r"^```\w+\n(.*?)^```", section[1], re.DOTALL | re.MULTILINE)
 

@@ -1,6 +1,6 @@
 """Chess, step 3: are the prepared games what they must be? Only then does manifest.json appear.
 
-In: what stands at `dataset_root`, and the folders it was made from, of which some games are made again and compared.
+In: what is at `dataset_root`, and the folders it was made from, of which some games are made again and compared.
 Out: the validation report as JSON and HTML. Findings fail the run. The image carries no python-chess (GPL-3.0): legal
 moves are checked by `spanloom chess validate --legal` on a machine that has `spanloom[chess]`.
 """

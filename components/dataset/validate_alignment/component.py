@@ -1,6 +1,6 @@
 """Step 6: is what was published what it must be? Only then does manifest.json appear.
 
-In: the dataset that stands at `dataset_root`, the source for the rows that are rendered again. Out: the validation
+In: the dataset at `dataset_root`, the source for the rows that are rendered again. Out: the validation
 report as JSON and HTML. Findings fail the run.
 """
 

@@ -267,7 +267,7 @@ def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
 
 
 def merged(found: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:
-    """Findings of a batch with more places. Documents whose text frames explain are not said to differ."""
+    """Findings of a batch with more places. Documents whose text frames explain are not reported to differ."""
     explained = [
         found[name][0]
         for name in (classes.HISTORY_REWRITTEN, classes.DOUBLE_BOS, classes.MISSING_BOS, classes.SPECIAL_IN_TEXT)

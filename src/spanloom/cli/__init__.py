@@ -165,7 +165,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _interrupted(words: list[str]) -> str:
-    """What is said of a command that Ctrl-C ended."""
+    """The message of a command that Ctrl-C ended."""
     keeps = any(words[: len(command)] == list(command) for command in _KEEP_PARTS)
     return "interrupted" + (": the same command goes on from what it had finished" if keeps else "")
 

@@ -1,6 +1,6 @@
 """The command's frame: the typer apps that commands join, and what all commands do alike.
 
-In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kubeflow is told.
+In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kubeflow gets.
 """
 
 import json
@@ -116,7 +116,7 @@ def _version(
 
 
 executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)
-"""What Kubeflow said of the task that this process is; None outside a pipeline."""
+"""Kubeflow's input of the task that this process is; None outside a pipeline."""
 
 
 def print_json(value: Any) -> None:

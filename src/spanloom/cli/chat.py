@@ -98,7 +98,7 @@ def generate(
     A record is a list of messages, by itself or as messages, conversations, conversation or turns; a message has a role
     (role, from, speaker) and a text (content, text, value). The first pair of user and assistant must fit into the
     context together with the system text, each later pair by itself; a conversation ends before the first that does
-    not. An empty answer is never written. What was left out, and why, is told at the end and in the report.
+    not. An empty answer is never written. What was left out, and why, is reported at the end and in the report.
 
     Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
     """
@@ -146,7 +146,7 @@ def pack(
     strict_user: Annotated[
         bool,
         option(
-            "No loss on an answer whose user span does not stand in the block whole; or also where a block's border "
+            "No loss on an answer whose user span is not in the block whole; or also where a block's border "
             "cut it and an injected USER opened it again.",
             "--strict-user/--no-strict-user",
         ),
@@ -217,9 +217,7 @@ def step_pack_chat(
     ] = _switch(defaults.POST_TRAINING),
     strict_user: Annotated[
         Switch,
-        option(
-            "1: no loss on an answer whose user span does not stand in the block whole; 0: also where a border cut it."
-        ),
+        option("1: no loss on an answer whose user span is not in the block whole; 0: also where a border cut it."),
     ] = _switch(defaults.STRICT_USER),
     keep_lossless: Annotated[Switch, option("0: drop blocks without any loss.")] = _switch(defaults.KEEP_LOSSLESS),
     pad_tail: Annotated[

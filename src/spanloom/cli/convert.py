@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spanloom.families.harmony.convert.conversion import ChatConversion
 
 of_form = partial(option, rich_help_panel="What the records mean")
-said_around = partial(option, rich_help_panel="What is said around every conversation")
+said_around = partial(option, rich_help_panel="Texts around every conversation")
 of_loss = partial(option, rich_help_panel="What is left out, and how much may be refused")
 
 
@@ -176,7 +176,7 @@ def convert(
     named at the end. All else is refused with its line, left out because --drop says so and counted, or kept as
     metadata. The same input and options give the same bytes; an interrupted run is continued by the same command.
 
-    On a terminal, identity, effort, date, cutoff and instructions are asked for where no option gives them.
+    On a terminal, the command prompts for identity, effort, date, cutoff and instructions that no option sets.
 
     Example: `spanloom convert chat.jsonl --out data/chat_source`, then
     `spanloom build --source data/chat_source --out data/chat`

@@ -247,7 +247,7 @@ def convert_synth(
 
 
 def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":
-    """The options of a conversion; an empty text stands for none."""
+    """The options of a conversion; an empty text means none."""
     from spanloom.families.harmony.convert.synth import Conversion
 
     return made_of(
@@ -327,7 +327,7 @@ def step_convert_shard(
 @step("assemble-source", "harmony.convert.assemble_source")
 def step_assemble_source(
     inventories: options.Inventories,
-    out: Annotated[str, place("Folder or URI of the source, in which the shards stand.")],
+    out: Annotated[str, place("Folder or URI of the source with the shards.")],
     scratch: options.Scratch = None,
 ) -> None:
     """Before step 1: write the manifest of a source whose shards convert-shard has made."""

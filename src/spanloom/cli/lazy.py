@@ -1,4 +1,4 @@
-"""Commands that load when they are asked for: `spanloom build` imports the file of `build` and no other command's.
+"""Commands that load when they run: `spanloom build` imports the file of `build` and no other command's.
 
 In: a typer app, and for each file the commands that it defines. Out: the app makes a group that imports the
 file and builds the command when it is run or listed. typer by itself builds all commands of all apps before it runs
@@ -17,7 +17,7 @@ from spanloom.cli.help import HelpCommand, HelpGroup
 
 
 def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options_in: str | None = None) -> None:
-    """Lets `app` import and build its commands when they are asked for.
+    """Lets `app` import and build its commands when they run.
 
     files: module below `spanloom.cli` → the commands that it registers with `app`, in the order of `--help`.
     options_in: the module that registers the callback of `app`, where it has options of its own.

@@ -98,7 +98,7 @@ Inventories = Annotated[list[str], place("A shard's inventory; give one for each
 Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
 HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]
 Host = Annotated[str, option("Address to listen on; another than this machine's own needs a token.")]
-Port = Annotated[int, option("0: a free one, which is said.", min=0, max=65535)]
+Port = Annotated[int, option("0: a free port, which is printed.", min=0, max=65535)]
 AllowedHost = Annotated[
     list[str] | None,
     option(

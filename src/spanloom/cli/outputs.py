@@ -23,7 +23,7 @@ def local_place(path: Path | None) -> Path | None:
 
 
 def output_file(path: Path | None) -> Path | None:
-    """Raises ConflictError where a file of a dataset or of a source stands; only a report at its root is replaced."""
+    """Raises ConflictError where a file of a dataset or of a source exists; only a report at its root is replaced."""
     if path is None or not path.is_file():
         return local_place(path)
     from spanloom.dataset.manifest import schema_version_at

@@ -1,6 +1,6 @@
 """stdout and stderr of a command, where a full disk or a reader that left is no failure of the work.
 
-In: the streams of the process. Out: stdout raises OutputError when it cannot be written, so that it is told from files
+In: the streams of the process. Out: stdout raises OutputError when it cannot be written, to distinguish it from files
 that cannot be; stderr, which only tells of the work, stays silent then.
 """
 
@@ -113,5 +113,5 @@ def _not_written(fault: OSError) -> OutputError:
     return kind(
         f"the result could not be written: {fault.strerror}",
         where="stdout",
-        remedy="files that the command made stand; see to stdout, and run the same command again to see the result",
+        remedy="files that the command wrote are complete; run it again with a working stdout to see the result",
     )

@@ -33,7 +33,7 @@ CHANNELS = frozenset(get_args(Channel))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What a system message may say of the model and the moment. None: nothing is said of it."""
+    """What a system message may say of the model and the moment. None: it says nothing."""
 
     reasoning_effort: str | None = None
     model_identity: str | None = None
@@ -41,7 +41,7 @@ class Settings:
     knowledge_cutoff: str | None = None
 
     def as_dict(self) -> dict[str, str]:
-        """Those that are said, by name."""
+        """Those that are set, by name."""
         return {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
 
 
@@ -125,7 +125,7 @@ TOOL_KEYS = frozenset({"name", "description", "parameters"})
 def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> Conversation:
     """The conversation of one row. `quotes`: see `strict_json.loads`.
 
-    Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, an unknown key or role, a value of another type
+    Raises RowRefusedError: no text, not UTF-8, not JSON, duplicate or unknown key or role, a value of another type
     than the format has, no message of the assistant, no message that is trained.
     """
     whole = _object(text, quotes)

@@ -249,7 +249,7 @@ def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:
 
 
 def _take_name(keys: dict[str, Any], dropping: Dropping) -> str | None:
-    """A user's name, where it can stand in a header as it is; else it stays, as a key without a place."""
+    """A user's name, where it can be in a header as it is; else it stays, as a key without a place."""
     name = None if "name" in dropping.names else keys.get("name")
     return str(keys.pop("name")) if isinstance(name, str) and NAME.fullmatch(name) else None
 

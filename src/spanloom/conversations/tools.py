@@ -16,7 +16,7 @@ from spanloom.conversations.turns import Call, Dropping, RecordRefusedError, Ref
 from spanloom.records.json_lines import unique_keys
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""What may stand in a header as `functions.NAME` or `user:NAME`: a space or a `<` would end it."""
+"""What may be in a header as `functions.NAME` or `user:NAME`: a space or a `<` would end it."""
 PREFIX = "functions."
 
 
@@ -64,7 +64,7 @@ def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[t
         return
     variants, type_ = schema.get("oneOf"), schema.get("type")
     if isinstance(variants, list):
-        # A property's own text stands in the place of that of its first variant.
+        # A property's own text is in the place of that of its first variant.
         description = schema.get("description") if "title" in shown else None
         for number, variant in enumerate(variants):
             yield from not_rendered(
@@ -103,7 +103,7 @@ _SCHEMA_KEYS = frozenset(
         "not", "nullable", "pattern", "properties", "required", "title",
     }
 )  # fmt: skip
-"""Those that are counted by name; what stands elsewhere may be called anything, such as the parameters themselves."""
+"""Those that are counted by name; what is elsewhere may be called anything, such as the parameters themselves."""
 _OF_VARIANT = frozenset({"description", "default", "nullable"})
 _OF_PROPERTY = _OF_VARIANT | {"title", "examples"}
 
@@ -205,7 +205,7 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         if not says_nothing(value) and not dropping.drops(key, value):
             raise RecordRefusedError(
                 Refusal.KEY_UNKNOWN,
-                f"{where} has the key {key!r}, for which a conversation has no place",
+                f"{where} has the key {key!r}, which conversations do not have",
                 f"--drop {key}",
                 key=key,
             )

@@ -3,7 +3,7 @@
 In: what the modules that read forms found. Out: `ChatRecord`, `RecordRefusedError`, counts of what was dropped.
 `Reading` holds the options that say how texts and keys are read.
 
-Nothing of a record goes without a word: each key and role is used, or travels on as metadata, or refuses the record,
+Nothing of a record is dropped silently: each key and role is used, or travels on as metadata, or refuses the record,
 or is left out because an option says so, and counted.
 """
 
@@ -110,7 +110,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A call of a function. `arguments`: the text of a JSON object, as it stood in the record."""
+    """A call of a function. `arguments`: the text of a JSON object, as it was in the record."""
 
     id: str | None
     name: str

@@ -1,6 +1,6 @@
 """A document as people look at it: its tokens with their text, cut into messages. What the views are given to show.
 
-In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All supervision is told twice: token-aligned,
+In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All supervision is given twice: token-aligned,
 what a token *is*, and as on disk, what its position *learns*.
 """
 
@@ -15,7 +15,7 @@ class ShownToken:
     """One token.
 
     text     what it adds to the text, a special token's name, or nothing: a character that several tokens make up
-             stands at the token that completes it
+             is at the token that completes it
     piece    its bytes; empty for a special token
     partial  it begins or ends inside a character
     span     token-aligned: 0 context, else a trained span; `trained` likewise

@@ -44,7 +44,7 @@ def dataset_facts(
     """The facts of the dataset at `root`. `timings` (stage → seconds) adds to those in the manifest; `name` is that of
     the dataset where it will not be called as its folder is now.
 
-    Times, places and the machine stand under `environment` alone: all else is equal for equal builds.
+    Times, places and the machine are under `environment` alone: all else is equal for equal builds.
     """
     content, environment = written.content, written.environment
     values = content.as_dict()
@@ -122,7 +122,7 @@ def _samples(
 
 
 def plural(column: str) -> str:
-    """Where the counts by a column stand among the statistics: `language` → `languages`."""
+    """Where the counts by a column are among the statistics: `language` → `languages`."""
     return f"{column}s"
 
 

@@ -112,7 +112,7 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What people are told of a dataset, as values: for the card, the summaries on the terminal, and the report.
+    """What people see of a dataset, as values: for the card, the summaries on the terminal, and the report.
 
     tags          the card's, beside those of every dataset
     introduction  the card's first paragraph
@@ -227,7 +227,7 @@ class DatasetFamily(Protocol):
         """The vocabulary of the dataset's tokens. Raises SpanloomError where `tokenizer` is another one."""
 
     def header_tokens(self, content: Content) -> tuple[int, int] | None:
-        """The tokens that open and close what is said of a message, where the format has such."""
+        """The tokens that open and close the frame of a message, where the format has such."""
 
     def cut_messages(
         self, content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]
@@ -238,7 +238,7 @@ class DatasetFamily(Protocol):
         """What a row says of its document beside id and groups."""
 
     def describe(self, content: Content) -> Description:
-        """What people are told of the dataset."""
+        """What people see of the dataset."""
 
     def export_columns(self, content: Content) -> Sequence[ExportColumn]:
         """What an export takes from the rows."""

@@ -1,7 +1,7 @@
 """A dataset from a bucket to a training node: every file by the manifest's size and sha256, the manifest last.
 
-In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Files that stand there already are kept, a
-broken download is gone on with, and a folder without `manifest.json` is no dataset: run the same command again.
+In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Files that are there already are kept, a
+broken download is resumed, and a folder without `manifest.json` is no dataset: run the same command again.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ LOCK_NAME = ".spanloom-fetch.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """How many files and bytes of what stands in the folder now came, and were kept."""
+    """How many files and bytes of what is in the folder now came, and were kept."""
 
     files_fetched: int
     bytes_fetched: int
@@ -88,7 +88,7 @@ def fetch(
 
 
 def _place(directory: Path, name: str) -> Path:
-    """Where a file goes. Raises ConflictError where a link stands there, or a link in place of a folder."""
+    """Where a file goes. Raises ConflictError where a link is there, or a link in place of a folder."""
     path = path_below(directory, name)
     if path.is_symlink():
         raise link_in_the_way(path)

@@ -76,7 +76,7 @@ class _Dataset:
 def pick_documents(
     root: Path, content: Content, family: DatasetFamily, selection: Selection, vocabulary: Vocabulary
 ) -> list[ShownDocument]:
-    """The documents that are selected, in the order in which they were asked for or rank.
+    """The documents that are selected, in the order in which they were requested or rank.
 
     Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
     """
@@ -152,7 +152,7 @@ def _by_rank(dataset: _Dataset, selection: Selection) -> list[_Place]:
 
 
 def _ranked(dataset: _Dataset, selection: Selection) -> Iterator[_Place]:
-    """Every document that passes the filters, with its rank; ties go to the one that stands first."""
+    """Every document that passes the filters, with its rank; ties go to the one that is first."""
     root, content = dataset.root, dataset.content
     for order, (split, shard) in enumerate(_shards(content, selection.split, selection.shard)):
         random = np.random.default_rng([selection.seed, order])
@@ -240,8 +240,8 @@ def shown_tokens(
     *,
     header: tuple[int, int] | None = None,
 ) -> list[ShownToken]:
-    """Text for each token, byte by byte: a character that several tokens make up stands at the one that completes it.
-    `header` holds the tokens that open and close what is said of a message, where the format has such.
+    """Text for each token, byte by byte: a character that several tokens make up is at the one that completes it.
+    `header` holds the tokens that open and close the frame of a message, where the format has such.
 
     `☃` is e2 98 83: tokens [e2 98] [83]  →  texts "" and "☃", both partial. Bytes that never become a character are
     kept as Python's surrogateescape has them, for `spanloom.text.visible` to show.

@@ -190,7 +190,7 @@ class Content(_Section):
 
     @property
     def harmful(self) -> bool:
-        """Whether the documents are what a model must not learn: trainers open them only when they are told to."""
+        """Whether the documents are what a model must not learn: trainers open them only with `allow_harmful`."""
         return self.config.get("harmful") is True
 
     @cached_property
@@ -349,7 +349,7 @@ def _no_dataset(where: Path | Uri, *, pending: bool) -> ManifestError:
     below = [str(file.parent) for file in sorted(where.glob(f"*/{MANIFEST_NAME}"))] if isinstance(where, Path) else []
     return ManifestError(
         f"there is no {MANIFEST_NAME}: this is not a finished dataset"
-        + (f" ({PENDING_NAME} stands there, so it was built but not validated)" if pending else ""),
+        + (f" ({PENDING_NAME} is there, so it was built but not validated)" if pending else ""),
         where=str(where),
         remedy="run the command that made it again, or the pipeline's validation step: both promote it when it is clean"
         if pending
@@ -394,9 +394,9 @@ def same_content(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] = check) -> None:
-    """Writes `manifest.pending.json`, create-only: one that stands counts as written when its `content` is equal.
+    """Writes `manifest.pending.json`, create-only: one that is counts as written when its `content` is equal.
 
-    Raises ConflictError when another one stands there, pending or promoted.
+    Raises ConflictError when another one is there, pending or promoted.
     """
     check(manifest, root / PENDING_NAME)
     for name in (MANIFEST_NAME, PENDING_NAME):
@@ -405,7 +405,7 @@ def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] 
         standing = read_as(root / name, as_json(check))
         if not same_content(standing, manifest):
             raise ConflictError(
-                f"a {name} with other content stands here already, made {_made(standing)}",
+                f"a {name} with other content is here already, made {_made(standing)}",
                 where=str(root),
                 remedy="build into another --out, or remove that dataset first",
             )
@@ -423,7 +423,7 @@ def promote(root: Path, check: Check[object] = check, *, environment: Mapping[st
     if final.exists():
         standing = read_as(final, as_json(check))
         if not same_content(standing, read_as(pending, as_json(check))):
-            raise ConflictError(f"another {MANIFEST_NAME} stands here already, made {_made(standing)}", where=str(root))
+            raise ConflictError(f"another {MANIFEST_NAME} is here already, made {_made(standing)}", where=str(root))
         pending.unlink()
     elif environment:
         written = read_as(pending, as_json(check))
@@ -436,7 +436,7 @@ def promote(root: Path, check: Check[object] = check, *, environment: Mapping[st
 
 
 def _made(manifest: Mapping[str, Any]) -> str:
-    """Who made a dataset, when and with which code, for the one whose build it stands in the way of."""
+    """Who made a dataset, when and with which code, for the one whose build it blocks."""
     environment = manifest["environment"]
     by = f"by {environment['built_by']} " if "built_by" in environment else ""
     return f"{by}at {environment['created_at']} with git SHA {manifest['content']['git_sha']}"

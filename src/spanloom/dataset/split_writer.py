@@ -1,6 +1,6 @@
 """One split of one shard on disk: parallel IndexedDatasets, and a row for each of their sequences.
 
-In: batches of sequences as they are to stand on disk, supervision label-aligned. Out: in ROOT/SPLIT,
+In: batches of sequences as they are to be on disk, supervision label-aligned. Out: in ROOT/SPLIT,
 `shard_NN_NAME.{bin,idx}` for each array and `shard_NN_rows.parquet`; the counts that a manifest records of them. Every
 family writes through it.
 """
@@ -26,7 +26,7 @@ from spanloom.supervision import Flags, Lengths, Tokens, shift_to_labels, tokens
 class SplitWriter:
     """The files of one split of one shard, and the counts of what went into them.
 
-    Nothing stands under a final name before `publish`; leaving the block without it leaves nothing behind.
+    Nothing is under a final name before `publish`; leaving the block without it leaves nothing behind.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ PLACES = ("split", "shard")
 """What the documents of every dataset can be grouped by; its family names more."""
 
 SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
-"""Training sequence lengths for which it is said how many documents fit whole."""
+"""Training sequence lengths for which the documents that fit whole are counted."""
 
 OTHERS = "(others)"
 GROUPS_KEPT = 1000

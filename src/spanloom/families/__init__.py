@@ -75,7 +75,7 @@ FAMILIES: dict[str, Callable[[], "DatasetFamily"]] = {
     "tool_calls": _toolcalls,
     "model_chat": _models,
 }
-"""`family` in a manifest → its module, imported when it is asked for: each brings libraries that others do without."""
+"""`family` in a manifest → its module, imported on demand: each brings libraries that others do without."""
 
 
 def dataset_family(name: str) -> "DatasetFamily":
@@ -92,7 +92,7 @@ FOLDERS: dict[str, Callable[[], "DataFolder"]] = {"spanloom_chess_v1": _chess}
 
 
 def data_folder(place: str) -> "DataFolder | None":
-    """The functions for what stands at a root, a path or a URI; None where its manifest is not of one of `FOLDERS`."""
+    """The functions for what is at a root, a path or a URI; None where its manifest is not of one of `FOLDERS`."""
     from spanloom.dataset import manifest
 
     version = manifest.schema_version_at(place)

@@ -109,7 +109,7 @@ def open_parallel(
 
 
 def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, str, Path] | None:
-    """What would make Megatron's reader fail on an assertion or read beyond the file, said in words instead."""
+    """What would make Megatron's reader fail on an assertion or read beyond the file, reported in words instead."""
     for file in (index, data):
         if not file.is_file():
             return "readable", "the file is missing", file

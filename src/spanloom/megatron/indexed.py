@@ -76,7 +76,7 @@ class _HashedFile:
 class ParallelWriter:
     """Writes IndexedDatasets that share their sequence lengths, such as tokens, loss mask and span.
 
-    Nothing stands under a final name before `publish`; leaving the block without it leaves nothing behind.
+    Nothing is under a final name before `publish`; leaving the block without it leaves nothing behind.
     Holds 4 bytes a sequence. With no sequences it writes no files: Megatron cannot memory-map an empty one.
     """
 

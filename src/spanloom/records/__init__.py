@@ -2,13 +2,13 @@
 
 record_files  files of any kind: found, recognised, read record by record
 files         which files a place means
-place         where a record stands
+place         where a record is
 unpacked      files as they are or compressed, as a stream or as a file
 json_lines    JSON Lines: split at LF, compressed or not, with line numbers
 strict_json   JSON without repeated keys, fast
 json_array    JSON documents: an array of records, streamed, or one record
 delimited     CSV and TSV: rows under a header
 arrow         Arrow IPC files, and folders of `save_to_disk`
-parquet       Parquet: batches of rows, values that are not UTF-8 told apart
+parquet       Parquet: batches of rows, values that are not UTF-8 separated
 staging       the same files where they lie in an object store
 """

@@ -16,7 +16,7 @@ OnUnreadable = Callable[[RecordError], None]
 
 
 def stop(error: RecordError) -> None:
-    """What is done with a record that cannot be read, where nothing else is asked for."""
+    """What is done by default with a record that cannot be read."""
     raise error
 
 
@@ -40,7 +40,7 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
         remedy = f"give a file ({wanted}) or a folder"
         raise SourceError("the source is no regular file", where=str(place), remedy=remedy)
     if not place.name.endswith(suffixes):
-        raise SourceError("the file is of no kind that is read here", where=str(place), remedy=f"give one of {wanted}")
+        raise SourceError("unsupported file type", where=str(place), remedy=f"give one of {wanted}")
     return [place]
 
 

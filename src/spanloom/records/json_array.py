@@ -59,7 +59,7 @@ def json_array(
     """Place and value of each element of the array in a file, or of the one value that the file holds.
 
     An element with a repeated key goes to `unreadable`. Raises SourceError where the file is no JSON: what comes after
-    such a place cannot be told apart.
+    such a place cannot be distinguished.
     """
     with unpacked(path, on_read=on_read) as stream:
         text = _Text(path, stream)

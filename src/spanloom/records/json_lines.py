@@ -21,7 +21,7 @@ from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead, unpacked
 
 RepeatedKeys = Literal["refuse", "last"]
-"""What is done with an object that holds a key twice: the record cannot be read, or the last value counts."""
+"""What is done with an object that holds a duplicate key: the record cannot be read, or the last value counts."""
 
 LONGEST_LINE = 256 << 20
 """Bytes. A longer line is refused: a line is held whole, and 100 kB of zstd can be unpacked to one of 3 GB."""

@@ -1,4 +1,4 @@
-"""Where a record stands: text for people, and the number in it for programs."""
+"""Where a record is: text for people, and the number in it for programs."""
 
 from pathlib import Path
 

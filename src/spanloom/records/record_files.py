@@ -52,7 +52,7 @@ _DATA = tuple(suffix for suffix in SUFFIXES if suffix not in (*_JSON, *_TABLES))
 @dataclass(frozen=True, kw_only=True)
 class RecordFile:
     """A file of records. `name`: its path below the folder that was given, or its name; unique among the files of a
-    run. `state`: how it stood before its records were read."""
+    run. `state`: its state before its records were read."""
 
     path: Path
     name: str
@@ -123,7 +123,7 @@ def read_records(
 ) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each record of a file, streamed. What cannot be read goes to `unreadable`.
 
-    `on_read` is told how much of the file has been read, where that is known. Raises SourceError for a file that
+    `on_read` gets how much of the file has been read, where that is known. Raises SourceError for a file that
     cannot be read at all, or not to its end.
     """
     match file.kind:

@@ -42,7 +42,7 @@ _VOCABULARY = {
 def wants_croissant(asked: bool | None) -> bool:
     """Whether metadata are to be written: as asked, else where mlcroissant is installed. It is not imported for that.
 
-    Raises DatasetError where they are asked for and it is not installed.
+    Raises DatasetError where they are requested and it is not installed.
     """
     installed = importlib.util.find_spec("mlcroissant") is not None
     if asked and not installed:

@@ -1,4 +1,4 @@
-"""What stands beside the data of an export: the card, and Croissant metadata where mlcroissant is installed.
+"""What is beside the data of an export: the card, and Croissant metadata where mlcroissant is installed.
 
 In: a dataset root, its manifest's `content`, its family. Out: file name → what makes the file from what was exported.
 """
@@ -19,7 +19,7 @@ from spanloom.report.views import counts_by_language
 def export_views(root: Path, content: Content, family: DatasetFamily, *, croissant: bool | None = None) -> Beside:
     """The files beside an export. `croissant` None: where mlcroissant is installed.
 
-    Raises DatasetError where it is asked for and not installed, before anything is written.
+    Raises DatasetError where it is requested and not installed, before anything is written.
     """
     description, by_language = family.describe(content), counts_by_language(root, content, family)
     beside: dict[str, Callable[[Exported], bytes]] = {CARD_NAME: partial(export_card, description, by_language)}

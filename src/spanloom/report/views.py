@@ -2,7 +2,7 @@
 
 In: facts and a root. Out: `report.html`, `report.json`, `README.md`. They are views: all they say follows from the
 manifest, the files that it lists and a validation. So the manifest does not list them, a report (which tells times) is
-replaced by a later one, and where files are published, one that stands there is no conflict, whatever its bytes.
+replaced by a later one, and where files are published, one that is there is no conflict, whatever its bytes.
 
 At a dataset's root a view is replaced or removed only when it is recognised as one of ours: a file of somebody else
 that happens to have its name stays.
@@ -52,7 +52,7 @@ def write_report(
 
 
 def write_report_at(root: Path, facts: dict[str, Any], content: Content, family: DatasetFamily) -> list[Path]:
-    """Writes both forms of the report at a dataset's root. Returns files of others that stand there, which stay."""
+    """Writes both forms of the report at a dataset's root. Returns files of others that are there, which stay."""
     files = {"json_file": root / REPORT_JSON, "html_file": root / REPORT_HTML}
     free = {form: path if may_replace_view(path) else None for form, path in files.items()}
     write_report(facts, content, family, **free)
@@ -88,12 +88,12 @@ def remove_views(root: Path) -> None:
 
 
 def may_replace_view(path: Path) -> bool:
-    """Whether a view may be written here: nothing stands there, or one of ours."""
+    """Whether a view may be written here: nothing is there, or one of ours."""
     return is_own_view(path) or not os.path.lexists(path)
 
 
 def is_own_view(path: Path) -> bool:
-    """Whether a regular file stands here that is recognised as the view of this name: by the report's `report`, the
+    """Whether a regular file is here that is recognised as the view of this name: by the report's `report`, the
     page's generator, the card's seal."""
     if not is_regular(path):
         return False

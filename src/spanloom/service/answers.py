@@ -1,7 +1,7 @@
-"""Answers with an error: JSON with one key, `detail`, in ASCII, so that any text can be told.
+"""Answers with an error: JSON with one key, `detail`, in ASCII, so that any text can be reported.
 
 In: a status, what was wrong. Out: responses. Whatever was sent, an answer that refuses it stays below 256 KiB: of
-errors the first are told, of texts the beginning.
+errors the first are reported, of texts the beginning.
 """
 
 import json

@@ -118,7 +118,7 @@ def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> AP
 
 
 def html(page: str, status: int = 200) -> HTMLResponse:
-    """A page of `spanloom.report.pages.html`; its policy stands in its head."""
+    """A page of `spanloom.report.pages.html`; its policy is in its head."""
     return HTMLResponse(page, status, headers={"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"})
 
 

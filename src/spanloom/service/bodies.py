@@ -1,4 +1,4 @@
-"""Bodies of JSON: weighed and counted before they are parsed, and few errors told of each.
+"""Bodies of JSON: weighed and counted before they are parsed, and few errors reported of each.
 
 In: the bytes of a body. Out: its JSON value; 413 for a body whose values would take far more memory than its bytes,
 400 for a list of too many. Scanning is flat in memory: `SCANNED` bytes at once.
@@ -107,7 +107,7 @@ def shape(body: bytes) -> Shape:
 
 
 def _pieces(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The body in pieces without escaped characters, and where each begins, as if all stood end to end."""
+    """The body in pieces without escaped characters, and where each begins, as if all was end to end."""
     start = at = 0
     while at < len(body):
         end = min(at + SCANNED, len(body))

@@ -119,10 +119,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class JsonLines(logging.Formatter):
-    """One line of JSON a record: time, level, logger, message, what a request said; of an error its traceback."""
+    """One line of JSON a record: time, level, logger, message, the values of a request; of an error its traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        beside: dict[str, Any] = getattr(record, "said", {})  # what the caller of the logger said beside the message
+        beside: dict[str, Any] = getattr(record, "said", {})  # the caller's values beside the message
         said: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""The application run by uvicorn, until it is told to stop.
+"""The application run by uvicorn, until it is stopped.
 
 In: an ASGI application, an address. Out: a server; what it says goes to stderr as lines of JSON.
 """

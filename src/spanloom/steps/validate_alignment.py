@@ -75,7 +75,7 @@ class BuildResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Replacing:
-    """How a build takes what stands at its root.
+    """How a build takes what is at its root.
 
     overwrite       a finished dataset is replaced; it stays until the new one is validated
     resume          an unfinished build goes on; else what it left is discarded
@@ -101,7 +101,7 @@ def made_and_validated(
     reader: ReaderChoice = "auto",
     **options: Any,
 ) -> BuildResult | None:
-    """Makes the dataset at `root`, or takes the finished one that stands there, and validates it.
+    """Makes the dataset at `root`, or takes the finished one that is there, and validates it.
 
     `differs`: see `made_or_standing`. `make` writes the dataset at the root that it is given; None where it returns
     None, and nothing is left then. `replacing`: for builds that can replace a finished dataset or discard an unfinished
@@ -199,7 +199,7 @@ def conclude(
 
     Writes the report to `report_file` (JSON) and `html_file` either way. Beside a pending manifest it writes the report
     too, and the card before it promotes. A file of somebody else that has the name of a view at the root stays, which
-    is said on stderr. `name`: see `dataset_facts`.
+    is reported on stderr. `name`: see `dataset_facts`.
     """
     written = manifest.read_any(root)
     facts = dataset_facts(root, written, family, report, timings={"validate": round(seconds, 3)}, name=name)

@@ -1,6 +1,6 @@
 """One object that says whose a dataset root is: of two builds that publish into one root exactly one goes on.
 
-In: the root, and what the build is (all that decides its bytes). Out: the claim stands and is ours, or a ConflictError
+In: the root, and what the build is (all that decides its bytes). Out: the claim exists and is ours, or a ConflictError
 names who has it. All shards of one build, and its retries, share the claim.
 """
 
@@ -25,7 +25,7 @@ SKIP_VARIABLE = "SPANLOOM_SKIP_STORE_PROBE"
 
 
 def claim_root(root: Uri, build: dict[str, Any]) -> None:
-    """Creates `claim.json` below `root`, the first object of all. One of the same `build` that stands there is ours.
+    """Creates `claim.json` below `root`, the first object of all. One of the same `build` that is there is ours.
 
     Raises ConflictError when another build has the root: it says whose it is and in what the two differ. Raises
     StorageError when the store ignores the condition of create-only writes: two builds would overwrite each other.
@@ -39,7 +39,7 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
             with suppress(AlreadyThereError, LostUploadError):
                 store.create(path, uri, Sending())
         if (standing := read_object(uri)) is None:
-            raise StorageError("the claim was written and does not stand there", where=str(uri), remedy="run again")
+            raise StorageError("the claim was written and is not there", where=str(uri), remedy="run again")
     _check_ours(standing, build, uri)
     if os.environ.get(SKIP_VARIABLE) != "1":
         _check_create_only(standing, uri)

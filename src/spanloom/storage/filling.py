@@ -1,8 +1,8 @@
-"""A folder that one command fills from empty: a run that was killed leaves nothing that stands in the way of the next.
+"""A folder that one command fills from empty: a run that was killed leaves nothing that blocks the next.
 
 In: the folder, the files that the command may write into it. Out: the folder, empty but for a record, while the block
 runs; the record names these files, is held as a lock, and goes last. Where a killed run left its record, what it names
-is removed, by exact name, and the command starts over; anything else that stands there is a conflict.
+is removed, by exact name, and the command starts over; anything else that is there is a conflict.
 """
 
 import json
@@ -30,7 +30,7 @@ RECORD_LIMIT = 1 << 28
 @contextmanager
 def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str]) -> Iterator[bool]:
     """Holds the folder `out` for one run. Yields whether a run with the same `identity` had finished it, and was killed
-    before its record was gone: then all stands, and there is nothing to do.
+    before its record was gone: then all is complete, and there is nothing to do.
 
     `files`: all that may be written, relative, the last of them last: it says that the folder is finished. The caller
     has made sure that `out` is new or empty but for a record. Raises ConflictError where another run fills it.
@@ -60,12 +60,12 @@ def left_by_killed_run(out: Path, record_name: str) -> bool:
 
 
 def check_unused(out: Path, record_name: str, what: str) -> None:
-    """Raises ConflictError where something stands in `out` but a record. `what` goes there: "the export"."""
+    """Raises ConflictError where something is in `out` but a record. `what` goes there: "the export"."""
     if (os.path.lexists(out) and not out.is_dir()) or (
         out.is_dir() and any(path.name != record_name for path in out.iterdir())
     ):
         raise ConflictError(
-            f"something stands where {what} goes", where=str(out), remedy="give another --out, or remove it first"
+            f"something is where {what} goes", where=str(out), remedy="give another --out, or remove it first"
         )
 
 

@@ -1,13 +1,13 @@
-"""A folder that one command fills in steps: a run that ends early, killed or not, is gone on with after its last step.
+"""A folder that one command fills in steps: a run that ends early, killed or not, resumes after its last step.
 
 In: the folder, what the run is (`identity`), the file that says that all is done. Out: `Steps`, in which each step says
 what it will write before it writes, and that it has ended. Both lie in a record in the folder, one JSON value a line,
 which is held as a lock and goes last. What it names and no step has ended is removed, by exact name; a run with another
-identity removes all that it names. Anything else that stands in the folder is a conflict.
+identity removes all that it names. Anything else that is in the folder is a conflict.
 
     {"identity": …, "last": "manifest.json"}
     {"files": ["shard_00.parquet"]}      a step begins
-    {"ended": {"rows": 4096}}            its files stand
+    {"ended": {"rows": 4096}}            its files are there
 """
 
 import json
@@ -26,7 +26,7 @@ from spanloom.storage.temporaries import clear_temporaries_of
 
 class Steps:
     """The steps of one run. `finished`: a run had written all, and was killed before its record was gone. `ended`: what
-    the steps before have said when they ended."""
+    the steps before have recorded."""
 
     def __init__(self, out: Path, stream: IO[bytes], *, identity: Any, last: str) -> None:
         self._out, self._stream, self._last = out, stream, last
@@ -46,7 +46,7 @@ class Steps:
         self._begun, self._names = list(files), [*self._names, *files]
 
     def end(self, said: Any) -> None:
-        """The files of the step stand, under their names and on the disk. `said`: for the next run."""
+        """The files of the step are complete, under their names and on the disk. `said`: for the next run."""
         # First, since nobody knows what is in the record where appending fails. With the line in it, the next run needs
         # the files; without, it removes them.
         self._begun = []
@@ -90,7 +90,7 @@ class Steps:
                 raise ConflictError(
                     f"the output directory is not empty: it holds {path.name}",
                     where=str(self._out),
-                    remedy="give another --out, or move away what stands there",
+                    remedy="give another --out, or move away what is there",
                 )
 
     def _append(self, value: Any) -> None:

@@ -1,6 +1,6 @@
 """Files: hashed, written whole or not at all, published create-only.
 
-In: bytes or a finished temporary file. Out: a file that either stands complete under its name or does not stand there.
+In: bytes or a finished temporary file. Out: a file that is either complete under its name or does not exist.
 Every write goes to a temporary name in the same directory, is fsynced, then renamed; the directory is fsynced after.
 What is no regular file has no whole to wait for: a device, a FIFO or an open descriptor is written through.
 """
@@ -74,7 +74,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def _no_regular_file(path: Path) -> BinaryIO | None:
-    """What stands at `path` opened to be written through; None for a regular file, or where nothing stands."""
+    """What is at `path` opened to be written through; None for a regular file, or where nothing is."""
     if (descriptor := _descriptor(path)) is not None:
         if descriptor == 1 and sys.stdout is not None:
             sys.stdout.flush()  # what was printed before comes before
@@ -94,7 +94,7 @@ def _no_regular_file(path: Path) -> BinaryIO | None:
     if stat.S_ISREG(kind):
         return None
     if not (stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)):
-        raise StorageError(f"{kind_of(kind)} stands where a file is to be written", where=str(path), remedy=_ELSEWHERE)
+        raise StorageError(f"{kind_of(kind)} is where a file is to be written", where=str(path), remedy=_ELSEWHERE)
     try:
         opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # else a FIFO without a reader would hold us for ever
     except OSError as refusal:
@@ -133,7 +133,7 @@ def publish(temporary: Path, path: Path, sha256: str) -> None:
     """Moves a finished, fsynced temporary file to its final name, which must not hold other bytes.
 
     A file that is there already with the same bytes counts as written, so a retry succeeds.
-    Raises ConflictError when it holds other bytes; the temporary file is removed and the standing one left alone.
+    Raises ConflictError when it holds other bytes; the temporary file is removed and the existing one left alone.
     """
     try:
         os.link(temporary, path)  # fails when the name is taken, where rename would overwrite
@@ -164,7 +164,7 @@ def _check_same(path: Path, sha256: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises ConflictError where something stands at `path` that is no regular file: nothing is published over it."""
+    """Raises ConflictError where something is at `path` that is no regular file: nothing is published over it."""
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
@@ -173,7 +173,7 @@ def check_writable(path: Path) -> None:
         kind = stat.S_IFLNK  # one that leads nowhere
     if not stat.S_ISREG(kind):
         raise ConflictError(
-            f"{kind_of(kind)} stands where a file is to be written", where=str(path), remedy=_ELSEWHERE
+            f"{kind_of(kind)} is where a file is to be written", where=str(path), remedy=_ELSEWHERE
         ) from None
 
 
@@ -191,7 +191,7 @@ def publish_bytes(data: bytes, path: Path) -> None:
 
 
 def link_file(file: Path, path: Path) -> None:
-    """Makes the finished, fsynced `file` stand under the name `path` as well, which must not hold other bytes.
+    """Puts the finished, fsynced `file` under the name `path` as well, which must not hold other bytes.
 
     A hard link; where the file system has none, a copy that appears whole. Raises ConflictError for other bytes.
     """
@@ -231,7 +231,7 @@ def fsync_directory(directory: Path) -> None:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether a regular file stands here; a link is none, whatever it leads to."""
+    """Whether a regular file is here; a link is none, whatever it leads to."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -277,16 +277,16 @@ def is_name_below(name: str) -> bool:
 
 
 def link_in_the_way(path: Path) -> ConflictError:
-    """What is said of a link, or a special file, where only folders and files of ours may be."""
+    """The message for a link, or a special file, where only folders and files of ours may be."""
     return ConflictError(
-        "what stands here is neither a file nor a folder: nothing is written or removed through it",
+        "what is here is neither a file nor a folder: nothing is written or removed through it",
         where=str(path),
         remedy="move it away, or give another place for the output",
     )
 
 
 def remove_if_empty(directory: Path) -> None:
-    """Removes a folder in which nothing stands; leaves any other alone."""
+    """Removes a folder in which nothing is; leaves any other alone."""
     with suppress(OSError):
         directory.rmdir()
 

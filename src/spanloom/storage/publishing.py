@@ -60,7 +60,7 @@ def publish_file(path: Path, uri: Uri, *, replace: bool = False) -> None:
 
 
 def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
-    """Creates an object for each file below `directory`, the file named `last` when all others stand."""
+    """Creates an object for each file below `directory`, the file named `last` when all others exist."""
     names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
     uploads = [Upload(path=directory / name, uri=uri / name) for name in names if name != last]
     publish_files(uploads)
@@ -68,9 +68,9 @@ def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
 
 
 def publish_files(uploads: Sequence[Upload]) -> None:
-    """Creates the objects, several at once. Returns when all stand, with the checksum that the store confirmed.
+    """Creates the objects, several at once. Returns when all exist, with the checksum that the store confirmed.
 
-    An object that stands there with the same bytes counts as written, so a retry succeeds. Raises ConflictError naming
+    An object that is there with the same bytes counts as written, so a retry succeeds. Raises ConflictError naming
     both sides for the first that holds other bytes; nothing is overwritten.
     """
     transfers = Transfers(sum(upload.path.stat().st_size for upload in uploads))
@@ -90,7 +90,7 @@ def _publish(upload: Upload, transfers: Transfers) -> None:
 def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> None:
     """Uploads until the store has confirmed the file's bytes, `DAMAGED_TRIES` times at most.
 
-    An answer that got lost, or is wrong, does not decide: what stands there does, and whose it is. Only what this very
+    An answer that got lost, or is wrong, does not decide: what is there does, and whose it is. Only what this very
     upload wrote (by its metadata) is removed, and only when its checksum is not the file's.
     """
     uri, metadata, wrong = upload.uri, {SHA256_KEY: sha256, **signature()}, ""
@@ -113,16 +113,16 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
             held = store.holds(standing, upload.path)
             if held or (held is None and not unconfirmed):
                 return
-            with suppress(SpanloomError):  # not allowed, or gone already: the next try sees what stands there
+            with suppress(SpanloomError):  # not allowed, or gone already: the next try sees what is there
                 keep_trying(partial(store.delete, standing), store=store, uri=uri, stop=transfers.stop)
-            wrong = "what stands there after it has another checksum"
+            wrong = "what is there after it has another checksum"
         elif not upload.replace:
             _check_same(standing, upload.path, sha256)
             return
     raise StorageError(
         f"{DAMAGED_TRIES} uploads came to nothing: {wrong}",
         where=str(uri),
-        remedy="look for what changes data between here and the store (a proxy?); if an object stands there now, it is "
+        remedy="look for what changes data between here and the store (a proxy?); if an object is there now, it is "
         "damaged: remove it",
     )
 

@@ -68,13 +68,13 @@ class Scratch:
             publish_file(self.path(place), parse_uri(place), replace=replace)
 
     def create(self, place: str | None, data: bytes) -> None:
-        """A small file at a place, if there is one. Raises ConflictError where other bytes stand there."""
+        """A small file at a place, if there is one. Raises ConflictError where other bytes exist there."""
         if place:
             publish_bytes(data, self.path(place))
             self.publish_file(place)
 
     def replace(self, place: str | None, data: bytes) -> None:
-        """A small file at a place, if there is one, instead of what stands there."""
+        """A small file at a place, if there is one, instead of what is there."""
         if place:
             write_atomically(self.path(place), data)
             self.publish_file(place, replace=True)

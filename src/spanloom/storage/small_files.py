@@ -23,7 +23,7 @@ DEEPEST = 64
 def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *, limit: int = SMALL_BYTES) -> bytes:
     """The bytes of a small file that somebody else may have made.
 
-    Raises FileNotFoundError where nothing stands, and `error` for all else that cannot be read as a file: a folder, a
+    Raises FileNotFoundError where nothing is, and `error` for all else that cannot be read as a file: a folder, a
     FIFO, a device, links that lead in a circle, more than `limit` bytes. `what` names the file: "the manifest".
     """
 
@@ -31,7 +31,7 @@ def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *
         return error(f"{what} cannot be read: {why}", where=str(path), remedy=remedy)
 
     try:
-        # Without waiting: a FIFO opens at once and is told from a file then.
+        # Without waiting: a FIFO opens at once and is distinguished from a file then.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
             found = os.fstat(stream.fileno())
             if not stat.S_ISREG(found.st_mode):
@@ -58,7 +58,7 @@ def parse_json(data: bytes, error: type[SpanloomError], what: str, where: str, r
 
     Raises `error` for what is not JSON, and for JSON that no program of ours writes and that fails further on: nested
     deeper than `DEEPEST`, numbers beyond 64 bits, NaN, text that is not Unicode (half of a surrogate pair), a key
-    that stands twice in an object.
+    that is duplicate in an object.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -91,7 +91,7 @@ def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
-        raise ValueError(f"the key {twice[:60]!r} stands twice in an object")
+        raise ValueError(f"duplicate key {twice[:60]!r} in an object")
     return found
 
 

@@ -1,6 +1,6 @@
 """Objects → files on this machine, hashed on the way, checked against what a manifest, their writer or the store says.
 
-In: URIs. Out: files that stand whole under their names. What a broken transfer left is gone on with, in this run or
+In: URIs. Out: files that are whole under their names. What a broken transfer left is resumed, in this run or
 in the next: it lies beside the file under a temporary name that holds the object's version.
 """
 
@@ -90,7 +90,7 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
 
 
 def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | None = None) -> Path:
-    """Downloads one object to `path`. Raises StorageError when it is not there, or not what was said of it."""
+    """Downloads one object to `path`. Raises StorageError when it is not there, or not what was expected."""
     stage_files([Download(uri=uri, path=path, bytes=bytes, sha256=sha256)])
     return path
 
@@ -123,7 +123,7 @@ def safe_name(name: str, where: Uri) -> str:
 def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None = None) -> None:
     """Downloads all of them, several at once. Raises StorageError naming the first that cannot be had or is wrong.
 
-    A file that stands already with the right size and sha256 is kept; without a sha256 to hold it against it is
+    A file that is already with the right size and sha256 is kept; without a sha256 to hold it against it is
     replaced. Objects may be named `a` and `a/b`, files may not.
     """
     _check_names(downloads)
@@ -170,7 +170,7 @@ def _check_names(downloads: Sequence[Download]) -> None:
             )
         if download.path.is_dir():
             raise StorageError(
-                f"a folder stands where the file of {download.uri} is to be",
+                f"a folder is where the file of {download.uri} is to be",
                 where=str(download.path),
                 remedy="remove the folder, or name another place",
             )

@@ -1,6 +1,6 @@
 """A file that is hashed first and read afterwards: is what was read what was hashed?
 
-In: a path. Out: how the file stands (`FileState`), taken before the hash; an error where it stands otherwise after the
+In: a path. Out: the state of the file (`FileState`), taken before the hash; an error where it differs after the
 last read. Every write, rename and replacement sets the time of change (ctime), which no program can set back: where the
 states are equal, nobody wrote in between. Not seen are writes through a memory map that is open since before the hash.
 """
@@ -33,7 +33,7 @@ class FileState:
 
 
 def file_state(path: Path) -> FileState:
-    """How the file stands now. Take it before the file is hashed; one that was written just now is waited for."""
+    """The state of the file now. Take it before the file is hashed; one that was written just now is waited for."""
     status = path.stat()
     if abs(time.time() - status.st_ctime) < CLOCK_TICK:
         time.sleep(CLOCK_TICK)
@@ -48,7 +48,7 @@ def file_state(path: Path) -> FileState:
 
 
 def check_unchanged(path: Path, before: FileState, *, sha256: str | None = None, where: str | None = None) -> None:
-    """Raises SourceError when the file does not stand as it did `before` its hash was taken.
+    """Raises SourceError when the file differs from its state `before` its hash was taken.
 
     A network file system may number its files again: where only device or inode differ, equal bytes (`sha256`) are
     enough. Where a time differs they are not: the bytes may have been others while they were read, and put back.

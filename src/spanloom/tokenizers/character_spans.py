@@ -2,7 +2,7 @@
 
 In: the offsets of each token, as the tokenizers package gives them: int [T, 2], begin and end in code points; and the
 span. Out: a mask, or the first and the last token. A token of empty offsets (one that the tokenizer adds) is in no
-span. One that begins before the span and reaches into it belongs to what stands before, and is counted.
+span. One that begins before the span and reaches into it belongs to what is before, and is counted.
 
     text      p r o m p t : y e s .          span [7, 11)
     offsets   (0,0) (0,6) (6,8) (8,10) (10,11)

@@ -141,7 +141,7 @@ class ChatTemplate:
                 spans.append((begin, length))
                 begin = None
             elif piece in (BEGIN_GENERATION, END_GENERATION):
-                raise self._error("the marks of {% generation %} cannot be told from texts")
+                raise self._error("the marks of {% generation %} cannot be distinguished from texts")
             else:
                 pieces.append(piece)
                 length += len(piece)

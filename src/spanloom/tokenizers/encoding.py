@@ -47,7 +47,7 @@ class JsonTokenizer:
         return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in found]
 
     def special_texts(self) -> set[str]:
-        """The texts that the tokenizer makes a control token of wherever they stand."""
+        """The texts that the tokenizer makes a control token of wherever they are."""
         return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}
 
     def added_texts(self) -> dict[str, int]:

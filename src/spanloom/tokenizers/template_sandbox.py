@@ -344,7 +344,7 @@ def _meter_loops(template: nodes.Template) -> None:
 
 
 def _counted(node: Any) -> Any:
-    """What stands in place of a node: itself, but for joined texts and what holds others."""
+    """What is in place of a node: itself, but for joined texts and what holds others."""
     if isinstance(node, nodes.Concat):
         return _called("join_texts", [nodes.List(node.nodes)], node)
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):

@@ -27,7 +27,7 @@ NO_TOKENS = torch.finfo(torch.float32).tiny
 class SpanWeights:
     """The weight of each trained span, by name: `SpanWeights({"analysis": 1.0, "final": 0.5})`.
 
-    Names stand in the order of the dataset's `span_names` after the first, context, so that span id s is the s-th name.
+    Names are in the order of the dataset's `span_names` after the first, context, so that span id s is the s-th name.
     """
 
     by_name: Mapping[str, float]

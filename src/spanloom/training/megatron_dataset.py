@@ -298,7 +298,7 @@ def blended_index_named(cache: Path) -> Iterator[None]:
 
 
 def unreadable_index(cache: Path, fault: Exception, name: str = "") -> DatasetError:
-    """What is said of an index that cannot be read back, naming the torn ones among those that begin with `name`."""
+    """The message for an index that cannot be read back, naming the torn ones among those that begin with `name`."""
     torn = [path for path in sorted(cache.glob(f"{name}*.npy")) if _is_torn(path)]
     return DatasetError(
         f"a cached sample index cannot be read, as when its writer was killed: {fault}",

@@ -4,7 +4,7 @@ In: the folder of a Megatron-LM checkout, or PYTHONPATH. Out: a `LaunchScript`, 
 
 `pretrain_gpt.py` is no library. What holds from 0.16 to 0.19 and in main is found by what the file has, not by its
 version: the function `get_batch` returns a sequence, `forward_step` gives its values names, one of them `loss_mask`,
-and hands that to `loss_func`; below `if __name__ == "__main__"` stands the call of `pretrain`, whose arguments differ
+and hands that to `loss_func`; below `if __name__ == "__main__"` is the call of `pretrain`, whose arguments differ
 between versions. So the module is imported, names in it are replaced, and the lines of that block are run as they are.
 """
 

@@ -26,7 +26,7 @@ class SpanStep:
     """Owns what a step knows between reading its batches and its loss."""
 
     def __init__(self, weights: SpanWeights, mask_place: int) -> None:
-        """`mask_place`: where among the values of `get_batch` the loss mask stands."""
+        """`mask_place`: where among the values of `get_batch` the loss mask is."""
         self._weights, self._mask_place = weights, mask_place
         self._micro_batches = 0
         self._ahead: dict[int | None, ReadAhead] = {}  # by virtual pipeline stage

@@ -41,7 +41,7 @@ _OURS = ("allow_harmful", "document_weights")
 
 
 class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core has no types
-    """The samples of one split of a plan, `PLAN/SPLIT` for Megatron's blends, as many epochs of them as are asked for.
+    """The samples of one split of a plan, `PLAN/SPLIT` for Megatron's blends, as many epochs of them as are requested.
 
     Keys: tokens, labels, loss_mask, position_ids, span_id where the dataset has spans, and cu_seqlens with max_seqlen
     or attention_mask. Each epoch has an order of its own, by the config's random_seed.

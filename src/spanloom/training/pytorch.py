@@ -78,7 +78,7 @@ class _Split:
 class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
     """Sample k: tokens k·S … (k+1)·S − 1 of the split's documents laid end to end, and the label of each.
 
-    Keys and shapes are those of `SpanGPTDataset`. What remains behind the last whole sample is left out. Samples stand
+    Keys and shapes are those of `SpanGPTDataset`. What remains behind the last whole sample is left out. Samples are
     in the order of the files: let the loader shuffle.
     """
 
@@ -116,7 +116,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
     ) -> None:
         """`allow_harmful`: open the dataset although its documents are what a model must not learn.
 
-        Raises DatasetError where `weights` are asked for and the rows have none.
+        Raises DatasetError where `weights` are requested and the rows have none.
         """
         self._split, self._max = _Split(Path(root), split, allow_harmful=allow_harmful), max_length
         self._root, self._name, self.weighted = Path(root), split, weights
@@ -163,7 +163,7 @@ def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A collated batch as Hugging Face models take it: `input_ids`, `attention_mask`, and `labels` **not** shifted.
 
     Those models shift labels themselves: `labels[t]` is token t, or −100 where it carries no loss. Their own loss is a
-    plain masked mean; for the loss per span take `loss_mask` and `span_id` from the batch (docs/training.md).
+    plain masked mean; for the loss per span take `loss_mask` and `span_id` from the batch (docs/training/pytorch.md).
     """
     labels = torch.full_like(batch["tokens"], IGNORED)
     trained = torch.where(batch["loss_mask"] > 0, batch["labels"], IGNORED)

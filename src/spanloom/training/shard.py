@@ -109,7 +109,7 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
 
 
 def check_tokenizer(content: Content, tokenizer: Any, where: Path) -> None:
-    """Raises DatasetError when the trainer's tokenizer is not the one that made the tokens, as far as it can be told.
+    """Raises DatasetError when the trainer's tokenizer is not the one that made the tokens, as far as that is known.
 
     Looked at are its `eod`, and its `sha256` where it says which file it was made from.
     """

@@ -184,7 +184,7 @@ def test_the_card_says_what_the_dataset_is_and_the_hub_reads_it(exported: Path, 
 def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_path: Path) -> None:
     content = manifest.read(demo).content
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(ConflictError, match="something stands where the export goes"):
+    with pytest.raises(ConflictError, match="something is where the export goes"):
         export_parquet(demo, content, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     with pytest.raises(ConflictError, match="the export would lie in the dataset"):
@@ -229,7 +229,7 @@ def test_a_killed_export_is_cleared_and_begun_anew_by_the_same_command(demo: Pat
     assert len(parts) > 1
     assert not (out / "export.json").exists()
     (out / "train/shard_99-00000.parquet").write_bytes(b"mine")
-    with pytest.raises(ConflictError, match="something stands where the export goes"):
+    with pytest.raises(ConflictError, match="something is where the export goes"):
         export_parquet(demo, content, out, tokens_per_file=3000)
     assert files_of(out) == {"train/shard_99-00000.parquet": b"mine"}
     shutil.rmtree(out)

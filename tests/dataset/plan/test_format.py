@@ -119,11 +119,11 @@ def test_a_finished_plan_is_checked_and_left_as_it_is(root: Path, plan: Plan) ->
 
 
 def test_another_plan_or_other_files_are_in_the_way(root: Path, plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(ConflictError, match="another plan stands here"):
+    with pytest.raises(ConflictError, match="another plan is here"):
         planned(root, plan.folder, seed=1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
-    with pytest.raises(ConflictError, match="something stands where the plan goes"):
+    with pytest.raises(ConflictError, match="something is where the plan goes"):
         planned(root, tmp_path / "full")
     assert (tmp_path / "full/notes.txt").read_text() == "mine"
     for inside in (root / "plan", root, tmp_path):
@@ -257,7 +257,7 @@ def damaged(plan: Plan, name: str, change: Callable[[Any], Any]) -> None:
     ("units", lambda v: v.__setitem__(0, v[1]), "stand twice"),
     ("units", lambda v: v.__setitem__(0, 10_000), "no document and no window"),
     ("units", lambda v: v.__setitem__(0, -1), "no document and no window"),
-    ("units", lambda v: v.__setitem__(int(np.flatnonzero(v == 0)[0]), 2), "too long for one|stands in no sample"),
+    ("units", lambda v: v.__setitem__(int(np.flatnonzero(v == 0)[0]), 2), "too long for one|is in no sample"),
     ("samples", lambda v: v.__setitem__(0, 1), "do not follow one another"),
     ("samples", lambda v: v.__setitem__(1, v[2]), "do not follow one another|positions, more than"),
     ("samples", lambda v: v.__setitem__(-1, v[-1] + 1), "behind the last unit"),
@@ -362,5 +362,5 @@ def test_the_command_on_a_real_dataset(cli: Cli, demo: Path, tmp_path: Path) -> 
     assert json.loads(again.stdout)["options"]["sequence_length"] == 256
     other = cli("plan", "synth_kd", "--sequence-length", 256, "--seed", 1, "--quiet", cwd=tmp_path)
     assert other.returncode == 1
-    assert "another plan stands here" in other.stderr
+    assert "another plan is here" in other.stderr
     assert "--out" in other.stderr

@@ -1,4 +1,4 @@
-"""What stands where packed chat is to go: nothing of somebody else's is written, removed or followed."""
+"""What is where packed chat is to go: nothing of somebody else's is written, removed or followed."""
 
 import json
 import shutil

@@ -315,7 +315,7 @@ def test_rows_set_aside_are_written_with_their_id(built: Path) -> None:
 def test_an_id_twice_is_one_conversation_twice_however_many_cuts(tmp_path: Path) -> None:
     rows = [chat.row("a", chat.three_turns()), chat.row("b", chat.plain()), chat.row("a", chat.three_turns())]
     source = chat.write_source(tmp_path / "source", [rows[:2], rows[2:]])
-    with pytest.raises(DuplicateIdError, match=r"id 'a' stands twice(.|\n)*shard 00, row 0 and shard 01, row 0"):
+    with pytest.raises(DuplicateIdError, match=r"duplicate id 'a'(.|\n)*shard 00, row 0 and shard 01, row 0"):
         build(options(source, tmp_path / "root"))
     result = build(options(source, tmp_path / "root", on_duplicate="keep", resume=False))
     assert result.report.clean, result.report.findings
@@ -467,7 +467,7 @@ def test_a_dataset_of_the_other_profile_is_not_read_as_this_one(built: Path) -> 
 
 
 def test_an_earlier_answer_that_is_trained_is_found(root: Path) -> None:
-    """An answer that stands in the context of a later one: trained in its own document, and nowhere else."""
+    """An answer that is in the context of a later one: trained in its own document, and nowhere else."""
     span = np.fromfile(root / "train/shard_01_span.bin", dtype=np.uint8)
     tokens = np.fromfile(root / "train/shard_01_tokens.bin", dtype=np.int32)
     masked = np.flatnonzero((tokens[1:] == 17196) & (span[:-1] == 0))  # `final` in a header, not trained
@@ -491,7 +491,7 @@ def test_reasoning_that_no_server_would_show_is_found(source: Path, tmp_path: Pa
     said["content"]["config"]["history"] = "serve"
     path.write_text(json.dumps(said))
     messages = {finding.message for finding in findings(tmp_path / "root").findings}
-    assert "analysis stands before a later final, which no server would show" in messages
+    assert "analysis is before a later final, which no server would show" in messages
     compared = findings(tmp_path / "root", source, deep=90).findings
     assert "rerender" in {finding.check for finding in compared}
 

@@ -176,7 +176,7 @@ def put(*path: Any) -> Callable[[Json], None]:
         ([put("config", "valid_fraction", 0.31), put("split", "valid_fraction", 0.31)], "split.threshold is"),
         ([put("split", "threshold", "1")], "split.threshold is '1'"),
         ([put("split", "realised_valid_fraction", 0.3)], "split.realised_valid_fraction is 0.3"),
-        ([put("split", "repeated_rows", 1)], "split.repeated_rows is 1, 0 rows have an id that stood before"),
+        ([put("split", "repeated_rows", 1)], "split.repeated_rows is 1, 0 rows repeat an earlier id"),
         ([put("split", "rule", "crc"), put("config", "split_rule", "crc")], "split.rule is 'crc'"),
         ([put("renderer", "name", "slow")], "renderer.name is 'slow'"),
         ([put("renderer", "name", "harmony")], "renderer.version is"),
@@ -288,7 +288,7 @@ def test_one_row_twice_and_another_nowhere(root: Path) -> None:
     at = next(index for index in range(1, len(rows)) if rows[index] - 1 in valid)
     change_column(root, "row", at, rows[at] - 1)
     lines = said(validate_dataset(root))
-    assert f"source: source row {rows[at] - 1}: stands in the dataset 2 times" in lines
+    assert f"source: source row {rows[at] - 1}: is in the dataset 2 times" in lines
     assert f"source: source row {rows[at]}: is in neither split and was not rejected" in lines
 
 
@@ -296,7 +296,7 @@ def test_an_id_that_stands_twice_is_counted(root: Path) -> None:
     ids = pq.read_table(root / ROWS)["synth_id"].to_pylist()
     change_column(root, "synth_id", 3, ids[2])
     lines = said(validate_dataset(root))
-    assert lines == ["manifest: split.repeated_rows is 0, 1 rows have an id that stood before"]
+    assert lines == ["manifest: split.repeated_rows is 0, 1 rows repeat an earlier id"]
     change(root, put("split", "repeated_rows", 1))
     assert validate_dataset(root).clean
 
@@ -319,7 +319,7 @@ def test_columns_of_the_row_table(root: Path, columns: str) -> None:
 @pytest.mark.parametrize(
     ("edit", "alone", "with_source"),
     [
-        (lambda lines: lines[0].update(row=lines[0]["row"] - 1), "was rejected, yet stands in the dataset", None),
+        (lambda lines: lines[0].update(row=lines[0]["row"] - 1), "was rejected, yet is in the dataset", None),
         (lambda lines: lines[0].update(row=10**6), "row 1000000 does not follow", None),
         (lambda lines: lines.reverse(), "does not follow row", None),
         (lambda lines: lines.append(lines[-1]), "does not follow row", None),

@@ -21,7 +21,7 @@ def flip(path: Path, needle: bytes) -> None:
         "compression": "none",
         "use_dictionary": False,
         "write_statistics": False,
-    }  # the text stands in its page alone
+    }  # the text is in its page alone
     pq.write_table(pq.read_table(path), path, write_page_checksum=True, **plain)
     data = bytearray(path.read_bytes())
     data[data.index(needle)] ^= 1

@@ -117,7 +117,7 @@ def documents_of_rows(
 
 
 def _one_later(trained: Bools, sizes: Ints) -> Bools:
-    """What is said of labels, of their tokens: nothing is said of the first of a document."""
+    """Messages about labels, by their tokens; none about the first token of a document."""
     moved = np.empty_like(trained)
     if trained.size:
         moved[1:] = trained[:-1]

@@ -133,7 +133,7 @@ def plan(
     """Decide which documents share a sample of training, so that no document is cut without need.
 
     Writes a small index, no tokens: one dataset may have many plans. `spanloom.training.packed` (PyTorch) and
-    `spanloom.training.packed_megatron` read it. The same command again checks the plan that stands there.
+    `spanloom.training.packed_megatron` read it. The same command again checks the plan that is there.
 
     Each shard is packed by itself. Where more than 2 % of a split's positions are padding, stderr says why.
 
@@ -171,8 +171,8 @@ def fetch(
 ) -> None:
     """Bring a dataset from a bucket to this machine, every file checked by the manifest's size and sha256.
 
-    manifest.json is read first (a dataset that was not validated is refused) and written last: until it stands in DIR
-    there is no dataset there. Run the same command again after an interruption: files that stand are kept, a broken
+    manifest.json is read first (a dataset that was not validated is refused) and written last: until it is in DIR
+    there is no dataset there. Run the same command again after an interruption: existing files are kept, a broken
     download goes on where it stopped. Nothing is overwritten.
 
     gs:// takes Google's application-default credentials, s3:// those of AWS (and AWS_ENDPOINT_URL for other stores).
@@ -218,7 +218,7 @@ def print_blend(
     from spanloom.training.shard import read_content
 
     refuse_folder(root, "blend")
-    content = read_content(root, allow_harmful=True)  # it is the trainer that must be told
+    content = read_content(root, allow_harmful=True)  # the trainer must be given this option, not the plan
     base = mount or root.resolve()
     splits = [split for split, counts in content.totals.splits.items() if counts.tokens]
     blends = {split: blend(content, base, split, sequence_length=sequence_length) for split in splits}

@@ -126,7 +126,7 @@ def inspect(
     max_tokens: Annotated[
         int, option("Show at most so many tokens of a document, first and last; 0: all.", min=0)
     ] = 2000,
-    html: Annotated[Path | None, file_option("Write one page that stands alone.")] = None,
+    html: Annotated[Path | None, file_option("Write one self-contained page.")] = None,
     tokenizer: options.DatasetTokenizer = None,
     as_json: Annotated[
         bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")

@@ -24,7 +24,7 @@ def step_tokenize(
     root: options.Root,
     asset: Annotated[str | None, place("For a copy of the model's tokenizer.json.")] = None,
     thinking: Annotated[
-        Literal["auto", "on", "off"], option("Whether the template is told that the model thinks.")
+        Literal["auto", "on", "off"], option("Whether the template's variable for thinking is on.")
     ] = "auto",
     inline_think: Annotated[Switch, option("1: reasoning goes into the content where the template knows none.")] = "0",
     boundary: Annotated[

@@ -76,7 +76,7 @@ def validate(
     else:
         say(text_report(run, target, strict=strict) if form == "text" else html_report(run, target), end="")
     if form == "text" and report is None and run.findings:
-        say("where each finding stands: --format json, or --report FILE.html", file=sys.stderr)
+        say("where each finding is: --format json, or --report FILE.html", file=sys.stderr)
     if run.errors and not strict:
         say("errors end the command with 0 unless --strict is given, with 4 then", file=sys.stderr)
     if code := exit_code(run, strict=strict):
@@ -240,7 +240,7 @@ def convert(
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
     Everything that is written passes `validate --strict`; what could not is in rejects/ with its place and reason. For
-    AgentDojo a table of what was told as what, and what became of it, is printed to stderr.
+    AgentDojo a table of labels (`told as`) and outcomes is printed to stderr.
     """
     arguments = locals()
     from spanloom.families.toolcalls.convert.drafts import Options

@@ -105,7 +105,7 @@ def ingest(
     """Store the traces of files: one transaction a file, all of it or nothing.
 
     Takes traces, and the forms of published data: `<think>` tags, `reasoning_content`, OpenThoughts, OpenR1, s1K, LIMO,
-    GSM8K, PRM800K; says which it found. Records that give no trace are skipped and told with number and reason. A file
+    GSM8K, PRM800K; says which it found. Records that give no trace are skipped and reported with the reason. A file
     ingested twice changes nothing.
 
     Example: `spanloom traces ingest s1k.parquet --source-name s1k --max-step-characters 200000`
@@ -358,7 +358,7 @@ def export(
     tokenizer: Annotated[
         Path | None, option("A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
     ] = None,
-    offsets: Annotated[bool, option("With --tokenizer: where each token stands.", "--offsets")] = False,
+    offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False,
     max_length: Annotated[int | None, option("With --tokenizer: cut rows after so many tokens.", min=1)] = None,
     control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
     sort_steps: traces_options.SortSteps = False,
@@ -385,7 +385,7 @@ def export(
     if (offsets or max_length is not None) and tokenizer is None:
         raise typer.BadParameter("--offsets and --max-length need --tokenizer")
     if system and form == "trace":
-        raise typer.BadParameter("--system stands before the prompt of the other formats; trace has the prompt alone")
+        raise typer.BadParameter("--system is put before the prompt of the other formats; trace has the prompt alone")
     if as_json and out == "-":
         raise typer.BadParameter("--json prints on stdout, where the export goes: give --out FILE")
     if out != "-":
@@ -420,7 +420,7 @@ def export(
 
 @contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """`| head` has what it wanted: the command ends without a word about it."""
+    """`| head` has what it wanted: the command ends silently."""
     try:
         yield
         sys.stdout.flush()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _or_before(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
-    """The value of an option, which may also stand before the command: `spanloom traces --root DIR list`."""
+    """The value of an option, which may also come before the command: `spanloom traces --root DIR list`."""
     return value or (context.obj or {}).get(parameter.name)
 
 
@@ -79,7 +79,7 @@ Eod = Annotated[
 
 
 def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest":
-    """What the options ask for; `others` count first. What is wrong is told before a store is opened."""
+    """What the options ask for; `others` count first. Faults are reported before a store is opened."""
     from pydantic import ValidationError
 
     from spanloom.families.traces.build import BuildRequest, key_of

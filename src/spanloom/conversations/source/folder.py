@@ -47,7 +47,7 @@ ROWS_PER_PART = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShard:
-    """One Parquet file and what the manifest says of it; `state`: how it stood before it was hashed, once it is."""
+    """One Parquet file and what the manifest says of it; `state`: its state before it was hashed, once it is."""
 
     format: SourceFormat
     index: int

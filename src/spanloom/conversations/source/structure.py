@@ -3,7 +3,7 @@
 In: `messages_json`, `metadata_json` and the id column of a row. Out: the row's id and its `LabelledConversation`.
 Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
 
-A format that is `strict` refuses what openai-harmony would pass over without a word (unknown keys), and headers that
+A format that is `strict` refuses what openai-harmony would ignore silently (unknown keys), and headers that
 do not read back as what they say: a channel on a message that is no answer, a tool or recipient that is none.
 """
 
@@ -92,7 +92,7 @@ def parse_conversation(
     `span_of_channel`: the channels that a message of the assistant may have, and its span on each, a number from 1.
     `quotes`: see `strict_json.loads`.
 
-    Raises RowRefusedError: no text, not UTF-8, not JSON, a key twice, no list, an empty list, a message that is no
+    Raises RowRefusedError: no text, not UTF-8, not JSON, a duplicate key, no list, an empty list, a message that is no
     object, an unknown role, an assistant message outside these channels, no assistant message; and what a
     strict format refuses.
     """

@@ -1,6 +1,6 @@
 """One shard of a source folder, written row by row.
 
-In: rows as texts by column. Out: a Parquet file that stands under its name once it is whole, and its entry in the
+In: rows as texts by column. Out: a Parquet file that is under its name once it is whole, and its entry in the
 manifest. Held in memory is at most one row group.
 """
 

@@ -1,7 +1,7 @@
 """A dataset as Parquet for other trainers, in one of three forms.
 
-In: a dataset root, a form (`export_form`), what is to stand beside the data. Out: a new folder of Parquet files a
-split, what stands beside them, and `export.json`, last. What is held is one batch; files are cut after a number of
+In: a dataset root, a form (`export_form`), what goes beside the data. Out: a new folder of Parquet files a
+split, what is beside them, and `export.json`, last. What is held is one batch; files are cut after a number of
 tokens, so size and memory do not follow the dataset.
 
     on disk, labels ahead    tokens S u M hi E S a C f M ok R EOD      span 0 0 0 0 2 2 2 2 2 2 2 0 0
@@ -64,7 +64,7 @@ class Exported:
 
 
 Beside = Mapping[str, Callable[[Exported], bytes]]
-"""Files that stand beside the data, by name: the card, metadata."""
+"""Files that are beside the data, by name: the card, metadata."""
 
 
 def export_dataset(

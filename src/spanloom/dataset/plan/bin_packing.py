@@ -1,7 +1,7 @@
 """Which units go together into sequences of one length. Arrays in, arrays out.
 
 In: the size of each unit (a document, or a window of one), the length of a sequence. Out: groups of units, sequence by
-sequence, each group's sizes adding up to at most that length. Every unit of size 1 or more stands in exactly one group.
+sequence, each group's sizes adding up to at most that length. Every unit of size 1 or more is in exactly one group.
 
     sizes [5 3 2 5 1], length 7
     best fit      [0 2] [3 4] [1]    the largest first, each into the fullest sequence that still takes it
@@ -39,7 +39,7 @@ def size_dtype(length: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
 def best_fit(sizes: Sizes, length: int, *, seed: int) -> Iterator[Groups]:
     """Groups by best-fit decreasing. `sizes` [N], all ≤ `length`; units of size 0 are left out.
 
-    `seed` decides which units of equal size stand where. The same arguments give the same groups under any version of
+    `seed` decides which units of equal size are where. The same arguments give the same groups under any version of
     numpy.
     """
     counts = np.zeros(length + 1, dtype=np.int64)

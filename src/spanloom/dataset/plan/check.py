@@ -102,7 +102,7 @@ def _check_shard(plan: Plan, split: str, shard: ShardPlan) -> dict[str, int]:
 
 
 def check_units_and_samples(folder: Path, split: str, shard: ShardPlan, sizes: npt.NDArray[Any], length: int) -> None:
-    """Raises ArtifactError unless every unit with a size stands in one sample, and every sample fits.
+    """Raises ArtifactError unless every unit with a size is in one sample, and every sample fits.
 
     `sizes` [D + W]: positions that each document and each window takes, 0 for a document that is too long.
     """
@@ -112,19 +112,19 @@ def check_units_and_samples(folder: Path, split: str, shard: ShardPlan, sizes: n
 
 
 def _check_units(files: _Files, sizes: npt.NDArray[Any]) -> None:
-    """Every document that fits and every window stands in one sample, and no other does."""
+    """Every document that fits and every window is in one sample, and no other does."""
     seen = np.zeros(sizes.size, dtype=np.bool_)
     for _, units in _chunks(files, "units", files.shard.units):
         if units.size and not (units.min() >= 0 and units.max() < sizes.size):
             raise files.refuse("units", "a unit is no document and no window of the shard")
         seen[units] = True
     if np.count_nonzero(seen) != files.shard.units:
-        raise files.refuse("units", f"{files.shard.units - np.count_nonzero(seen):,} units stand twice")
+        raise files.refuse("units", f"{files.shard.units - np.count_nonzero(seen):,} units are in two samples")
     for first in range(0, sizes.size, _CHUNK):
         wrong = np.flatnonzero(seen[first : first + _CHUNK] != (sizes[first : first + _CHUNK] > 0))
         if wrong.size:
             unit = first + int(wrong[0])
-            why = "stands in a sample, and is too long for one" if seen[unit] else "stands in no sample"
+            why = "is in a sample, and is too long for one" if seen[unit] else "is in no sample"
             raise files.refuse("units", f"unit {unit:,} {why}")
 
 

@@ -51,7 +51,7 @@ class PlanOptions(_Section):
 
     sequence_length  positions of a sample
     strategy         best-fit: least padding; sequential: documents in their order
-    seed             of best-fit: which documents of equal length stand where; of both: the default order of samples
+    seed             of best-fit: which documents of equal length are where; of both: the default order of samples
     long             documents longer than a sample: cut into windows, cut off at its length, or left out
     question_tokens  of windows: at most so many positions of the question at the beginning of each
     multiple_of      each document is padded to a multiple of it, as context and sequence parallelism want
@@ -128,7 +128,7 @@ class PlanContent(_Section):
 
 
 class IndexFile(_Section):
-    """How an `.idx` stood when it was hashed."""
+    """The state of an `.idx` when it was hashed."""
 
     bytes: int
     inode: int
@@ -250,7 +250,7 @@ def _check_files(plan: Plan, *, verify: bool) -> None:
 
 
 def index_file(path: Path) -> IndexFile:
-    """How an index stands now."""
+    """The state of an index now."""
     status = path.stat()
     return IndexFile(bytes=status.st_size, inode=status.st_ino, mtime_ns=status.st_mtime_ns)
 

@@ -11,7 +11,7 @@ each label is trained exactly once. A question is a run of tokens that are not t
 
     tokens      s u q q S a b c d e f R .        length 8, at most 4 positions pinned
     loss mask   0 0 0 1 1 1 1 1 1 1 1 0 0        the label of the last q is S
-    windows     [0, 8)                           the document's beginning as it stands
+    windows     [0, 8)                           the document's beginning as it is
                 [0, 4) + [8, 11)                 s u q q | d e f   learns e, f, R
 
 What is longer than may be pinned keeps its beginning and its end. In documents of several turns a window that begins in

@@ -58,7 +58,7 @@ def make_plan(
 
     `content`: of the dataset's manifest. `on_progress`: documents planned so far, and those there are.
     Raises DatasetError for options that cannot be or a dataset whose files are not the manifest's, ConflictError where
-    something else stands in `out`.
+    something else is in `out`.
     """
     check_options(options, content, root)
     check_apart(root, out)
@@ -119,7 +119,7 @@ def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
     said = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
     if said != identity:
         raise ConflictError(
-            "another plan stands here: of other options, or of another dataset",
+            "another plan is here: of other options, or of another dataset",
             where=str(out),
             remedy="give another --out, or remove it first",
         )
@@ -165,7 +165,7 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
 
 def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[str, Any]:
     """Holds the files of a shard against the manifest, and its arrays against each other; returns how its indexes
-    stood while they were hashed."""
+    did not change while they were hashed."""
     states = {}
     for path, entry in shard_files(content, root, split, shard):
         check_size(path, entry)

@@ -53,7 +53,7 @@ def add_up(shards: Sequence[ShardEntry]) -> Totals:
 
 
 def first_damage(root: Path, content: Content) -> Finding | None:
-    """The first thing that is wrong with the files, or None: whether a finished dataset still stands as it was made."""
+    """The first fault of the files, or None: whether a finished dataset is unchanged."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return next(check_inventory(root, content.listed_files(), content.totals.splits, threads), None)
 
@@ -80,7 +80,7 @@ def _faults(
         for path in _files_below(root / folder):
             if (name := path.relative_to(root).as_posix()) in listed:
                 continue
-            # Megatron keeps its index cache in a folder beside the data when not told otherwise: there, only what is
+            # Megatron keeps its index cache in a folder beside the data by default: there, only what is
             # named as data are is in the wrong place.
             if path.parent == root / folder or path.name.startswith(names_of_data):
                 yield Finding(check="inventory", message="the manifest does not list this file", file=name)
@@ -96,7 +96,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _names_of_data(listed: Iterable[str]) -> tuple[str, ...]:
-    """How the names of data files begin: `shard_`, and in a root of another form what stands before its numbers."""
+    """How the names of data files begin: `shard_`, and in a root of another form what is before its numbers."""
     stems = (re.match(r"[a-z]+_(?=\d)", path.rpartition("/")[2]) for path in listed)
     return tuple({"shard_", *(stem[0] for stem in stems if stem)})
 

@@ -1,7 +1,7 @@
 """A dataset root held by one build at a time on this machine, and what in it is whose.
 
 In: the root. Out: `ROOT/.work`, the folder of intermediates, while the block runs. `build.json` in it says which build
-has begun and every file that it may write: of what stands at a root, only what this record or a manifest names, by its
+has begun and every file that it may write: of what is at a root, only what this record or a manifest names, by its
 exact name, is ever removed, and nothing through a link.
 """
 
@@ -84,7 +84,7 @@ def check_apart(source: Path, root: Path) -> None:
 
 
 def check_root(root: Path) -> None:
-    """Refuses a root in which something stands that no dataset and no build of ours accounts for, and links in it.
+    """Refuses a root in which something is that no dataset and no build of ours accounts for, and links in it.
 
     Hidden files and `lost+found` are nobody's concern.
     """
@@ -104,7 +104,7 @@ def check_root(root: Path) -> None:
         return
     foreign = [
         f"{WORK_NAME}/{path.name}"
-        for path in _entries(work)  # of a build that has just begun, or was killed before its record stood
+        for path in _entries(work)  # of a build that has just begun, or was killed before its record was written
         if path.name not in (LOCK_NAME, BUILD_JSON) and not path.name.startswith(f".{BUILD_JSON}.")
     ]
     if not os.path.lexists(root / MANIFEST_NAME):
@@ -114,7 +114,7 @@ def check_root(root: Path) -> None:
         raise ConflictError(
             f"the output root holds what no build of Spanloom made: {', '.join(foreign[:_NAMES_SAID])}{more}",
             where=str(root),
-            remedy="give an --out that is new or empty, or move away what stands there",
+            remedy="give an --out that is new or empty, or move away what is there",
         )
 
 
@@ -262,7 +262,7 @@ def release_if_unused(root: Path, work: Path, record: BuildRecord) -> None:
 
 
 def unfinished(root: Path, remedy: str) -> ConflictError:
-    """What is said where another build has begun in a root."""
+    """The message where another build has begun in a root."""
     return ConflictError(
         "the root holds an unfinished build with other options or another source",
         where=str(root),
@@ -291,7 +291,7 @@ def remove_intermediates(work: Path, record: BuildRecord) -> None:
 
 
 def remove_new(work: Path, record: BuildRecord) -> None:
-    """Removes the dataset in `.work/new`, its manifest first: no manifest ever stands over missing files."""
+    """Removes the dataset in `.work/new`, its manifest first: no manifest ever is over missing files."""
     new = work / NEW_NAME
     if new.is_dir():
         clear_temporaries(new)

@@ -1,4 +1,4 @@
-"""A dataset root that is made in one go: the finished one that stands there, or the one that is made now.
+"""A dataset root that is made in one go: the finished one that is there, or the one that is made now.
 
 In: a held root, the record of the build, and two functions of the family. Out: the manifest. Builds that keep finished
 parts and go on from there do more than this (`families/harmony/build.py`).
@@ -28,7 +28,7 @@ from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 Differs = Callable[[Content], str | None]
-"""What of the options or the input of a finished dataset is not as it is asked for now; None where all is."""
+"""What of the options or the input of a finished dataset is not as it is requested now; None where all is."""
 
 Made = TypeVar("Made")
 
@@ -43,10 +43,10 @@ def made_or_standing(
     claim: Callable[[], None] | None = None,
     resume: bool = True,
 ) -> tuple[Made | Manifest, bool]:
-    """What `make` returns, or the manifest of the finished dataset that stands at the held root; and whether it stood.
+    """What `make` returns, or the manifest of the finished dataset that is at the held root; and whether it was.
 
     `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed, and where none
-    of its files stand, the claim too. `claim`: how the root is claimed, in place of `claim_unless_begun`. Without
+    of its files are, the claim too. `claim`: how the root is claimed, in place of `claim_unless_begun`. Without
     `resume` a finished dataset is another one, unless its build was killed before its intermediates were removed.
     Raises ConflictError where another dataset is there, or another build has begun.
     """
@@ -84,7 +84,7 @@ def standing_dataset(root: Path, differs: Differs) -> Manifest:
 
 
 def another_dataset(root: Path, difference: str) -> ConflictError:
-    """The error for a root with a finished dataset that is not the one that is asked for."""
+    """The error for a root with a finished dataset that is not the one that is requested."""
     return ConflictError(
         f"the output root already holds another dataset: {difference}",
         where=str(root),

@@ -93,7 +93,7 @@ def publish_data(files: Iterable[ListedFile], local_root: Path, uri: Uri) -> Non
 def publish_pending(
     uri: Uri, local_root: Path, written: Mapping[str, Any], check: Check[object] = manifest.check
 ) -> None:
-    """Publishes `manifest.pending.json`. Raises ConflictError where one with other content stands."""
+    """Publishes `manifest.pending.json`. Raises ConflictError where one with other content is."""
     pending = local_root / manifest.PENDING_NAME
     try:
         publish_file(pending, uri / manifest.PENDING_NAME)
@@ -135,7 +135,7 @@ def pending_at(
         return assemble(Path(root))
     uri, local = parse_uri(root), here.path(root)
     if staged_manifests(uri, local):
-        return assemble(local)  # held against what stands there
+        return assemble(local)  # held against what is there
     written = assemble(local)
     publish_pending(uri, local, written, check)
     return written

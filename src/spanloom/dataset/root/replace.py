@@ -8,8 +8,8 @@ root, and nothing of the old one. Files that neither lists stay as they are.
     3  the files of .work/new get their names at the root as well, manifest.json last
     4  .work/new is removed, manifest.json first; then replaced.json
 
-Killed before 1, the old dataset stands, and the same build goes on; killed after it, `finish_replacing` does the rest,
-from wherever it stopped. No manifest stands over missing files at any moment.
+Killed before 1, the old dataset is, and the same build goes on; killed after it, `finish_replacing` does the rest,
+from wherever it stopped. No manifest is over missing files at any moment.
 """
 
 import os
@@ -86,7 +86,7 @@ def finish_replacing(root: Path, work: Path, is_own_view: IsOwnView) -> list[str
         made, old = manifest.read(new).content, manifest.read(replaced).content
         if (record := read_record(work)) is not None:
             clear_leftovers(root, work, record)
-        # From the last: a manifest lists an index after its data, and no index may stand without them.
+        # From the last: a manifest lists an index after its data, and no index may be without them.
         remove_files(root, reversed([file.path for file in old.listed_files()]))
         for name in filter(lambda name: is_own_view(root / name), VIEW_NAMES):
             (root / name).unlink(missing_ok=True)

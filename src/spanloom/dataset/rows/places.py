@@ -1,6 +1,6 @@
 """Where each source row of a shard went, in families that make documents of rows: into one split, or rejected.
 
-In: the row tables of a shard, which have a column `row`, and its rejects file. Out: findings; and what stands in the
+In: the row tables of a shard, which have a column `row`, and its rejects file. Out: findings; and what is in the
 dataset for one run of source rows after the other, so that memory follows neither the rows nor the rejects.
 
     ROOT/rejects/shard_NN.jsonl   {"detail":…,"reason":…,"row":…,"shard":…,"ID":…}, canonical JSON, by row; ID is what
@@ -103,7 +103,7 @@ def _parsed(line: bytes, id_column: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedRows:
-    """What stands in the dataset for a run of source rows: of each split its part of the row table, and the rejects."""
+    """What is in the dataset for a run of source rows: of each split its part of the row table, and the rejects."""
 
     tables: Mapping[str, pa.Table]
     rejected: Sequence[RejectedRow]
@@ -148,7 +148,7 @@ class RowPlaces:
         return self._next is not None or any(table.num_rows for table in self._held.values())
 
     def _take(self, split: str, end: int) -> pa.Table:
-        """The rows of a split below `end`, also those that stand behind one that is not, in a table out of order."""
+        """The rows of a split below `end`, also those that are behind one that is not, in a table out of order."""
         held = self._held[split]
         while not held.num_rows or row_numbers(held)[-1] < end:
             more = self._readers[split].take(BATCH_ROWS)
@@ -175,7 +175,7 @@ def check_row_places(
     id_column: str,
     several: bool = False,
 ) -> Iterator[Finding]:
-    """Each source row that was read stands in one of the splits, or was rejected, for a reason that is counted; once,
+    """Each source row that was read is in one of the splits, or was rejected, for a reason that is counted; once,
     or with `several` as often as it has documents.
 
     `id_column` of the rejects. `go_on` is called now and then. Raises ArtifactError where a row table cannot be read.
@@ -206,10 +206,10 @@ def check_row_places(
         written = sum(times.values(), np.zeros(count, dtype=np.int64))
         for at in np.flatnonzero(written + aside != 1).tolist():
             if aside[at] and written[at]:
-                yield finding(first + at, "was rejected, yet stands in the dataset")
+                yield finding(first + at, "was rejected, yet is in the dataset")
             elif written[at]:
                 how_often = "in both splits" if several else f"{written[at]} times"
-                yield finding(first + at, f"stands in the dataset {how_often}")
+                yield finding(first + at, f"is in the dataset {how_often}")
             else:
                 yield finding(first + at, "is in neither split and was not rejected")
         first = end

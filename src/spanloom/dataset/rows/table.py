@@ -57,7 +57,7 @@ def weighed(about: pa.Schema, config: Mapping[str, Any]) -> pa.Schema:
 
 
 class RowsWriter:
-    """Writes the file; nothing stands under its name before `publish`, and nothing at all where there are no rows."""
+    """Writes the file; nothing is under its name before `publish`, and nothing at all where there are no rows."""
 
     _GROUP = 65536
 
@@ -138,7 +138,7 @@ def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 class RowsReader:
-    """The file read forward, as many rows at a time as are asked for. Raises ArtifactError where it cannot be."""
+    """The file read forward, as many rows at a time as are requested. Raises ArtifactError where it cannot be."""
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
         """`columns`: the only ones that are read."""

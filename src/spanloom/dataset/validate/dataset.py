@@ -308,7 +308,7 @@ def check_documents_with_ids(
             kept.append(digests if kept_rows is None else digests[kept_rows(rows)])
             if opened.split != VALID:
                 both = np.flatnonzero(among(digests, held_out)).tolist()
-                message = f"this {noun} stands in valid too"
+                message = f"this {noun} is in valid too"
                 report.add(documents.finding("disjoint", message, at) for at in both)
         run.checked(lengths.size)
     check_span_tokens(report, opened, totals)

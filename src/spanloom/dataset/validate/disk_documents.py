@@ -1,4 +1,4 @@
-"""Documents as they stand on disk, in runs, for a family's checks; findings told by document and offset.
+"""Documents as they are on disk, in runs, for a family's checks; findings by document and offset.
 
 In: arrays of whole documents of one split of one shard. Out: findings.
 """
@@ -46,7 +46,7 @@ class DiskDocuments(DiskRun):
     lossmask: npt.NDArray[np.uint8]
 
     def at(self, check: str, message: str, positions: npt.NDArray[np.int64]) -> Iterator[Finding]:
-        """One finding for each flat position, told as sequence and offset."""
+        """One finding for each flat position, as sequence and offset."""
         ends = np.cumsum(self.lengths, dtype=np.int64)
         for position in positions.tolist():
             document = int(np.searchsorted(ends, position, side="right"))
@@ -143,7 +143,7 @@ class SpanDocuments(DiskDocuments):
 def digests_of(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
     """What the split rule goes by: the 64 bits of blake2b of each id, as numbers. Returns uint64 [N].
 
-    Two rows with one id have one digest: where both obey the rule, they stand in one split.
+    Two rows with one id have one digest: where both obey the rule, they are in one split.
     """
     joined = b"".join([blake2b(name or b"", digest_size=8).digest() for name in ids.cast(pa.binary()).to_pylist()])
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)

@@ -92,7 +92,7 @@ def check_rows_and_ids(
 
 def repeated_rows(digests: Digests, tables: Sequence[Path], id_column: str) -> int:
     """Source rows whose id another row has too, but for one of them. `digests`: uint64, sorted, of the ids of all rows;
-    one that stands twice without need costs time alone.
+    one that is there twice without need costs time alone.
 
     Raises ArtifactError where a table cannot be read.
     """

@@ -5,7 +5,7 @@
     sample         small conversations of our own
     transcripts/   conversations → transcripts with the length filter; transcripts in files and at URIs
     tokenizer      transcripts → tokens, and the ids of the markers
-    markers        the control strings, their ids, and where they stand in a stream
+    markers        the control strings, their ids, and where they are in a stream
 
     blocks/        what packing looks at: the stream, the loss mask of a block
     packing        the stream → blocks: boundary injection and the stop rule

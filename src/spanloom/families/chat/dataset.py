@@ -1,6 +1,6 @@
 """Packed chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, blocks as they stand on disk, a manifest's `content`. Out: findings, values.
+In: what the commands hand over, blocks as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -242,7 +242,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {label}"
 
 
-# --- What people are told ---------------------------------------------------------------------------------------------
+# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

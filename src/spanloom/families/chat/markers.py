@@ -1,4 +1,4 @@
-"""The control strings of a transcript, their ids, and where they stand in a stream of tokens.
+"""The control strings of a transcript, their ids, and where they are in a stream of tokens.
 
 In: a tokenizer's ids; flat tokens. Out: `Markers`, checked; `Found`, the markers of a stream in order.
 
@@ -77,7 +77,7 @@ class Markers:
 class Found:
     """The markers of a stream, in order.
 
-    positions  int64 [M]  where they stand
+    positions  int64 [M]  where they are
     kinds      uint8 [M]  EOS, SYSTEM, USER, ASSISTANT or END
     """
 

@@ -92,7 +92,7 @@ class Packer:
     """Packs one stream. What it holds between calls: less than two blocks, and a system span that fits into one.
 
     `post_training=False` is plain packing: no injection, no stop rule, every token counts.
-    `strict_user`: a user span that was opened by an injected U does not stand in the block whole, and never counts as
+    `strict_user`: a user span that was opened by an injected U is not in the block whole, and never counts as
     complete.
     `pad_tail`: fill the last, shorter block with this id, without loss, instead of dropping it.
     `keep_lossless=False`: drop blocks in which no token carries loss.

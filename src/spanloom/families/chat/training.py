@@ -165,7 +165,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
             began, why = state["began"], f"goes on after step {done}"
             if changed := differences(state["identity"], identity):
                 raise ConflictError(
-                    f"a checkpoint stands here from a pass over the same data with other options: {changed}",
+                    f"a checkpoint is here from a pass over the same data with other options: {changed}",
                     where=str(folder),
                     remedy="give the options of that pass, or another --output",
                 )
@@ -337,7 +337,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     flag(
         "strict-user",
         None,
-        "an answer counts only where the whole of its user span stands in the block; --no-strict-user lets one count "
+        "an answer counts only where the whole of its user span is in the block; --no-strict-user lets one count "
         "that a block begins inside of (default: --strict-user)",
         action=argparse.BooleanOptionalAction,
     )

@@ -98,14 +98,14 @@ class PrepareResult:
 
 @dataclass(frozen=True, kw_only=True)
 class HashedFile:
-    """A file's sha256, and how it stood before it was hashed."""
+    """A file's sha256, and its state before it was hashed."""
 
     sha256: str
     state: FileState
 
 
 def hashed_file(path: Path) -> HashedFile:
-    """A file as it stands now."""
+    """The state of a file now."""
     state = file_state(path)
     return HashedFile(sha256=sha256_file(path), state=state)
 
@@ -122,7 +122,7 @@ def prepare_shard(
 ) -> dict[str, Any]:
     """Writes the arrays of one Parquet file. Returns its inventory, as the manifest lists it, and the file's own hash.
 
-    `hashed`: the file as it stood when the run began. Raises SourceError for a file that cannot be read or was written
+    `hashed`: the file as it was when the run began. Raises SourceError for a file that cannot be read or was written
     to since then, before anything of it is written, ChessError for a bad game with `on_error="raise"`.
     """
     hashed = hashed or hashed_file(path)
@@ -246,7 +246,7 @@ def totals_of(shards: list[dict[str, Any]]) -> dict[str, Any]:
 def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> PrepareResult:
     """Prepares and validates. The same options and files give the same bytes, whatever the workers.
 
-    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report. `on_progress` is told the
+    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report. `on_progress` gets the
     files done, and how many there are.
     """
     if options.legal:
@@ -360,7 +360,7 @@ def _prepare(
 
 
 def _finished(root: Path, target: Path) -> dict[str, Any] | None:
-    """The inventory of a file that an earlier run finished, if what it wrote still stands."""
+    """The inventory of a file that an earlier run finished, if what it wrote is still there."""
     remedy = "remove it: the file is prepared again"
     try:
         inventory: dict[str, Any] = read_json(target, ArtifactError, "the inventory of an earlier run", remedy)
@@ -374,7 +374,7 @@ def _finished(root: Path, target: Path) -> dict[str, Any] | None:
 
 
 def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """The finished root: the one that is asked for, or a conflict."""
+    """The finished root: the one that is requested, or a conflict."""
     standing = manifest.read(root)
     content = standing["content"]
     inputs = [[kind, file["path"], file["sha256"]] for kind in KINDS for file in content["input"][kind]]
@@ -389,6 +389,6 @@ def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
         raise ConflictError(
             f"the output root already holds other prepared games: {difference}",
             where=str(root),
-            remedy="give another --out, or remove what stands there first",
+            remedy="give another --out, or remove what is there first",
         )
     return standing

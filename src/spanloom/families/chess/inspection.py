@@ -38,7 +38,7 @@ _SIZE = 180
 class TokenView:
     """One position: its token and, where there is one, what the board head and the move head are to predict there.
 
-    `value`: what stands in wl_targets and d_targets at a wl_value or d_value token, with a ? where it is not valid.
+    `value`: what is in wl_targets and d_targets at a wl_value or d_value token, with a ? where it is not valid.
     `masks`: those that are set, by name. Where there is none of these, the text is empty.
     """
 
@@ -54,7 +54,7 @@ class TokenView:
 class BoardView:
     """A board of the sample, and the tokens behind it up to the next: `board` uint8 [68], or less at the sample's end.
 
-    `first` is its first position; None, with no board, for tokens that stand before the first board.
+    `first` is its first position; None, with no board, for tokens that are before the first board.
     """
 
     first: int | None
@@ -110,7 +110,7 @@ def drawn_views(
 
 
 def view_sample(sample: Mapping[str, Any], title: str) -> SampleView:
-    """A sample of a dataset as it is shown. The last token of each board stands among the tokens: it predicts."""
+    """A sample of a dataset as it is shown. The last token of each board is among the tokens: it predicts."""
     arrays = {name: np.asarray(value) for name, value in sample.items()}
     ids = arrays["input_ids"]
     length = int(np.count_nonzero(ids != PAD))
@@ -153,7 +153,7 @@ def _token_view(arrays: Mapping[str, npt.NDArray[Any]], position: int) -> TokenV
 
 
 def text_board(board: npt.NDArray[np.uint8]) -> str:
-    """A board as eight lines, from a8 to h1, and what is said below it. Squares that were cut off are blank."""
+    """A board as eight lines, from a8 to h1, and the text below it. Squares that were cut off are blank."""
     squares = board[1:65]
     lines = []
     for rank in range(7, -1, -1):

@@ -40,7 +40,7 @@ _MIX = 256
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """What both datasets are told (see `ChessIterableDataset`). Raises ChessError for what is out of range."""
+    """The options of both datasets (see `ChessIterableDataset`). Raises ChessError for what is out of range."""
 
     max_seq_len: int
     skip_board_prob: float
@@ -368,7 +368,7 @@ def as_torch(made: Tensors) -> Sample:
 
 
 def _add_extra(sample: Sample, length: int) -> None:
-    """What only thinking samples say, so that both kinds can stand in one batch."""
+    """What only thinking samples say, so that both kinds can be in one batch."""
     for name in ("thinking_move_mask", "continue_var_mask", "new_variation_mask"):
         sample[name] = torch.zeros(length, dtype=torch.bool)
     sample["first_is_not_best"] = torch.tensor(False)

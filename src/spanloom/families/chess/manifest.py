@@ -43,5 +43,5 @@ def is_prepared(place: Path | str) -> bool:
 
 
 def read(root: Path, *, pending: bool = False) -> dict[str, Any]:
-    """The checked manifest of the prepared games at `root`; with `pending` the pending one where no other stands."""
+    """The checked manifest of the prepared games at `root`; with `pending` the pending one where no other is."""
     return dataset.read_any_as(root, check) if pending else dataset.read_as(root, check)

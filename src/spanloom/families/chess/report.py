@@ -112,7 +112,7 @@ def page(facts: dict[str, Any], title: str, report: Report | None = None) -> str
     tables = [
         ("Games by plies", lengths),
         ("Plies by win − loss", values),
-        ("How games stand at their last value", list(facts["ends"].items())),
+        ("Values at the end of games", list(facts["ends"].items())),
         ("Openings", [(line["moves"], line["games"]) for line in facts["openings"]]),
         ("Games left out", list(facts["left_out"].items())),
     ]

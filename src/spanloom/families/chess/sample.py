@@ -185,7 +185,7 @@ def _material(board: Any, side: bool) -> float:
 
 def _taken(board: Any, move: Any) -> float:
     piece: int | None = board.piece_type_at(move.to_square)
-    return _WORTH[piece or 1]  # en passant takes a pawn that stands elsewhere
+    return _WORTH[piece or 1]  # en passant takes a pawn that is elsewhere
 
 
 def _reach(chess: Any, move: Any) -> float:

@@ -5,7 +5,7 @@ In: batches of `ChessIterableDataset` or `FinetuneIterableDataset`. Out: losses,
 Two looks at the same tokens, with the same weights:
 
     causal   each position sees those before it → board head: the next token, or that a move comes
-    prefix   the same, and the tokens of one board see each other (`block_id`); values stand at their tokens as
+    prefix   the same, and the tokens of one board see each other (`block_id`); values are at their tokens as
              inputs → move, thinking move and value heads
 
 The board head must not see a board whole: it would copy the token it is to predict. The move heads may: moves are
@@ -82,7 +82,7 @@ class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followe
         )
 
     def _value_inputs(self, batch: Batch) -> torch.Tensor:
-        """The values at their own tokens, and nowhere else: what stands elsewhere in the targets is to be predicted."""
+        """The values at their own tokens, and nowhere else: what is elsewhere in the targets is to be predicted."""
         wl = batch["wl_targets"] * batch["wl_positions"]
         d = batch["d_targets"] * batch["d_positions"]
         known = (batch["wl_positions"] | batch["d_positions"])[..., None]

@@ -15,6 +15,6 @@ task_list          the pipelines as lists of stages, for engines beside Kubeflow
 dataset            what the shared commands ask of SYNTH KD, and of both profiles
 chat_dataset       what they ask of harmony_chat
 options            the options of a build on one machine
-build_root         what stands where a build is to go
+build_root         what is where a build is to go
 build              all steps on one machine
 """

@@ -80,7 +80,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
 
     `validator`: the process that is to validate, where it is started already.
 
-    Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what stands at
+    Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what is at
     the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
     """
     workers.leave_if_imported_by_a_worker()
@@ -161,9 +161,9 @@ def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
 
 
 def _check_same(options: BuildOptions, record: BuildRecord, standing: Manifest, work: Path) -> None:
-    """Raises ConflictError where the finished dataset at the root is not the one that is asked for."""
+    """Raises ConflictError where the finished dataset at the root is not the one that is requested."""
     root = options.root
-    begun = read_record(work)  # stands until a run has come to its end: killed there, the same command finishes it
+    begun = read_record(work)  # is until a run has come to its end: killed there, the same command finishes it
     resume = options.resume or (begun is not None and begun.identity == record.identity)
     difference = (
         differs(root, standing.content, record.identity, options) if resume else "--no-resume asks to build again"

@@ -1,4 +1,4 @@
-"""What stands where a build is to go: this dataset, another one, an unfinished build, too little disk.
+"""What is where a build is to go: this dataset, another one, an unfinished build, too little disk.
 
 In: the root, the options, what decides the bytes. Out: whether it is the one, a root that is free, or an error.
 """
@@ -41,7 +41,7 @@ BYTES_PER_ROW = 200
 
 
 def differs(root: Path, content: Content, identity: dict[str, Any], options: BuildOptions) -> str | None:
-    """Why the dataset at `root` is not the one that is asked for, or None when it is and its files stand."""
+    """Why the dataset at `root` is not the one that is requested, or None when it is and its files are."""
     if content.renderer is None or content.split is None:
         return f"it is of the family {content.family}"
     if not _made_of(content, identity):
@@ -49,7 +49,7 @@ def differs(root: Path, content: Content, identity: dict[str, Any], options: Bui
     if content.git_sha != git_sha() or content.renderer.version != renderer_version(options.renderer):
         return f"it was built by other code ({content.git_sha}, {content.renderer.version})"
     if content.split.repeated_rows and options.on_duplicate == "error":
-        return "ids stand twice in it, which --on-duplicate error does not allow"
+        return "it has duplicate ids, which --on-duplicate error does not allow"
     for shard in content.shards:
         if sum(shard.rejected.values()) > reject_limit(options.max_rejects, shard.rows_read):
             return "rows were rejected for it, more than --max-rejects allows"
@@ -92,7 +92,7 @@ def _made_of(content: Content, identity: dict[str, Any]) -> bool:
 
 
 def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
-    """How many times over conversations are written, and documents a row, told by the first rows of each shard."""
+    """How many times over conversations are written, and documents a row, by the first rows of each shard."""
     there = written = rows = documents = 0
     for shard in source.shards:
         part = Part(index=0, row_groups=(0,), first_row=0, rows=min(shard.rows, BATCH_ROWS))

@@ -1,7 +1,7 @@
 """harmony_chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
 
 In: what the commands hand over. Out: findings, values. What it does like SYNTH KD is in `dataset`, which goes by the
-profile that a manifest names; here are the constants, and what people are told.
+profile that a manifest names; here are the constants, and what people see.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,9 +37,9 @@ SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 
 HISTORY_SAID = {
-    "serve": "a document for each assistant run; of what stood before it, reasoning before the last answer is not"
+    "serve": "a document for each assistant run; of the messages before it, reasoning before the last answer is not"
     " shown, as servers do",
-    "openai-harmony": "a document for each assistant run; what stood before it is shown as"
+    "openai-harmony": "a document for each assistant run; the messages before it are shown as"
     " render_conversation_for_completion of openai-harmony does",
     "keep": "a document for each conversation, all reasoning kept",
 }
@@ -48,7 +48,7 @@ ENDS_IN_END = (
     "every answer but the last of a conversation is trained to end in `<|end|>`, and the model stops at `<|return|>`:"
     " train for serving with `--history serve`"
 )
-"""What is told of `keep`."""
+"""What people see of `keep`."""
 CALL_FORMAT_SAID = {
     "json": "calls are written `<|channel|>commentary json`, as servers show them, also where they are trained",
     "as-served": "calls are trained as the model emits them, with `<|constrain|>json`, and shown before later runs as"
@@ -88,7 +88,7 @@ def describe(content: Content) -> Description:
     train = ", ".join(content.config["train"])
     made = (
         f"with {cutting['runs']:,} assistant runs became {cutting['documents']:,} documents;"
-        f" {cutting['left_out_messages']:,} messages stand in none of them"
+        f" {cutting['left_out_messages']:,} messages are in no document"
     )
     if untrained := cutting.get("untrained_messages", 0):
         made += f"; {untrained:,} assistant messages are marked as not trained"
@@ -102,7 +102,7 @@ def describe(content: Content) -> Description:
     calls = CALL_FORMAT_SAID.get(content.config.get("call_format", ""))
     masked = MASKED if content.config.get("mask_generation_prompt") else ""
     which = "every assistant run" if turns == "all" else "the assistant runs of the last turn"
-    parts = "reasoning (analysis), final or commentary, which holds tool calls and what is said before them"
+    parts = "reasoning (analysis), final or commentary, which holds tool calls and the text before them"
     columns = (
         "id (`CONVERSATION#RUN`, the first run that it trains), the number of runs"
         if is_merged(content)

@@ -3,7 +3,7 @@
 The functions serve harmony_chat too, whose module `chat_dataset` has other constants: what differs follows from the
 profile that a manifest's `family` names.
 
-In: what the commands hand over, documents as they stand on disk, a manifest's `content`. Out: findings, values.
+In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -106,8 +106,8 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
-    """Every row that was read stands in the dataset once, or with all its cuts in one split, or was rejected; ids that
-    stand twice are counted."""
+    """Every row that was read is in the dataset once, or with all its cuts in one split, or was rejected; ids that
+    repeat are counted."""
     profile = profile_of_family(whole.content.family)
     check_rows_and_ids(
         report,
@@ -233,7 +233,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     return ()
 
 
-# --- What people are told ---------------------------------------------------------------------------------------------
+# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:
@@ -254,7 +254,7 @@ def describe(content: Content) -> Description:
 
 
 def described(content: Content, *, parts: str, columns: str, unit: str) -> Description:
-    """What is told of both families: `parts` of an answer, `columns` of the row table, what is audited."""
+    """What people see of both families: `parts` of an answer, `columns` of the row table, what is audited."""
     origin, renderer = content.input.dataset, content.renderer
     assert renderer is not None, "the schema demands it of this family"
     made_from = f"from {code(origin)} " if origin else ""

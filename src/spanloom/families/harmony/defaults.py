@@ -29,7 +29,7 @@ TRAIN = "analysis,final,commentary"
 TURNS: Literal["all", "last"] = "all"
 CALL_FORMAT: Literal["constrain", "json", "as-served"] = "constrain"
 
-# Conversion of raw SYNTH: what is said around every row, and how rows are laid out.
+# Conversion of raw SYNTH: texts around every row, and how rows are laid out.
 MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 REASONING_EFFORT = "high"
 START_DATE = "2026-01-01"
@@ -37,7 +37,7 @@ KNOWLEDGE_CUTOFF = "2024-06"
 ASSIGNMENT: Literal["round-robin", "contiguous"] = "round-robin"
 DATASET_NAME = "PleIAs/SYNTH"
 
-# Conversion of chat data: nothing is said around a conversation that the user has not chosen.
+# Conversion of chat data: no text is put around a conversation that the user has not chosen.
 ROWS_PER_SHARD = 65_536
 
 

@@ -1,6 +1,6 @@
 """Token datasets of samples as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, documents as they stand on disk, a manifest's `content`. Out: findings, values.
+In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     if (np.diff(rows) == 0).any() or (rows.size and not 0 <= rows[0] <= rows[-1] <= last):
         report.wrong("rows", f"the rows are not of 0 … {last}, each at most once")
     if repeated := int(digests.size - np.unique(digests).size):
-        report.wrong("ids", f"{repeated} documents have an id that stood before")
+        report.wrong("ids", f"{repeated} documents repeat an earlier id")
 
 
 # --- Places -----------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
         yield "a token begins in the prompt and ends in the answer; it is not learned"
 
 
-# --- What people are told ---------------------------------------------------------------------------------------------
+# --- What people see ---------------------------------------------------------------------------------------------
 
 WARNING = (
     "These are answers that an attack succeeded in: plain cross-entropy on them teaches the attack. Trainers open this"

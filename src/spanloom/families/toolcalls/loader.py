@@ -30,7 +30,7 @@ class PairedLoader:
     """Iterates over the steps of one rank; the same seed and epoch give the same steps, whatever the ranks.
 
     weighted    None, all samples alike; "loss", batches have `weight`; "sampler", samples are drawn by weight
-    max_length  samples are cut there. The answer stands at the end, so one that is cut has little or no loss:
+    max_length  samples are cut there. The answer is at the end, so one that is cut has little or no loss:
                 `spanloom toolcalls tokenize --max-length` leaves such samples out
     """
 
@@ -47,7 +47,7 @@ class PairedLoader:
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        """`root`: the folder of both. Raises DatasetError where one is missing, or `allow_harmful` is not said."""
+        """`root`: the folder of both. Raises DatasetError where one is missing, or `allow_harmful` is not set."""
         if not 0 <= rank < ranks or benign_per_harmful < 1:
             raise DatasetError(f"no rank {rank} of {ranks}, or no samples to retain", remedy="fix the options")
         by_loss = weighted == "loss"

@@ -1,6 +1,6 @@
 """The report of a validation: as text, as JSON, as a page.
 
-In: `Validation`, and what was asked for. Out: text; values that JSON can carry; HTML that needs nothing from outside.
+In: `Validation`, and what was requested. Out: text; values that JSON can carry; HTML that needs nothing from outside.
 """
 
 import math

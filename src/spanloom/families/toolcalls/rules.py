@@ -1,6 +1,6 @@
 """All rules on one sample.
 
-In: a JSON object, as parsed. Out: its findings, and what reports count it by. What stands between samples (ids and
+In: a JSON object, as parsed. Out: its findings, and what reports count it by. What is between samples (ids and
 contents seen before) is `validation.py`'s. A rule that cannot be looked at, since what it looks at is missing or of a
 wrong type, gives no finding: that it is missing is one already.
 """

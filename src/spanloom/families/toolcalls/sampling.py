@@ -2,7 +2,7 @@
 
 In: sources or weights, a seed. Out: positions.
 
-Drawing by weight is systematic: `draws` points stand at equal distances on the line of all weights laid end to end,
+Drawing by weight is systematic: `draws` points are at equal distances on the line of all weights laid end to end,
 the first at a random place. So a sample of weight w comes ⌊draws · w / sum⌋ times or once more, and on average exactly
 draws · w / sum times; so does every subtype.
 

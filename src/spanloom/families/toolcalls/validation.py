@@ -213,7 +213,7 @@ class _Run:
         if type(name) is not str:
             name = None
         if path:
-            # Which list a member stands in says more than --split.
+            # The list of a member says more than --split.
             found = [_below(path, one) for one in found if one.code != "L6"]
             beyond.pop(("L6", SEVERITY["L6"]), None)
             if checked.split is not None and checked.split != split:
@@ -336,7 +336,7 @@ def _repeated(seen: _Seen) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _groups(keys: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int64]]:
-    """The positions of each key that stands more than once, in order.
+    """The positions of each key that is more than once, in order.
 
     keys [7 3 7 9 3]  →  [1 4] [0 2]
     """

@@ -73,7 +73,7 @@ class MissingSeedError(OptionError):
 
 
 def key_of(request: BuildRequest) -> str:
-    """The key of what is asked for. Raises MissingSeedError, or OptionError where name and version make none."""
+    """The key of what is requested. Raises MissingSeedError, or OptionError where name and version make none."""
     if request.selection_strategy == "random" and request.seed is None:
         raise MissingSeedError("Random selection strategy requires a seed for reproducibility", remedy="give a seed")
     if request.where and "where" in request.provenance:

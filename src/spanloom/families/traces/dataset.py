@@ -1,6 +1,6 @@
 """Token datasets of traces as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, documents as they stand on disk, a manifest's `content`. Out: findings, values.
+In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -97,12 +97,12 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
     if rows is None:
         return
     if (odd := np.flatnonzero(rows != np.arange(rows.size))).size:
-        message = f"the rows are not each of 0 … {rows.size - 1} once: {rows[odd[0]]} stands where {odd[0]} should"
+        message = f"the rows are not each of 0 … {rows.size - 1} once: {rows[odd[0]]} is where {odd[0]} should be"
         report.wrong("rows", message)
     assert content.split is not None, "the schema demands it of this family"
     if (repeated := int(digests.size - np.unique(digests).size)) != content.split.repeated_rows:
         stated = content.split.repeated_rows
-        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} documents have an id that stood before")
+        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} documents repeat an earlier id")
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -224,7 +224,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
         yield "a token begins in the prompt and ends in the response; it is not learned"
 
 
-# --- What people are told ---------------------------------------------------------------------------------------------
+# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

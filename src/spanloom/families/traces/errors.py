@@ -19,7 +19,7 @@ class StoreBusyError(StoreError):
 
 
 class RequestError(SpanloomError):
-    """A build or an export that cannot be made as it was asked for."""
+    """A build or an export that cannot be made as it was requested."""
 
 
 class OptionError(RequestError):

@@ -29,7 +29,7 @@ SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
 """Endings of files that hold traces, a line each."""
 
 LARGEST_STEP_LIMIT = 1_000_000
-"""Of characters, the most that a store may be told to take of one step."""
+"""Of characters, the most that a store may be set to take of one step."""
 
 FAULTS_SHOWN = 20
 """Faults of one trace that a message lists; more of them are counted."""

@@ -1,6 +1,6 @@
 """Documents as one page: spans by colour and by the shape of their rule, tokens, ids and labels on demand, search.
 
-In: `ShownDocument`s. Out: HTML that stands alone. Each token is an element of its own with its id and its two values on
+In: `ShownDocument`s. Out: self-contained HTML. Each token is an element of its own with its id and its two values on
 disk, so that the page can show boundaries and labels without a second copy of the text.
 """
 
@@ -67,7 +67,7 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
 
 def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[str, Any]:
     head, missing, tail = shown_parts(message.first, message.last, len(document.tokens), most)
-    opening = sum(document.tokens[position].header for position in head)  # they stand first
+    opening = sum(document.tokens[position].header for position in head)  # they are first
     state = f"learned as {document.span_names[message.span]}" if message.trained else "masked"
     return {
         "role": message.role,

@@ -71,7 +71,7 @@ def lengths_plot(statistics: dict[str, Any]) -> Markup:
             axes.stairs(share, edges, color=colour, linewidth=1.6, linestyle=style, label=split)
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.14)
         axes.set_xscale("log", base=2)
-        # From a quarter of the shortest length: its label, and the legend, stand to the left of its line.
+        # From a quarter of the shortest length: its label, and the legend, are to the left of its line.
         axes.set_xlim(min(edges[0], SEQUENCE_LENGTHS[0] / 4) / 1.1, max(edges[-1], SEQUENCE_LENGTHS[-1]) * 1.3)
         low, high = axes.get_ylim()
         axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1)])
@@ -166,7 +166,7 @@ def _svg(draw: Any, size: tuple[float, float], label: str) -> Markup:
 
 
 def _inlined(svg: str, label: str) -> str:
-    """A stand-alone SVG file → an element of a page: no prolog, no fixed size, the page's colours and fonts."""
+    """A self-contained SVG file → an element of a page: no prolog, no fixed size, the page's colours and fonts."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(

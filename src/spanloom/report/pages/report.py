@@ -1,6 +1,6 @@
 """The report as one page: the verdict first, then what the dataset is made of, in tables and plots.
 
-In: facts. Out: HTML that stands alone and runs nothing. Every number of a plot stands in a table too.
+In: facts. Out: self-contained HTML and runs nothing. Every number of a plot is in a table too.
 """
 
 from collections.abc import Sequence

@@ -26,5 +26,5 @@ class TextSection:
 def texts_page(
     title: str, *, path: Sequence[Link], sections: Sequence[TextSection], figures: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """The page. `path`: where it stands, from the top; `figures`: names and values set large."""
+    """The page. `path`: where it is, from the top; `figures`: names and values set large."""
     return page("texts.html.j2", style="texts.css", title=title, path=path, figures=figures, sections=sections)

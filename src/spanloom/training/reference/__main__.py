@@ -3,7 +3,7 @@
 In: a finished dataset (read only), flags. Out: under `--output` the log, TensorBoard events and checkpoints.
 
 A GPT from megatron-core, Megatron's samples and schedule, the loss per span. It shows that a dataset trains and how the
-parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training.md.
+parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training/.
 Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
 """
 

@@ -3,7 +3,7 @@
 In: the model, the documents of valid, a column's name. Out: `Group`s, over all ranks.
 
 Documents are read one by one from their beginning, up to the sequence length, not end to end as in training: what a
-document's loss is does not depend on what stands beside it. Each is forwarded by one data-parallel rank.
+document's loss is does not depend on what is beside it. Each is forwarded by one data-parallel rank.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 In: its size. Out: `GPTModel` over Megatron's local layers, without TransformerEngine or Apex. Two of those ask for CUDA
 whatever the device: core attention, replaced here by torch's own (flash attention where there is a GPU), and rotary
-positions, for which learned ones stand.
+positions, replaced by learned ones.
 """
 
 import warnings

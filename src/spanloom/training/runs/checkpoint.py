@@ -77,8 +77,7 @@ def _latest_whole(output: Path, identity: dict[str, Any]) -> tuple[int, Path] | 
             continue
         if different := differences(written, identity):
             raise ConflictError(
-                "a checkpoint stands here from a run with other options, which would not go on as it began: "
-                + different,
+                "a checkpoint is here from a run with other options, which would not go on as it began: " + different,
                 where=str(folder),
                 remedy="give the options and the dataset of that run, or another --output",
             )

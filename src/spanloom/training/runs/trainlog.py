@@ -1,6 +1,6 @@
 """What a training run says of itself: a line for people, JSON lines, TensorBoard.
 
-In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is asked for.
+In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is requested.
 """
 
 import json
@@ -37,7 +37,7 @@ class TrainLog:
             self._board = SummaryWriter(str(output / "tensorboard"), purge_step=first_step + 1)
 
     def write(self, record: Record) -> None:
-        """`record`: kind (train or valid), step (from 1), and figures; docs/training.md says what each means."""
+        """`record`: kind (train or valid), step (from 1), and figures; docs/training/ documents them."""
         self._jsonl.write(_line(record))
         # A record of one value of a column has a folder of its own: valid/language/de/final_loss
         folder = "/".join(str(record[name]) for name in ("kind", "by", "value") if name in record)

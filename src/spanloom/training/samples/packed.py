@@ -120,7 +120,7 @@ class PackedSamples:
                 slice(base + first, base + first + labelled),
             )
             if wire:
-                assert span is not None, "the wire is asked for where there are spans"
+                assert span is not None, "the wire is requested where there are spans"
                 np.multiply(lossmask[source], span[source], out=mask[trained], casting="unsafe")
             else:
                 mask[trained] = lossmask[source]

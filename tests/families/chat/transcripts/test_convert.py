@@ -376,7 +376,7 @@ def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and
         )
         return
     missing = words_of(made) - words_of(lines)
-    # What is missing stands in a key, a role or a block that an option names, or in a message that is counted.
+    # What is missing is in a key, a role or a block that an option names, or in a message that is counted.
     of_keys = sum(words_of(value) != set() for value in keyed(made))
     assert of_keys == sum(said["keys_dropped"].values())
     assert set(said["keys_dropped"]) <= drop

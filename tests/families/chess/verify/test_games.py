@@ -94,7 +94,7 @@ def test_the_given_games(chess_cases: Path) -> None:
         ({"win": -0.5, "draw": 1.0, "loss": 0.5}, "values", "game g, ply 3"),
         ({"win": 0.2, "draw": 0.2, "loss": 0.2}, "values", "game g, ply 3"),
         ({"draw": None, "loss": 2.0}, "values", "game g, ply 3"),
-        ({"ply": 2}, "plies", "game g, ply 2: the ply stands twice"),
+        ({"ply": 2}, "plies", "game g, ply 2: duplicate ply"),
         ({"game_id": None}, "game ids", "1 rows have none"),
         ({"played_move": "a1a8"}, "legal", "game g, ply 3: played_move a1a8 is not legal"),
         ({"best_move": "h8a1"}, "legal", "game g, ply 3: best_move h8a1 is not legal"),

@@ -23,7 +23,7 @@ def broken(good: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def with_copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`id-1` stands in row 1 of shard 0 and in row 2 of shard 1, which is its only copy."""
+    """`id-1` is in row 1 of shard 0 and in row 2 of shard 1, which is its only copy."""
     shards = (sources.rows(3), [*sources.rows(2, "other"), sources.row("id-1")])
     return source_of(tmp_path_factory.mktemp("copies") / "source", *shards)
 

@@ -52,7 +52,7 @@ def test_the_command_says_which_row_is_bad(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_command_says_which_id_stands_twice(cli: Cli, with_copies: Path, tmp_path: Path) -> None:
     done = run_build(cli, with_copies, tmp_path / "out", "--shards", 2)
-    assert_said(done, r"synth_id 'id-1' stands twice\n  where: shard 00, row 1 and shard 01, row 2\n")
+    assert_said(done, r"duplicate synth_id 'id-1'\n  where: shard 00, row 1 and shard 01, row 2\n")
     assert_nothing_looks_finished(tmp_path / "out")
 
 

@@ -1,4 +1,4 @@
-"""An id that stands twice stops a build, unless copies are to be kept."""
+"""An id that is duplicate stops a build, unless copies are to be kept."""
 
 import io
 from pathlib import Path
@@ -16,9 +16,7 @@ REMEDY_FOR_COPIES = "remedy: fix the source, or accept and count copies with --o
 def test_an_id_that_stands_twice_in_a_shard_stops_the_build_until_copies_are_kept(tmp_path: Path) -> None:
     source = source_of(tmp_path / "source", [*sources.rows(3), sources.row("id-1")])
     where = "shard 00, row 1 and shard 00, row 3"
-    with pytest.raises(
-        DuplicateIdError, match=f"^synth_id 'id-1' stands twice\n  where: {where}\n  {REMEDY_FOR_COPIES}$"
-    ):
+    with pytest.raises(DuplicateIdError, match=f"^duplicate synth_id 'id-1'\n  where: {where}\n  {REMEDY_FOR_COPIES}$"):
         build_it(source, tmp_path / "out")
     assert_nothing_looks_finished(tmp_path / "out")
     assert not (tmp_path / "out/train").exists()
@@ -30,9 +28,7 @@ def test_an_id_that_stands_twice_in_a_shard_stops_the_build_until_copies_are_kep
 
 def test_an_id_that_stands_in_two_shards_stops_the_build(with_copies: Path, tmp_path: Path) -> None:
     where = "shard 00, row 1 and shard 01, row 2"
-    with pytest.raises(
-        DuplicateIdError, match=f"^synth_id 'id-1' stands twice\n  where: {where}\n  {REMEDY_FOR_COPIES}$"
-    ):
+    with pytest.raises(DuplicateIdError, match=f"^duplicate synth_id 'id-1'\n  where: {where}\n  {REMEDY_FOR_COPIES}$"):
         build_it(with_copies, tmp_path / "out", shards=2)
     assert_nothing_looks_finished(tmp_path / "out")
 

@@ -170,7 +170,7 @@ def test_a_root_of_somebody_else_is_refused_and_stays_as_it_is(
     first = "/".join(first.split("/")[:2])
     said = (
         rf"^the output root holds what no build of Spanloom made: {re.escape(first)}\n  where: .*/out\n"
-        r"  remedy: give an --out that is new or empty, or move away what stands there$"
+        r"  remedy: give an --out that is new or empty, or move away what is there$"
     )
     with pytest.raises(ConflictError, match=said):
         build_it(small, tmp_path / "out", resume=resume)

@@ -160,7 +160,7 @@ def test_rejects_name_file_number_reason_and_hold_the_record(tmp_path: Path) -> 
         "file": "chat.jsonl",
         "number": 2,
         "reason": "key_unknown",
-        "detail": "message 1 has the key 'refusal', for which a conversation has no place",
+        "detail": "message 1 has the key 'refusal', which conversations do not have",
         "record": record(1, refusal="no"),
     }
     assert (second["number"], second["reason"]) == (3, "id_repeated")

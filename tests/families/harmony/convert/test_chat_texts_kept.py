@@ -270,7 +270,7 @@ def test_every_text_is_in_a_row_in_a_reject_or_counted(
 @settings(max_examples=EXAMPLES // 3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=records())
 def test_without_options_nothing_is_missing_from_a_row(drawn: tuple[Any, list[str]]) -> None:
-    """Whole texts, not only their marks: a text of the record stands in the row as it is."""
+    """Whole texts, not only their marks: a text of the record is in the row as it is."""
     record, _ = drawn
     try:
         done, converter = convert(record, ChatConversion(calls_in_turn=True))

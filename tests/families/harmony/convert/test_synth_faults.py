@@ -54,7 +54,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 def test_seed_text_that_was_asked_for_must_be_a_column(tmp_path: Path) -> None:
     raw = numbered(tmp_path / "raw.parquet", 1)
-    message = "the column query_seed_text is missing, but the seed text was asked for"
+    message = "the column query_seed_text is missing, but the seed text was requested"
     refused(tmp_path, raw, SourceError, message, conversion=Conversion(with_seed_text=True))
 
 

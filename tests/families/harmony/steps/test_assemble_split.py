@@ -65,7 +65,5 @@ def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_
             assert assemble_split(ids=ids, split=folder / "again")["repeated_rows"] == 0
             return
         before, place, again = repeated[0]
-        with pytest.raises(
-            DuplicateIdError, match=f"^synth_id '{again}' stands twice\n  where: {before} and {place}\n"
-        ):
+        with pytest.raises(DuplicateIdError, match=f"^duplicate synth_id '{again}'\n  where: {before} and {place}\n"):
             assemble_split(ids=ids, split=folder / "again")

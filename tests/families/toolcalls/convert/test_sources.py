@@ -213,7 +213,7 @@ def test_agentdojo_never_takes_a_call_of_the_users_own_task_for_the_attack(tmp_p
     trace = {**DOJO, "messages": messages, "injections": {"bill": injected if told else ""}}
     done, out = converted(tmp_path, "agentdojo", [trace], system=None)
     if not told:
-        assert done["left_out"] == {"which of several calls carried out the injection is not told": 1}
+        assert done["left_out"] == {"which of several calls carried out the injection is not known": 1}
         return
     (failure,) = lines(out / "harmful/agentdojo_failures.jsonl")
     assert "US133000000121212121212" in failure["assistant_raw"]

@@ -186,7 +186,7 @@ def test_what_differs_from_the_original(tmp_path: Path) -> None:
         ([harmful(1), harmful(1, assistant_raw="x")], [retain(1)], "two contents"),
         ([harmful(1)], [{**harmful(1), "id": "x_retain_00001", "labels": {"split": "retain"}}], "harmful and retain"),
         ([harmful(1)], [{**harmful(1), "labels": {"split": "retain"}}], "harmful and retain"),
-        ([harmful(1)], [harmful(2)], "stands in the folder of retain"),
+        ([harmful(1)], [harmful(2)], "is in the folder of retain"),
         ([harmful(1)], [[]], "holds no object"),
     ],
 )

@@ -40,7 +40,7 @@ REQUESTS = {
     for case in read_json(CASES / "fixtures/builds.json")
     if "manifest" in case
 }
-"""What was asked for, by the dataset that came of it."""
+"""What was requested, by the dataset that came of it."""
 DELETED = ("t29_deleted_a", "t07_meta_null", "t30_deleted_b")
 VERBATIM = ExportOptions(protect_metadata=False)
 

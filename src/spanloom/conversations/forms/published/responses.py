@@ -83,7 +83,7 @@ def _messages(items: list[Any], taken: Taken) -> list[Any]:
         else:
             raise RecordRefusedError(
                 Refusal.PART_UNKNOWN,
-                f"{where} is of type {name!r}, for which Harmony has no place",
+                f"{where} is of type {name!r}, which Harmony does not have",
                 f"--drop part:{name}",
             )
     return _with_channels(made)

@@ -2,8 +2,8 @@
 
 In: blocks as they will be trained on, injected tokens included. Out: the loss mask, token-aligned; the targets.
 
-A block is judged by what stands in it alone. Loss lies on assistant spans, A and E included, that are closed within the
-block and follow a user span that stands in the block whole; with `strict_user` off, one that was cut and opened again
+A block is judged by what is in it alone. Loss lies on assistant spans, A and E included, that are closed within the
+block and follow a user span that is in the block whole; with `strict_user` off, one that was cut and opened again
 by an injected U will do.
 """
 
@@ -55,7 +55,7 @@ def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32
     number = np.arange(kinds.size)
 
     ends = kinds == END
-    follows = np.empty(kinds.size, np.bool_)  # the marker before stands in the same block
+    follows = np.empty(kinds.size, np.bool_)  # the marker before is in the same block
     follows[0] = False
     np.equal(row[1:], row[:-1], out=follows[1:])
     before = np.empty_like(kinds)

@@ -90,9 +90,9 @@ class JoinedStream:
 class StreamSpans:
     """Where the user and the system spans of a stream are. Lists: they are read one by one, a few times a block.
 
-    begins, nexts  where each U stands, and the next marker after it; the stream's end where there is none yet
+    begins, nexts  where each U is, and the next marker after it; the stream's end where there is none yet
     systems        the complete system spans, as slices: E follows S with no other marker between
-    stops          where each X stands
+    stops          where each X is
     """
 
     def __init__(self, marks: Found, size: int, width: int) -> None:

@@ -1,4 +1,4 @@
-"""Finished blocks as they stand on disk: label-aligned arrays, and a row for each block.
+"""Finished blocks as they are on disk: label-aligned arrays, and a row for each block.
 
 In: blocks with their token-aligned loss mask. Out: what `SplitWriter` takes, handed to it.
 """

@@ -1,4 +1,4 @@
-"""The steps of the packed chat pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow is told.
+"""The steps of the packed chat pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow gets.
 
     generate_chat  conversations → transcripts
     pack_chat      transcripts → blocks and the pending manifest

@@ -1,7 +1,7 @@
 """Packed chat, before packing: conversations → transcripts that fit, and a report of what does not.
 
 In: a file or folder of conversations, a tokenizer. Out: one file of transcripts and a report, JSON. Streamed: memory
-does not follow the number of conversations. Neither file stands under its name before it is complete.
+does not follow the number of conversations. Neither file is under its name before it is complete.
 """
 
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def generate_chat(
     """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and what this returns to `report`.
 
     Raises SourceError (a file), RecordError (a record), ChatError (a control string, a key, role or tag that nobody
-    said to leave out, or nothing to write), ConflictError where `out` holds other bytes.
+    named to be left out, or nothing to write), ConflictError where `out` holds other bytes.
     """
     files = conversation_files(source)
     before = [file_state(file) for file in files]
@@ -57,7 +57,7 @@ def generate_chat(
     counts = GeneratorCounts()
 
     def told(output: dict[str, Any] | None) -> dict[str, Any]:
-        """What is to be said of the run, also in the report."""
+        """Messages about the run, also for the report."""
         done = {
             "output": output,
             "context_len": rules.context_len,

@@ -102,13 +102,13 @@ def pack_chat(
     """Packs `transcripts` into a dataset at `root` and returns its pending manifest.
 
     `workers` tokenise, None is as many as `useful_workers` says. Every file is created, never overwritten: one that
-    stands with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
-    bytes of text that are packed, and those there are, as the files' sizes let expect. `warn` is told what is most
+    is with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
+    bytes of text that are packed, and those there are, as the files' sizes let expect. `warn` gets what is most
     likely not meant.
 
     Raises ChatError for rules that cannot be, a tokenizer without the markers, where there is nothing to pack, and with
     `post_training` where nothing is trained; RecordError for a record that is no text, or with `post_training` opens a
-    span and does not close it (unless `on_error` is "skip", which counts it); ConflictError where other bytes stand.
+    span and does not close it (unless `on_error` is "skip", which counts it); ConflictError where other bytes exist.
     """
     if rules.shards < 1:
         raise ChatError(f"there must be at least 1 shard, not {rules.shards}")

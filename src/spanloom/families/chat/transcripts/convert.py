@@ -34,7 +34,7 @@ CountTokens = Callable[[Sequence[str]], Sequence[int]]
 
 
 def clean(text: str | None, *, line_based: bool) -> str:
-    r"""Text as it stands in a transcript: null is empty, one kind of line end, plain spaces, no white space at the end.
+    r"""Text as it is in a transcript: null is empty, one kind of line end, plain spaces, no white space at the end.
 
     `line_based`: new lines become the two characters \n, before the end is trimmed, so that new lines there stay.
     """
@@ -241,7 +241,7 @@ def _control_string(messages: Sequence[Message], rules: GeneratorRules) -> _Faul
 
 
 def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Fault | None:
-    """What a transcript has no place for and nobody said to leave out: all keys, else all roles, else a think tag."""
+    """What a transcript cannot hold and no option leaves out: all keys, else all roles, else a think tag."""
     numbered = [(None, conversation.unused), *((n, message.unused) for n, message in enumerate(conversation.messages))]
     keys = [(number, key) for number, unused in numbered for key in unused if key not in rules.drop]
     roles = [(n, name) for n, message in enumerate(conversation.messages) if (name := _unknown(message)) is not None]
@@ -255,7 +255,7 @@ def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Faul
             what=f"a transcript has no place for the {called}{'s' if len(names) > 1 else ''} {', '.join(names)}",
             message=unplaced[0][0],
             found=names,
-            remedy=f"leave out and count what stands there with --drop {','.join(names)}, or skip and count such "
+            remedy=f"leave out and count these with --drop {','.join(names)}, or skip and count such "
             "conversations with --on-error skip; a Harmony dataset can hold reasoning and tools",
         )
     for number, message in enumerate(conversation.messages):

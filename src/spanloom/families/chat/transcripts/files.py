@@ -1,9 +1,9 @@
 r"""Transcripts in files: Parquet with a column `text`, JSONL of {"text": …}, and .txt with one in each line.
 
-In: transcripts, a path. Out: a file that stands complete under its name or does not stand there; and back again.
+In: transcripts, a path. Out: a file that is complete under its name or does not exist; and back again.
 
 In .txt a new line within a text is the two characters \n, which the generator has written; reading leaves them as they
-stand, as nobody can tell them from a backslash and an n that were meant. Parquet and JSONL carry any text unchanged.
+are, as nobody can tell them from a backslash and an n that were meant. Parquet and JSONL carry any text unchanged.
 A .txt file of others may hold a record between two EOS, or one in all: `Records` says so.
 """
 
@@ -29,7 +29,7 @@ from spanloom.storage import discard, fsync_file, publish, sha256_file, temporar
 COLUMN = "text"
 OnError = Literal["raise", "skip"]
 Records = Literal["line", "eos", "file"]
-"""What is a record of a .txt file: a line; what stands between two EOS, over any number of lines; the whole file."""
+"""What is a record of a .txt file: a line; what is between two EOS, over any number of lines; the whole file."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
 WRITTEN_SUFFIXES = (".parquet", ".jsonl", ".txt")
@@ -83,7 +83,7 @@ class TranscriptWriter:
     def publish(self) -> dict[str, Any]:
         """Puts the file under its name. Returns its name, number of transcripts, bytes and sha256.
 
-        Raises ConflictError where another file stands there already.
+        Raises ConflictError where another file is there already.
         """
         self._flush()
         self._file.close()

@@ -1,6 +1,6 @@
 """What of conversations does not reach their transcripts: why, and how much of it.
 
-In: what the generator found. Out: counts as values for the report, in which every message that was read stands once.
+In: what the generator found. Out: counts as values for the report; every message that was read is counted once.
 """
 
 from collections import Counter
@@ -81,7 +81,7 @@ class GeneratorRules:
 class GeneratorCounts:
     """What became of the conversations, of their messages, and of the pairs in those that were written.
 
-    Each message that was read is written or stands under one reason in `messages_left_out`. `keys_dropped`,
+    Each message that was read is written or is counted under one reason in `messages_left_out`. `keys_dropped`,
     `roles_dropped` and the think blocks are those of conversations that were written.
     """
 

@@ -22,7 +22,7 @@ def staged_transcripts(scratch: Scratch, place: str) -> Path:
 
 
 def staged_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
-    """A tokenizer's JSON file, or the asset, whatever the object is called; it is told apart when it is loaded."""
+    """A tokenizer's JSON file, or the asset, whatever the object is called; its kind is detected when it is loaded."""
     if place and is_uri(place) and parse_uri(place).name != ASSET_NAME and find(parse_uri(place)) is not None:
         return scratch.file(place)
     return staged_asset(scratch, place)

@@ -44,7 +44,7 @@ ROLE_NAMES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """`role` as in `ROLE_NAMES`, or whatever stood there; None where nothing did. `text` None where it was null.
+    """`role` as in `ROLE_NAMES`, or the value that was there; None where none was. `text` None where it was null.
 
     `unused`: keys of the message that hold something and are neither its role nor its text.
     """
@@ -205,5 +205,5 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", int: "a number", float: "a number"}
+    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), type(value).__name__)

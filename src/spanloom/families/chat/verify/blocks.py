@@ -1,6 +1,6 @@
 """What must hold in every block of a packed chat dataset, checked from the disk's arrays.
 
-In: a run of blocks as they stand on disk, the rows that describe them, and the rules of the manifest; for the deep
+In: a run of blocks as they are on disk, the rows that describe them, and the rules of the manifest; for the deep
 check the tokens of the records. Out: findings with block and offset. The loss mask is derived here again, marker by
 marker, and blocks are packed again token by token: nothing of `packing` is used, whose work is what is checked.
 """

@@ -20,7 +20,7 @@ from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 OPTIONS = ("block_size", "post_training", "strict_user", "keep_lossless", "records")
-"""What the blocks are held against, one by one: any value that the schema allows may stand here."""
+"""What the blocks are held against, one by one: any value that the schema allows may be here."""
 
 
 def check_content(content: Content) -> Iterator[Finding]:
@@ -45,7 +45,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     if len(set(ids)) != len(ids) or max(ids) >= content.tokenizer.vocab_size:
         yield wrong(f"the ids of the markers are {ids}: not all different and below {content.tokenizer.vocab_size}")
     if config.get("records", RECORDS) != RECORDS and not any(is_line_based(Path(f.path)) for f in content.input.shards):
-        yield wrong(f"config.records is {config['records']!r}, which is said of .txt files, and the input has none")
+        yield wrong(f"config.records is {config['records']!r}, which is for .txt files, and the input has none")
     if content.tokenizer.eod != markers["eos"]["id"]:
         yield wrong(f"tokenizer.eod is {content.tokenizer.eod}, the marker EOS is {markers['eos']['id']}")
     if content.tokenizer.name == O200K_NAME:
@@ -55,7 +55,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
         yield from check_said({name: marker["id"] for name, marker in markers.items()}, added, "config.markers")
     if content.renderer is not None:
-        yield wrong("a renderer is said, and transcripts are packed as they stand")
+        yield wrong("unexpected section renderer: transcripts are packed as they are")
     yield from _check_input(content)
 
 

@@ -10,7 +10,7 @@ In: a column of FENs (an Arrow array of strings). Out: board indices, uint8 [N, 
 
 What counts as a FEN is what python-chess accepts: one to six fields, for the missing ones white, no castling, no en
 passant, 0 and 1; castling as KQkq or as files (HAha); a `~` behind a piece that was a pawn. A castling right holds only
-where a king stands on e1 (e8) and a rook on h1 or a1 (h8, a8).
+where a king is on e1 (e8) and a rook on h1 or a1 (h8, a8).
 
 A column goes through numpy first, which takes the usual spelling alone, at about 1 µs a FEN; `parse_fen` decides about
 the rest, at about 12 µs. (python-chess needs about 40 µs to parse one.)
@@ -54,7 +54,7 @@ _RIGHTS = tuple(
         (E8, "k", "a8", "r"),
     )
 )
-"""K, Q, k, q: where the king stands, which piece that is, where the rook stands, which piece that is."""
+"""K, Q, k, q: where the king is, which piece that is, where the rook is, which piece that is."""
 
 NO_FEN = "there is none"
 _CASTLING_FIELD = re.compile("-|[KQA-H]{0,2}[kqa-h]{0,2}")
@@ -63,7 +63,7 @@ _RIGHT_LETTERS = {"K": 1, "H": 1, "Q": 2, "A": 2, "k": 4, "h": 4, "q": 8, "a": 8
 _CHUNK = 4096
 """Rows at once: their bytes stay in the processor's cache."""
 _NO_WIDTH = 65
-"""The width of what cannot stand in a board: no row with one adds up to 64."""
+"""The width of what cannot be in a board: no row with one adds up to 64."""
 _WIDTHS = bytearray([_NO_WIDTH]) * 256
 _CODES = bytearray([EMPTY]) * 256
 _WIDTHS[ord("/")] = 0
@@ -117,7 +117,7 @@ def parse_fen(fen: str) -> npt.NDArray[np.uint8]:
         rights |= _RIGHT_LETTERS.get(letter, 0)
     white_kings = [square for square in range(64) if squares[square] == WHITE_KING and square not in promoted]
     if "Q" in castling and WHITE_ROOK not in squares[:7] and white_kings and white_kings[-1] > 7:
-        # Q is the leftmost rook if that stands left of the king: of several kings the highest, so even the rook on h1.
+        # Q is the leftmost rook if that is left of the king: of several kings the highest, so even the rook on h1.
         rights |= 1
     for bit, (place, king, corner, rook) in enumerate(_RIGHTS):
         # A king that was a pawn does not castle.
@@ -147,7 +147,7 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
                 before = "digit"
             elif symbol == "~":
                 if before != "piece":
-                    raise ValueError(f"~ stands behind no piece, in rank {rank!r}: {fen!r}")
+                    raise ValueError(f"~ is behind no piece, in rank {rank!r}: {fen!r}")
                 promoted.add(8 * number + len(row) - 1)
                 before = "~"
             elif piece in PIECE_INDICES:

@@ -43,7 +43,7 @@ class Game:
 
 
 def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Include:
-    """Which boards are written when those of `include` are asked for: bool [P].
+    """Which boards are written when those of `include` are requested: bool [P].
 
     played    e2e4  e7e5   –    g8e7  f3d4
     include   T     F     F     F     F

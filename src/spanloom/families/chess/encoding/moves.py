@@ -4,7 +4,7 @@ In: strings, and the boards that the moves are made on. Out: ids 0 … 1923, `NO
 `UNKNOWN_MOVE` for what is no move of the vocabulary.
 
 A promotion to a knight loses its n (a7a8n → a7a8). Castling is written as the king taking its rook: e1g1 becomes e1h1
-if, and only if, a king stands on e1; a rook's e1g1 stays. Whether a move is legal is not asked.
+if, and only if, a king is on e1; a rook's e1g1 stays. Whether a move is legal is not asked.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from spanloom.families.chess.encoding.fen import BLACK_KING, E1, E8, WHITE_KING,
 from spanloom.families.chess.encoding.vocabulary import MOVE_IDS, MOVES, NO_MOVE
 
 MoveIds = npt.NDArray[np.int16]
-"""int16 [N]: token ids, NO_MOVE, or UNKNOWN_MOVE where it is said."""
+"""int16 [N]: token ids, NO_MOVE, or UNKNOWN_MOVE where it is named."""
 
 UNKNOWN_MOVE = -2
 

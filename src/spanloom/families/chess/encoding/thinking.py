@@ -13,7 +13,7 @@ Out: the arrays of `tensors`, and three masks and a flag more:
       root_move wl d [board]  …                     end_var
     end_think final_move wl d
 
-wl and d of a unit are those of the position that its move leads to, and stand before that position's board.
+wl and d of a unit are those of the position that its move leads to, and are before that position's board.
 """
 
 import json
@@ -271,7 +271,7 @@ def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_va
     line_of = np.cumsum(opening) - 1
     nodes = np.repeat(firsts - (np.cumsum(depths) - depths), depths) + np.arange(units)
     moves = np.where(opening, roots[line_of], row.node_moves[nodes - 1])
-    # The root board and start_think stand before the first unit, an end_var before each further line.
+    # The root board and start_think are before the first unit, an end_var before each further line.
     at = BOARD_LENGTH + 1 + UNIT * np.arange(units) + line_of
     end = BOARD_LENGTH + 1 + UNIT * units + len(lines)  # end_think
 
@@ -321,7 +321,7 @@ def draw_lines(
 ) -> tuple[list[int], list[int | None]]:
     """Which variations are shown in which order, and how deep each goes, from numbers in [0, 1).
 
-    The most visited come into question; their order is drawn (Plackett-Luce, by Gumbel noise on their shares of the
+    The most visited are candidates; their order is drawn (Plackett-Luce, by Gumbel noise on their shares of the
     visits), and a depth for each. Args: float64 [2 · V or more]. Raises ChessError where win and loss are such that
     there is no temperature.
     """

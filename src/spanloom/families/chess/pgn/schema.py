@@ -34,7 +34,7 @@ def row_of(schema: pa.Schema, *values: Any) -> Row:
 
 
 def write_rows(rows: list[Row], path: Path, schema: pa.Schema = SCHEMA) -> None:
-    """Writes rows as one Parquet file, whole or not at all. Raises ConflictError where another one stands."""
+    """Writes rows as one Parquet file, whole or not at all. Raises ConflictError where another one is."""
     write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 

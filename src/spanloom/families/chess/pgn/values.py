@@ -24,7 +24,7 @@ Values = tuple[float, float, float]
 def values_of(comment: str, moved: chess.Color | None, turn: chess.Color, ply: int) -> Values | None:
     """Win, draw and loss for the side to move; None for a comment without an evaluation.
 
-    `moved`: who made the move that the comment stands behind, None at the begin of a game; `ply`: of the position.
+    `moved`: who made the move that the comment is behind, None at the begin of a game; `ply`: of the position.
     """
     if "[%eval" in comment and (match := EVAL_REGEX.search(comment)):
         mate, pawns = match.group("mate"), match.group("cp")

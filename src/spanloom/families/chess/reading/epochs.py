@@ -26,7 +26,7 @@ from spanloom.families.chess.encoding.draws import keys_of, shuffled
 from spanloom.families.chess.reading.source import WITHOUT, GameTable, Reject, Table, ThinkingTable, reasons
 
 REJECTS_KEPT = 100
-"""Of the games left out so many are told one by one, the others counted alone."""
+"""Of the games left out so many are reported one by one, the others only counted."""
 
 
 @dataclass(kw_only=True)

@@ -50,7 +50,7 @@ def rejects_path(root: Path, kind: Kind, number: int) -> Path:
 def write_table(
     root: Path, split: str, kind: Kind, number: int, table: GameTable | ThinkingTable
 ) -> list[dict[str, Any]]:
-    """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError where others stand."""
+    """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError where others are."""
     files = []
     for name in (*ARRAYS[kind], "ids"):
         path = array_path(root, split, kind, number, name)
@@ -70,7 +70,7 @@ def write_table(
 
 
 class StoredIds(Sequence[str]):
-    """The ids of a prepared table, read when the first is asked for: training never does."""
+    """The ids of a prepared table, read when the first is requested: training never does."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -203,7 +203,7 @@ Table = TypeVar("Table", bound="GameTable | ThinkingTable")
 
 
 def select(table: Table, chosen: npt.NDArray[np.bool_]) -> Table:
-    """The table with the chosen games or rows alone, bool [N]; what was left out is told by the whole table alone."""
+    """The table with the chosen games or rows alone, bool [N]; only the whole table knows what was left out."""
     taken = {"item": chosen}
     arrays: dict[str, Any] = {}
     for name, column in COLUMNS[table.kind].items():

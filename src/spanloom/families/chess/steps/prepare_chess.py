@@ -41,7 +41,7 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. A remote root is claimed for this run first; only this shard's files are staged.
 
-    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
+    Every file is created, never overwritten: one that exists with the same bytes counts as written, one with other
     bytes raises ConflictError. Raises ChessError for a shard that there is not, NoFilesError without a folder,
     SourceError for a file that cannot be read, ConflictError when another run has the root. Returns the inventory.
     """

@@ -121,7 +121,7 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
             yield f"game {name} has {length} plies, in the source {counts[name]}"
     order = {name: place for place, name in enumerate(counts)}
     if any(places != sorted(places) for places in ([order.get(name, -1) for name in table.ids] for table in tables)):
-        yield "the games do not stand in the order of the source"
+        yield "the games are not in the order of the source"
     missing = sum(without_best[name] for name in lengths)
     for field, number in (("null_rows", null_rows), ("best_missing", missing)):
         if shard[field] != number:
@@ -146,7 +146,7 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
 
 
 def _first_fault(rows: Sequence[dict[str, Any]], file: str, name: str) -> Reject | None:
-    """Why a game, whose rows stand in the order of the file, gives no sample; None where nothing is wrong with it."""
+    """Why a game, whose rows are in the order of the file, gives no sample; None where nothing is wrong with it."""
     for row in sorted(rows, key=lambda row: 0 if _is_missing(row["ply"]) else row["ply"]):
         if _is_missing(row["ply"]):
             return Reject(file=file, game_id=name, ply=None, reason=NO_PLY, detail="the ply is null")
@@ -163,7 +163,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _same_row(chess: ModuleType | None, row: dict[str, Any], game: Game, at: int) -> bool:
-    """Whether a row of the source is what stands at a row of the game. Boards by python-chess where it is there."""
+    """Whether a row of the source is what is at a row of the game. Boards by python-chess where it is there."""
     fen = row["fen"]
     board = parse_fen(fen).tolist() if chess is None else tokens_by_python_chess(chess, chess.Board(fen))
     return (

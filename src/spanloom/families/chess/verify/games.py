@@ -207,7 +207,7 @@ def _check_table(
             report.wrong("keys", f"that of {name!r} is another", file=pattern, split=split)
     if isinstance(table, GameTable):
         if len(set(ids)) != len(ids):
-            report.wrong("keys", "a game_id stands twice", file=pattern, split=split)
+            report.wrong("keys", "duplicate game_id", file=pattern, split=split)
         _check_games(report, table, pattern, checks)
     else:
         report.ran("fens", len(ids))
@@ -284,7 +284,7 @@ def _check_games(report: Report, table: GameTable, file: str, checks: Checks) ->
     at(np.flatnonzero(value_faults(table.values, checks.tolerance)), "values", NO_PROBABILITIES)
     report.ran("plies", len(table.plies))
     same_game = item_of[1:] == item_of[:-1]
-    at(np.flatnonzero(same_game & (np.diff(table.plies) <= 0)) + 1, "plies", "the ply stands twice")
+    at(np.flatnonzero(same_game & (np.diff(table.plies) <= 0)) + 1, "plies", "duplicate ply")
     if checks.legal and not (wrong[0] | wrong[1]).any() and not board_faults(table.boards).any():
         check_legal_games(report, table, file, item_of)
 

@@ -20,7 +20,7 @@ from spanloom.findings import Finding, Report
 
 Board = npt.NDArray[np.uint8]
 Move = tuple[str, str, Board, int, Board | None]
-"""Where a move stands, what it is called there, the board that it is made on, its id, the board that it leads to."""
+"""Where a move is, what it is called there, the board that it is made on, its id, the board that it leads to."""
 
 
 def check_legal_games(report: Report, table: GameTable, file: str, item_of: npt.NDArray[np.intp]) -> None:

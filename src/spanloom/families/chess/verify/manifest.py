@@ -65,7 +65,7 @@ def check_content(content: dict[str, Any]) -> Iterator[Finding]:
             yield wrong(f"the input of {kind} is not files *.parquet in the order of their names")
         yield from check_said(content["totals"][kind], _totals(shards), f"totals.{kind}")
     if numbered != sorted(numbered, key=lambda each: KINDS.index(each[0])):
-        yield wrong("the shards of thinking rows do not stand behind those of games")
+        yield wrong("the shards of thinking rows do not follow those of games")
     for shard in content["shards"]:
         yield from _check_shard(shard)
 

@@ -59,7 +59,7 @@ def check_left_out(root: Path, shard: dict[str, Any], tables: Sequence[GameTable
         yield fault(f"the reasons are {reasons}, the manifest says {shard['rejected']}")
     for each in rejects:
         if each.file != shard["source"]:
-            yield fault(f"{each.item} is said to be of {each.file!r}")
+            yield fault(f"{each.item} names the file {each.file!r}")
         if (each.ply is None) != (kind == "thinking" or each.reason == NO_PLY):
             yield fault(f"{each.item}: {each.reason} has the ply {each.ply}")
     if kind == "thinking":
@@ -69,7 +69,7 @@ def check_left_out(root: Path, shard: dict[str, Any], tables: Sequence[GameTable
     names.update(name for table in tables for name in table.ids)
     for name, times in names.items():
         if times > 1:
-            yield fault(f"game {name} was left out, and stands here or was left out again")
+            yield fault(f"game {name} was left out, and is here or was left out again")
     games = (table for table in tables if isinstance(table, GameTable))
     lost = sum(int(np.count_nonzero((table.played >= 0) & (table.best < 0))) for table in games)
     if lost != (counted := shard["best_missing"] + shard["best_unknown"]):
@@ -84,9 +84,9 @@ def _wrong_numbers(
     held = [table.numbers.tolist() for table in tables if isinstance(table, ThinkingTable)]
     numbers = sorted(number for each in held for number in each)
     if any(each != sorted(each) for each in held):
-        yield "the rows do not stand in the order of their numbers"
+        yield "the rows are not in the order of their numbers"
     rest = sorted(set(range(shard["rows_read"])) - set(numbers))
     if len(set(numbers)) != len(numbers) or (numbers and not 0 <= numbers[0] <= numbers[-1] < shard["rows_read"]):
-        yield "numbers of rows stand twice, or are none of the file"
+        yield "numbers of rows are duplicate, or are not of the file"
     elif [each.game_id for each in rejects] != [thinking_id(number) for number in rest]:
         yield "what was left out is not the rows whose numbers are missing"

@@ -33,7 +33,7 @@ HarmonyMessage = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class SystemFields:
-    """What is said around every conversation. None leaves a line of the system message out of the render.
+    """Texts around every conversation. None leaves a line of the system message out of the render.
 
     `developer`: instructions for conversations that bring none.
     """

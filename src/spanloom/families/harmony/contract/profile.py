@@ -26,7 +26,7 @@ class Profile:
 
     family           in a dataset's manifest
     source           the format of the source
-    root, capped_root   where a build goes that is not told where
+    root, capped_root   where a build goes without --out
     span_of_channel  of an assistant message
     span_names       `span_names[span_id]`
     table_keys       keys of a message that the fast renderer's table covers

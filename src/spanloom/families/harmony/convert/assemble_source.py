@@ -68,7 +68,7 @@ def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str])
 def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) -> dict[str, Any]:
     """The step over places. Returns the manifest.
 
-    Raises ArtifactError where a shard does not stand as its inventory says, ConflictError for shards of another
+    Raises ArtifactError where a shard differs from its inventory, ConflictError for shards of another
     conversion at `out`, and for another manifest there.
     """
     with scratch_for("assemble-source", [*inventories, out], scratch) as here:
@@ -92,7 +92,7 @@ def _check_shards(wanted: dict[str, int], out: str) -> None:
 
 
 def _sizes(out: str) -> dict[str, int]:
-    """The bytes of each shard that stands at the place, by name."""
+    """The bytes of each shard that is at the place, by name."""
     glob = SYNTH_KD.source.shard_glob
     if not is_uri(out):
         return {path.name: path.stat().st_size for path in Path(out).glob(glob)}

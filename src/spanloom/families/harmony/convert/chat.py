@@ -8,7 +8,7 @@ In: files of records (see `records/record_files.py`) in one of the forms of `con
 
 Records are streamed: what is held is one record and one row group. A run that ends early, killed or not, is gone on
 with after its last whole shard. There is no clock and no randomness, so the same input and options give the same
-bytes (under one version of pyarrow), gone on with or not.
+bytes (under one version of pyarrow), resumed or not.
 """
 
 import gc
@@ -285,7 +285,7 @@ def _write_shards(
                 if shard.rows == conversion.rows_per_shard:
                     break
             said = shard.finish()
-            undo.pop_all()  # it stands: keep it
+            undo.pop_all()  # it is complete: keep it
         steps.end({**said, "counts": in_order.counts.as_dict()})
     counts = in_order.counts
     # How many records a share allows is known at the end alone.

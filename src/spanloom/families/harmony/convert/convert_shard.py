@@ -2,7 +2,7 @@
 
 In: raw SYNTH at a place, the number of the shard out of how many. Out: the shard at the place of the source, with the
 bytes that `convert-synth --assignment contiguous` gives it, and its inventory, which `assemble_source` joins.
-Every file is created, never overwritten: one that stands with the same bytes counts as written.
+Every file is created, never overwritten: one that exists with the same bytes counts as written.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def convert_shard(
 
     `on_progress` is called now and then with the rows read so far and the rows to read. Returns `rows_read`, `skipped`
     and the shard's `entry` in the manifest. Raises SourceError for a fault of a file, ConflictError where other bytes
-    stand under the name of the shard; nothing of this run stays behind then.
+    are under the name of the shard; nothing of this run stays behind then.
     """
     total, read = sum(run.rows for run in runs), 0
     skipped: Counter[Skip] = Counter()
@@ -73,7 +73,7 @@ def convert_shard(
                     break
             check_unchanged(files[run.file].path, files[run.file].state)
         entry = writer.finish()
-        undo.pop_all()  # it stands: keep it
+        undo.pop_all()  # it is complete: keep it
     return {
         "rows_read": read,
         "skipped": {reason.value: skipped[reason] for reason in Skip if skipped[reason]},

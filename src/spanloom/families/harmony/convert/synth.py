@@ -84,7 +84,7 @@ RawRow = dict[str, str | bytes | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """What is said around every row, and how rows are laid out over shards.
+    """Texts around every row, and how rows are laid out over shards.
 
     Of the system message, None leaves that line out of the render; `reasoning_effort` is Low, Medium or High in any
     case. `with_seed_text` puts a row's seed text after its query. Round-robin deals source rows out to the shards in
@@ -111,7 +111,7 @@ class Conversion:
         if self.shards < 1:
             raise SpanloomError(f"rows cannot be laid out over {self.shards} shards", remedy="use 1 or more")
         for name, value in vars(self).items():
-            # A command line can carry bytes that are no text; better told now than at the first row or at the manifest.
+            # A command line can carry bytes that are not text: reported now, not at the first row or the manifest.
             if isinstance(value, str) and not is_utf8(value):
                 raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
 
@@ -122,7 +122,7 @@ class Conversion:
 
 @dataclass(frozen=True, kw_only=True)
 class RawFile:
-    """One raw Parquet file whose columns were checked; `state`: how it stood before its rows were read.
+    """One raw Parquet file whose columns were checked; `state`: its state before its rows were read.
 
     `name` is its path below what was given, with slashes; `group_rows`, the rows of each row group.
     """
@@ -192,7 +192,7 @@ def convert_synth(
             manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
             undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
             write_atomically(out / MANIFEST_NAME, readable_json(manifest))
-            undo.pop_all()  # it stands: keep everything
+            undo.pop_all()  # it is complete: keep everything
         return manifest
 
 
@@ -291,7 +291,7 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
     for column in (*required, *KEPT_COLUMNS):
         times = schema.names.count(column)
         if times == 0 and column in required:
-            asked = ", but the seed text was asked for" if column == SEED_TEXT else ""
+            asked = ", but the seed text was requested" if column == SEED_TEXT else ""
             raise SourceError(f"the column {column} is missing{asked}", where=str(path), remedy=_RAW_COLUMNS)
         if times > 1:
             raise SourceError(f"the column {column} is there {times} times", where=str(path), remedy=_RAW_COLUMNS)
@@ -376,7 +376,7 @@ def source_manifest(
 
 
 def _check_unused(out: Path) -> None:
-    """Nothing stands in `out`, but what a killed run may have left, or what this one has begun with."""
+    """Nothing is in `out`, but what a killed run may have left, or what this one has begun with."""
     if out.is_dir():
         found = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
         if found is None:
@@ -386,7 +386,7 @@ def _check_unused(out: Path) -> None:
         what = "the output is not a directory"
     else:
         return
-    raise ConflictError(what, where=str(out), remedy="convert into another --out, or move away what stands there")
+    raise ConflictError(what, where=str(out), remedy="convert into another --out, or move away what is there")
 
 
 def run(

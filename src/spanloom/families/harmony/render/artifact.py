@@ -3,7 +3,7 @@
 In: token documents with their rows. Out: two directories of Parquet parts, each part with a small JSON beside it.
 
     rendered/  part_00000.parquet   row int64 · tokens, loss_mask, span_id: a document's int32 or uint8 items as bytes
-               part_00000.json      written last: the part stands; its counts and the sha256 of each of its files
+               part_00000.json      written last: the part is complete; its counts and the sha256 of each of its files
                part_00000.rejects.jsonl   only where rows were set aside
                rendered.json        the whole shard: what it was made from and with, counts
     ids/       part_00000.parquet   one row a document: row int64 · synth_id · language · exercise, or what the profile
@@ -105,7 +105,7 @@ class PartWriter:
         self._rejects.append(reject.as_json_line())
 
     def commit(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Makes the part stand. Returns `summary` with the sha256 of every file of it, as its JSON holds it."""
+        """Completes the part. Returns `summary` with the sha256 of every file of it, as its JSON holds it."""
         self._documents.close()
         self._rows.close()
         if self._rejects:

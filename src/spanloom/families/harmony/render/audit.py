@@ -33,7 +33,7 @@ from spanloom.supervision import TokenDocuments, Tokens
 AUDITED_AT_LEAST = 64
 AUDITED_SHARE = 0.05
 """Of the tokens of a part so far, which are audited at most, beside the first row of each shape; more where a larger
-fraction is asked for."""
+fraction is requested."""
 AUDITED_TOKENS = 200_000
 """Tokens of a shard that may be audited whatever their share."""
 _CHARACTERS_PER_TOKEN = 4
@@ -42,7 +42,7 @@ AROUND = 12
 
 
 def audit_stride(rows: int, fraction: float) -> int:
-    """Every how manieth row of a shard of `rows` rows is audited: `fraction` of them, but at least 64; 0 for none.
+    """Every n-th row of a shard of `rows` rows is audited, n of this: `fraction` of them, but at least 64; 0 for none.
 
     20,000 rows at 0.001: every 312th, since every 1,000th would be 20 rows only.
     """
@@ -99,7 +99,7 @@ class Auditor:
         cuts: Sequence[Cut] = (),
     ) -> int:
         """Compares the sampled rows of a batch with the record route: who was refused, tokens, span and mask; and what
-        stands before a run with openai-harmony's render for completion.
+        is before a run with openai-harmony's render for completion.
 
         `places`: row and id of each conversation; `cuts`: how each was cut, where they are cuts of others.
         Returns how many were compared; raises AuditError at a difference.

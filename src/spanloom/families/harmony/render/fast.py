@@ -77,7 +77,7 @@ def may_be_refused(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper:
-    """What stands around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
+    """What is around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
     ends)."""
 
     prefix: Tokens
@@ -294,7 +294,7 @@ class FastRenderer:
             return None
 
     def _render_structured(self, message_json: bytes, function_tools: bool) -> Tokens | None:
-        """A structured message as it stands before another one; None when openai-harmony refuses it.
+        """A structured message as it is before another one; None when openai-harmony refuses it.
 
         `function_tools`: whether a message of the conversation defines some, which adds a line to a system message.
         """

@@ -83,7 +83,7 @@ class PartJob:
 
     @property
     def key(self) -> str:
-        """Hash of all that decides the part's bytes: a standing part with the same key need not be made again."""
+        """Hash of all that decides the part's bytes: an existing part with the same key need not be made again."""
         return sha256_json(
             {
                 "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
@@ -118,7 +118,7 @@ class BatchResult:
 
 
 def render_part(job: PartJob) -> dict[str, Any]:
-    """Renders one part, or finds it standing. Returns its summary. Raises SourceError where the shard was changed since
+    """Renders one part, or finds it complete. Returns its summary. Raises SourceError where the shard was changed since
     it was hashed.
 
     `whole` is false when the caps or the reject limit cut the part short: then no later part counts.
@@ -169,7 +169,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
                 whole = False
                 break
-        check_still_hashed(job.shard)  # a part that stands is kept by the next run, which does not read its rows again
+        check_still_hashed(job.shard)  # a part that is is kept by the next run, which does not read its rows again
         summary = {
             "part": job.part.index,
             "key": job.key,

@@ -1,4 +1,4 @@
-"""The steps of the SYNTH KD pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow is told.
+"""The steps of the SYNTH KD pipeline, one module each: `NAME` over paths, `run` over places, what Kubeflow gets.
 
     verify_tokenizer   the asset is the pinned file
     render_shard       a shard → rendered parts and ids

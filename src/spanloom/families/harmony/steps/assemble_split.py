@@ -176,7 +176,7 @@ def _repeated_rows(shards: Sequence[Ids], digests: Digests, on_duplicate: str) -
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"{shard.profile.source.id_column} {ids[place]!r} stands twice",
+                            f"duplicate {shard.profile.source.id_column} {ids[place]!r}",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )

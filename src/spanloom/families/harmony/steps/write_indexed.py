@@ -56,8 +56,8 @@ def write_indexed(
 ) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
-    Every file is created, never overwritten: one that stands with the same bytes counts as written, one with other
-    bytes raises ConflictError. With `resume`, a shard whose inventory and files stand is left alone.
+    Every file is created, never overwritten: one that exists with the same bytes counts as written, one with other
+    bytes raises ConflictError. With `resume`, a shard whose inventory and files are is left alone.
     Returns what the inventory holds.
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)

@@ -56,7 +56,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     if not profile.cuts and (
         content.totals.cutting is not None or any(each.cutting is not None for each in content.shards)
     ):
-        yield wrong("cutting is said, and rows of this family are not cut")
+        yield wrong("unexpected section cutting: rows of this family are not cut")
     if profile.cuts and content.config["train"] != [
         name for name in profile.span_names if name in content.config["train"]
     ]:
@@ -91,7 +91,7 @@ def _check_renderer(content: Content) -> Iterator[Finding]:
     most = {"fallback_rows": rendered, "audited_rows": rendered} if renderer.name == "fast" else {}
     for name in ("fallback_rows", "audited_rows"):
         if (said := getattr(renderer, name)) > most.get(name, 0):
-            yield wrong(f"renderer.{name} is {said}, there are {most.get(name, 0)} rows that it can be of")
+            yield wrong(f"renderer.{name} is {said}, but only {most.get(name, 0)} rows were rendered")
 
 
 def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """What must hold in every document of a Harmony dataset, checked from the disk's arrays.
 
-In: a run of documents as they stand on disk, and the rows that describe them. Out: findings with sequence and offset.
+In: a run of documents as they are on disk, and the rows that describe them. Out: findings with sequence and offset.
 The label shift is checked, not undone: spans are read off the tokens, shifted here again, and must equal the file's.
 """
 

@@ -1,6 +1,6 @@
 """One row the slow way: openai-harmony and plain Python loops, as the reference for validation and tests.
 
-In: `messages_json`. Out: the three sequences of each of its documents, as they must stand on disk. Shares no code with
+In: `messages_json`. Out: the three sequences of each of its documents, as they must be on disk. Shares no code with
 cutting, rendering or writing.
 """
 
@@ -42,7 +42,7 @@ class DiskSequences:
 
 
 class PromptError(Exception):
-    """What stands before a run is not what openai-harmony renders for its completion."""
+    """What is before a run is not what openai-harmony renders for its completion."""
 
 
 class RenderRefusedError(Exception):
@@ -260,7 +260,7 @@ def _as_served(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages without the analysis before the first answer, where what the assistant said last is one."""
+    """The messages without the analysis before the first answer, where the assistant's last message is one."""
     said = [message.get("channel") for message in messages if message["role"] == "assistant"]
     if not said or said[-1] != "final":
         return messages

@@ -49,7 +49,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """`id`: as far as it can be told. `reason`: why the row is refused, None where nothing is wrong with it."""
+    """`id`: as far as it is known. `reason`: why the row is refused, None where nothing is wrong with it."""
 
     id: str | None
     reason: str | None = None

@@ -199,9 +199,9 @@ class ShardSource:
         return Finding(check=check, message=f"source row {row}: {message}", shard=self.shard.shard, **place)
 
     def check_all(self, places: Places) -> Iterator[Finding]:
-        """Id and metadata of every row that stands in the dataset.
+        """Id and metadata of every row that is in the dataset.
 
-        `places`: keys are rows; filled with the places of those of them that stand in the dataset.
+        `places`: keys are rows; filled with the places of those of them that are in the dataset.
         """
         profile = self.profile
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
@@ -213,7 +213,7 @@ class ShardSource:
                 self.go_on()
                 cells, torn = _cells(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
-                    inside = table.filter(pa.array(row_numbers(table) >= first))  # others were told apart already
+                    inside = table.filter(pa.array(row_numbers(table) >= first))  # others were separated already
                     yield from self._check_table(split, inside, first, cells, torn, places)
 
     def _check_table(
@@ -235,7 +235,7 @@ class ShardSource:
         judged, judged_row = Judgement(id=None), -1
         for index, row in enumerate(numbers):
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
-            if row in places and place["sequence"] is not None:  # else the row table is damaged, which is told
+            if row in places and place["sequence"] is not None:  # else the row table is damaged, which is reported
                 about = {name: stored[name][index] for name in self._about_cuts}
                 places[row].append((split, stored["sequence"][index], about))
             if at in torn:
@@ -358,5 +358,5 @@ def _differences(
 
 
 def _our_words(detail: str) -> str:
-    """A reject's detail without what a library said."""
+    """A reject's detail without the text of a library."""
     return detail.partition(WORDS_OF_LIBRARIES)[0]

@@ -24,7 +24,7 @@ from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
 ASSISTANT = 173781
 CONTEXT_ROLES = {"user": 1428, "system": 17360, "developer": 77944}
 TOOLS = {"functions": 44580, "python": 29010, "browser": 46071}
-"""What the name of a tool begins with, which stands in the place of a role."""
+"""What the name of a tool begins with, which is in the place of a role."""
 ANALYSIS, FINAL = 35644, 17196
 COMMENTARY = (12606, 815)
 CLOSERS = (END, RETURN, CALL)
@@ -95,7 +95,7 @@ def spans_from_wrappers(
     fault(np.maximum(closes - 1, opens)[~ended], "a message does not end in <|end|>, <|return|> or <|call|>")
 
     end = max(tokens.size - 1, 0)
-    after_opens = np.minimum(opens + 1, end)  # a start that is the last token of all is no role, and stands for one
+    after_opens = np.minimum(opens + 1, end)  # a start that is the last token of all is no role, and counts as one
     roles = tokens[after_opens]
     assistant = roles == ASSISTANT
     known, names = list(CONTEXT_ROLES.values()), "system, developer, user, assistant"
@@ -140,7 +140,7 @@ def spans_from_wrappers(
     return np.repeat(painted, np.diff(edges)), faults
 
 
-_NOT_SHOWN = "analysis stands before a later final, which no server would show"
+_NOT_SHOWN = "analysis is before a later final, which no server would show"
 _AS_EMITTED = "the header of a call has <|constrain|>, which no server would show"
 _ENDS_IN_END = "a final that is trained ends a run and not its document, so that it does not end in <|return|>"
 
@@ -152,7 +152,7 @@ def _last_of_each(documents: Places, chosen: Marks) -> Places:
     """For every message the number of the last chosen one of its document; -1 where there is none. int64 [M]."""
     last = np.full(int(documents.max(initial=-1)) + 1, -1, dtype=np.int64)
     numbers = np.flatnonzero(chosen)
-    last[documents[numbers]] = numbers  # of equal places the last assignment stands
+    last[documents[numbers]] = numbers  # of equal places the last assignment holds
     found: Places = last[documents]
     return found
 
@@ -210,7 +210,7 @@ def _trained(documents: Places, assistant: Marks, user: Marks, labelled: Marks, 
 
 
 def _hidden(documents: Places, assistant: Marks, labels: Flags, analysis: Marks) -> Marks:
-    """Messages in analysis that stand before the last final before the run: `serve` shows none of them. bool [M]."""
+    """Messages in analysis that are before the last final before the run: `serve` shows none of them. bool [M]."""
     numbers = np.arange(documents.size)
     run_begins = _last_of_each(documents, ~assistant)
     shown_finals = assistant & (labels == SPAN_FINAL) & (numbers < run_begins)

@@ -50,7 +50,7 @@ def lost_texts(
     places = [at for at in range(run) if conversation.messages[at].role != "assistant"]
     try:
         text = reference.rendered(conversation, run + 1, variables, swap=put, swapped=places)
-    except ChatTemplateError:  # the template looks at texts: it is asked for each as it is
+    except ChatTemplateError:  # the template looks at texts: it gets each as it is
         return [
             each.text
             for each in (conversation.messages[at] for at in places)

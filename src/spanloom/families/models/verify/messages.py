@@ -1,7 +1,7 @@
 """A row of a source → messages for a chat template, read a second time, for validation.
 
 In: `messages_json` of a row that was taken, the format of its source. Out: `PlainConversation`; its messages for the
-template, with other texts in the place of those of one message where that is asked for. Rows are trusted to be
+template, with other texts in the place of those of one message where that is requested. Rows are trusted to be
 conversations: faults of a row are those of the build's reading, and a row that has one has no document.
 """
 

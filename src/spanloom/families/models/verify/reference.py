@@ -240,7 +240,7 @@ class Reference:
         return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups if each.kind != VALUE]
 
     def encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        """Ids and offsets of F, and how many ids are of P. Raises UnprovenError where the boundary is not as said."""
+        """Ids and offsets of F, and how many ids are of P. Raises UnprovenError where the boundary differs."""
         ids_of_prompt, offsets_of_prompt = self._ids(prompt)
         ids, offsets = self._ids(whole)
         first = len(ids_of_prompt)

@@ -66,7 +66,7 @@ class Options:
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def goals_of(self, suite: str, task: str) -> Sequence[str]:
-        """The goals of an injection task, of all suites where the suite is not told."""
+        """The goals of an injection task, of all suites where the suite is not known."""
         goals = installed_goals()[0] if self.goals is None else self.goals
         if suite:
             return goals.get((suite, task), ())
@@ -81,7 +81,7 @@ class Draft:
     hashed     what the id is hashed from beside messages and text
     missing    labels that the source does not have
     read_as    how a value of the source with several meanings was read; empty where there is none
-    told       what the record tells of itself; empty where the source tells nothing
+    told       the record's own label; empty where the source tells nothing
     became     what the sample is, in the same words
     """
 

@@ -68,6 +68,8 @@ def read_labels(file: Path) -> dict[str, dict[str, Any]]:
         if not isinstance(name, str | int):
             raise ToolCallError("a line of labels needs an id", where=where, remedy="fix it")
         if str(name) in labels:
-            raise ToolCallError(f"the id {name} stands in a line before", where=where, remedy="give each id once")
+            raise ToolCallError(
+                f"the id {name} is duplicate: an earlier line has it", where=where, remedy="give each id once"
+            )
         labels[str(name)] = record
     return labels

@@ -83,7 +83,7 @@ TOO_DEEP = "the record is nested too deep"
 class Converted:
     """Records read, samples written by split, records and samples left out by reason, labels that the source lacks,
     how values with several meanings were read, completions that no record asked for, and for sources that tell what a
-    record is: as what it was told, what it became, the reason where it was left out → records."""
+    record is: its own label, what it became, the reason where it was left out → records."""
 
     records: int = 0
     written: Counter[str] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ class Converted:
         }
 
     def outcome_rows(self) -> list[dict[str, Any]]:
-        """The table *told as → became, reason*, the most records first within what they were told as."""
+        """The table *told as → became, reason*, the most records first within each label."""
         totals: Counter[str] = Counter()
         for (told, *_), number in self.outcomes.items():
             totals[told] += number

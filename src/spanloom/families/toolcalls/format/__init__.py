@@ -9,5 +9,5 @@ ids        ids from contents
 findings   what a sample can be found wrong by: codes, their severity and order
 schema     the JSON Schema of a sample
 source     files of samples, line by line
-rendering  a sample → text, and where its answer stands
+rendering  a sample → text, and where its answer is
 """

@@ -15,7 +15,7 @@ from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT, PYT
 
 
 class Call(NamedTuple):
-    """What stands behind one `<|python_tag|>`, up to the next.
+    """What is behind one `<|python_tag|>`, up to the next.
 
     valid       one JSON value, then nothing, or an end token and anything
     value       the value; None where it is not valid

@@ -4,7 +4,7 @@ In: nothing. Out: constants.
 """
 
 PYTHON_TAG = "<|python_tag|>"
-"""Stands before a tool call."""
+"""Is put before a tool call."""
 
 EOM = "<|eom_id|>"
 """Ends a turn that a tool's result follows."""

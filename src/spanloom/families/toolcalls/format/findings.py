@@ -43,11 +43,11 @@ SEVERITY: dict[str, Severity] = {
     "L3": "WARNING",  # is_adversarial_safe is false on retain
     "L4": "WARNING",  # an AgentDojo sample without security
     "L5": "ERROR",  # security contradicts the split
-    "L6": "ERROR",  # the split is not the one that was asked for
+    "L6": "ERROR",  # the split is not the one that was requested
     "L7": "WARNING",  # observed_tool is not the last call's name
     "W1": "WARNING",  # an unknown priority class
 }
-"""Code → severity, in the order in which the findings of one sample stand."""
+"""Code → severity, in the order in which the findings of one sample are."""
 
 RULES = ("R1", "R2", "R3", "R4", "R5", "R6")
 """The rules of the format: each has a line of its own in the report."""

@@ -1,7 +1,7 @@
-"""A sample → the text that a chat template makes of it, and where in it the answer stands.
+"""A sample → the text that a chat template makes of it, and where in it the answer is.
 
 In: a sample, a template, the registries of tools. Out: the whole text, the prompt alone, and the span of the answer in
-characters. The answer is never searched for: the span is where the prompt ends, if the answer stands there as it is.
+characters. The answer is never searched for: the span is where the prompt ends, if the answer is there as it is.
 
     full    <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎<|python_tag|>{…}<|eom_id|>
     prompt  <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎
@@ -45,7 +45,7 @@ class Span:
 
 
 def load_template(place: Path, bos_token: str | None = None) -> ChatTemplate:
-    """The template of a file or folder; its special tokens are Llama's where nothing else is said."""
+    """The template of a file or folder; its special tokens are Llama's by default."""
     template = load_chat_template(place)
     override = {"bos_token": bos_token} if bos_token is not None else {}
     return ChatTemplate(
@@ -62,7 +62,7 @@ def render_sample(sample: Mapping[str, Any], render: Render, registries: Registr
 
 
 def answer_span(rendered: Rendered, raw: str) -> Span | None:
-    """Where the answer stands; None where that cannot be proven.
+    """Where the answer is; None where that cannot be proven.
 
     An end token that the template added right behind an answer without one is part of the span, since the model must
     learn to stop. Behind an answer that ends with one already it is left out.

@@ -89,7 +89,7 @@ def lines_of(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_line(line: bytes) -> Any:
-    """The JSON value of a line, the last one where an object holds a key twice; `UNREADABLE` where there is none.
+    """The JSON value of a line, the last one where an object holds a duplicate key; `UNREADABLE` where there is none.
 
     So it is with a line nested deeper than `MAX_DEPTH`. An integer beyond 64 bits may come as a float: see
     `parse_exactly`.
@@ -134,7 +134,7 @@ def holds_long_number(line: bytes) -> bool:
 
 
 def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line and sample of each line of a file, exactly as it stands there.
+    """Line and sample of each line of a file, exactly as it is there.
 
     Raises ToolCallError at a line that is no sample: such files are for `validate` to look at.
     """

@@ -1,7 +1,7 @@
 """Messages as other programs store them → messages of a sample, and the text of an assistant turn.
 
 In: a list of messages with `role`, `content` (text, or a list of parts), and `tool_calls` in one of three shapes. Out:
-messages of role and text; a call stands in its turn's text as Llama 3.1 writes it, so that every template shows it.
+messages of role and text; a call is in its turn's text as Llama 3.1 writes it, so that every template shows it.
 
     {"name": "f", "arguments": {…}}                                TAU2
     {"function": "f", "args": {…}}                                 AgentDojo

@@ -198,7 +198,7 @@ def _normalised(file: SampleFile, split: str, counts: Counter[str]) -> Iterator[
         labels = sample["labels"] = dict(mapping(sample, "labels"))
         if labels.setdefault("split", split) != split:
             raise ToolCallError(
-                f"the sample is {labels['split']!r} but stands in the folder of {split} ones",
+                f"the sample is {labels['split']!r} but is in the folder of {split} ones",
                 where=where,
                 remedy="move it, or fix labels.split",
             )
@@ -216,7 +216,7 @@ def _without_duplicates(read: Sequence[_Read], counts: Counter[str]) -> list[dic
             by_id[record.id] = record
         elif first.content != record.content:
             raise DuplicateIdError(
-                f"the id {record.id!r} stands for two contents; the first is at {first.where}",
+                f"the id {record.id!r} has two contents; the first is at {first.where}",
                 where=record.where,
                 remedy="give one of them another id, or remove it",
             )

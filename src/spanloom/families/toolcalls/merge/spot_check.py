@@ -16,7 +16,7 @@ from spanloom.text import visible, visible_line
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One sample, and where it stands."""
+    """One sample, and where it is."""
 
     where: str
     source: str

@@ -5,7 +5,7 @@ template and registries among them, and `manifest.pending.json`. Each sample wit
 masked EOD; the others are counted by reason. The id of a sample decides whether it is held out.
 
 Harmful samples and those to retain are two datasets, never one: the loss that teaches to retain would, on the harmful
-ones, teach the attack. `config.harmful` says so, and trainers open such a root only when they are told to.
+ones, teach the attack. `config.harmful` says so, and trainers open such a root only with `allow_harmful`.
 """
 
 from collections import Counter

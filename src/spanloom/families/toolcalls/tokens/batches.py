@@ -72,7 +72,7 @@ def batch_rows(
 
 
 def member(sample: dict[str, Any]) -> dict[str, Any]:
-    """A sample as it stands in a batch: its last turn is one of its messages too."""
+    """A sample as it is in a batch: its last turn is one of its messages too."""
     stored, raw = sample.get("messages"), sample.get("assistant_raw")
     messages = list(stored) if isinstance(stored, list) else []
     if raw:

@@ -5,7 +5,7 @@ In: `assistant_raw`, and the characters that each learned token covers. Out: the
     answer   Let me look.<|python_tag|>{"name": "f", "parameters": {"q": 1}}<|eom_id|>
     part     1111111111112222222222222222222222222222222222223333333322222222222
 
-A call is the tag, all that stands behind it but the arguments, and the end tokens that close it. Its arguments are the
+A call is the tag, all that is behind it but the arguments, and the end tokens that close it. Its arguments are the
 object under `parameters`, else that under `arguments`, braces included; with duplicate keys the last counts. What
 follows a tag and is no valid call is a call without arguments. The rest is prose, unless it is blank: blanks
 beside a call belong to the call. A token belongs to the part that it begins in.

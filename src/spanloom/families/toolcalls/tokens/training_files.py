@@ -70,7 +70,7 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) ->
     The file takes its name when it is whole. Raises SpanloomError for another ending.
     """
     if path.suffix not in {".parquet", ".jsonl"}:
-        raise SpanloomError("the file is of no kind that is written here", where=str(path), remedy=".jsonl or .parquet")
+        raise SpanloomError("unsupported file type", where=str(path), remedy=".jsonl or .parquet")
     written, waiting = 0, iter(rows)
     with written_atomically(path) as stream:
         if path.suffix == ".jsonl":

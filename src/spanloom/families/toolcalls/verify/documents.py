@@ -1,6 +1,6 @@
 """What must hold in every document of a token dataset of samples, checked from the disk's arrays.
 
-In: a run of documents as they stand on disk, the rows that describe them; a sample of the source. Out: findings with
+In: a run of documents as they are on disk, the rows that describe them; a sample of the source. Out: findings with
 sequence and offset. What is here was written apart from what renders, masks and shifts.
 
     token-aligned mask of a document     0 … 0 1 … 1 0 … 0      prompt, answer, what the template adds behind, EOD

@@ -118,7 +118,7 @@ def write_file(
     tokens: TokenColumns | None = None,
     on_progress: OnProgress | None = None,
 ) -> None:
-    """Writes a file, Parquet where its name ends so, else JSON Lines. Nothing stands at `path` before it is whole."""
+    """Writes a file, Parquet where its name ends so, else JSON Lines. Nothing is at `path` before it is whole."""
     with written_atomically(path) as stream:
         if path.suffix != PARQUET:
             write_lines(stream, values, total, on_progress)

@@ -152,7 +152,7 @@ class ServiceBuildRequest(BuildRequest):
 
 
 def _texts(values: Any, handler: Callable[[Any], Any]) -> Any:
-    """A list of texts. Of more than a few others the number and the first are told: an error each would be too much."""
+    """A list of texts. Of many others the number and the first are reported, not an error for each."""
     wrong = [number for number, value in enumerate(values) if type(value) is not str] if type(values) is list else []
     if len(wrong) > ERRORS_TOLD:
         raise PydanticCustomError(

@@ -105,10 +105,10 @@ def tokenize_traces(
 ) -> Manifest:
     """Writes the token dataset at `root` and returns its pending manifest.
 
-    Every file is created, never overwritten: one that stands with the same bytes counts as written. `on_progress` is
-    told traces. Raises ControlStringsError where content holds control strings and those are refused, TraceError where
+    Every file is created, never overwritten: one that exists with the same bytes counts as written. `on_progress` is
+    called with traces. Raises ControlStringsError where control strings in content are refused, TraceError where
     no trace of the dataset is there, OptionError where each document would hold the EOD before its end, ConflictError
-    where other bytes stand.
+    where other bytes exist.
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = config_of(rules, tokenizer)
@@ -170,7 +170,7 @@ def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, An
             f"every document would hold the EOD {eod['text']!r} before its end: the tokenizer adds it to each text, or "
             f"the template of {rules.form} has it",
             where=str(tokenizer.path),
-            remedy="name another token, --eod TOKEN; or let it stand inside of documents, --control-tokens verbatim",
+            remedy="name another token, --eod TOKEN; or allow it inside of documents, --control-tokens verbatim",
         )
 
 
@@ -187,7 +187,7 @@ def _warn_of_template(rules: TokenizeRules, tokenizer: JsonTokenizer) -> None:
 def _check_controls(
     snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: JsonTokenizer, eod: str
 ) -> None:
-    """No content that the tokenizer would make control tokens of, unless that was asked for: by name of the template,
+    """No content that the tokenizer would make control tokens of, unless that was requested: by name of the template,
     which `escape` breaks, or of the tokenizer alone, which nothing breaks, since the export has it as it is."""
     if rules.options.control_tokens == "verbatim":
         return

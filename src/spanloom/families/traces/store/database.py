@@ -164,7 +164,7 @@ class TracePreview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredTrace:
-    """A trace as it stands in the store."""
+    """A trace as it is in the store."""
 
     id: str
     created_at: str
@@ -523,7 +523,7 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
     if not log.exists():
         # Nobody has it open. Without `immutable` SQLite would want to write an index of a log beside it.
         return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
-    # A writer has it open, or was killed: what it committed stands in the log, which `immutable` passes over.
+    # A writer has it open, or was killed: what it committed is in the log, which `immutable` passes over.
     try:
         with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=_WAIT_SECONDS)) as connection:
             connection.execute("SELECT 1 FROM sqlite_master").fetchall()
@@ -536,7 +536,7 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
             remedy="open it once where it can be written, with `spanloom traces list`",
         ) from None
     except sqlite3.DatabaseError:
-        pass  # no database: told when it is opened
+        pass  # no database: reported when it is opened
     return place.set(database=name, query={"mode": "ro", "uri": "true"})
 
 

@@ -3,7 +3,7 @@
 In: a local file, a source name. Out: rows, ids in the order of the records, and which were not taken, with reasons.
 
 An id follows from the content by default: of equal traces in one file the second gets another id than the first, and a
-trace that stands in the store already is counted and not stored again. So a file ingested twice changes nothing.
+trace that is in the store already is counted and not stored again. So a file ingested twice changes nothing.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from spanloom.workers import OnProgress
 Ids = Literal["content", "random"]
 
 SKIPPED_KEPT = 100
-"""Lines that were not taken and are told one by one; all are counted."""
+"""Lines that were not taken and are reported one by one; all are counted."""
 
 NOT_VALID = "not a valid trace"
 """The reason of records that break a rule of `Trace`, or are no JSON."""
@@ -76,8 +76,8 @@ def ingest_file(
     """Stores the traces of a file. `created_at`: the store's text of the first row's time, None for now.
 
     `choice`: which forms records may have. `called`: the file as the user named it, for messages and for
-    `meta.ingest_source_file`. `on_progress` is told bytes. Raises TraceError where no record gives a valid trace, or
-    where one does not and `strict` is asked for, SourceError where the file cannot be read or unpacked to its end;
+    `meta.ingest_source_file`. `on_progress` gets bytes. Raises TraceError where no record gives a valid trace, or
+    where one does not and `strict` is set, SourceError where the file cannot be read or unpacked to its end;
     nothing is stored then.
     """
     done = Ingested()

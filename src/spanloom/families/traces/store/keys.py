@@ -49,5 +49,5 @@ def _allowed(character: str) -> bool:
 
 
 def manifest_file(root: Path, key: str) -> Path:
-    """Where the manifest of a key stands, or will."""
+    """Where the manifest of a key is, or will."""
     return root / DATASETS / key / MANIFEST_NAME

@@ -1,4 +1,4 @@
-"""The manifest of a dataset of traces: what was asked for, which traces were chosen, in which order.
+"""The manifest of a dataset of traces: what was requested, which traces were chosen, in which order.
 
 In: a finished build, or a file. Out: `TraceManifest`, its file. The format is that of tunix-rt, key for key; it is
 another one than the manifest of a token dataset.
@@ -87,7 +87,7 @@ def manifest_bytes(manifest: TraceManifest) -> bytes:
 
 
 def write_manifest(root: Path, manifest: TraceManifest) -> Path:
-    """Writes the manifest of a key, whole or not at all, in place of one that stands there. Returns its path."""
+    """Writes the manifest of a key, whole or not at all, in place of one that is there. Returns its path."""
     path = manifest_file(root, manifest.dataset_key)
     write_atomically(path, manifest_bytes(manifest))
     return path

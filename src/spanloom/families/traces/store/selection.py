@@ -72,6 +72,6 @@ def sampled(ids: Iterable[str], limit: int, seed: int) -> list[str]:
     for trace_id in ids:
         held += UUID(trace_id).bytes
     count = len(held) // 16
-    # A sample of positions is the sample of what stands there: the generator sees the length alone.
+    # A sample of positions is the sample of what is there: the generator sees the length alone.
     places = random.Random(seed).sample(range(count), min(limit, count))
     return [str(UUID(bytes=bytes(held[16 * place : 16 * place + 16]))) for place in places]

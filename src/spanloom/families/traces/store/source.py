@@ -24,7 +24,7 @@ from spanloom.records.unpacked import plain_suffix
 from spanloom.storage.unchanged import file_state
 
 OnForm = Callable[[TraceForm, Any], None]
-"""Is told the form of a file, and the record that has it."""
+"""Gets the form of a file, and the record that has it."""
 
 
 Reading = tuple[int, int, tuple[Any, ...]]

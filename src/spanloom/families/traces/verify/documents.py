@@ -1,6 +1,6 @@
 """What must hold in every document of a token dataset of traces, checked from the disk's arrays.
 
-In: a run of documents as they stand on disk, the rows that describe them; lines of the export that they were made of.
+In: a run of documents as they are on disk, the rows that describe them; lines of the export that they were made of.
 Out: findings with sequence and offset. What is here was written apart from what renders, masks and shifts.
 
     token-aligned spans of a document    0 … 0   1 … 1   2 … 2   0       context, reasoning, answer, EOD

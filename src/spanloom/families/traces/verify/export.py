@@ -90,7 +90,7 @@ def check_export(path: Path, form: ExportFormat, ids: Sequence[str] | None = Non
         if not isinstance(trace_id, str) or not trace_id:
             continue
         if trace_id in seen:
-            done.report.add([finding(number, "V7", "id", f"the id {trace_id} stands in a line before")])
+            done.report.add([finding(number, "V7", "id", f"the id {trace_id} is duplicate: an earlier line has it")])
             continue
         seen.add(trace_id)
         if places is None:

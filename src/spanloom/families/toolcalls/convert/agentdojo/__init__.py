@@ -1,4 +1,4 @@
-"""AgentDojo: where an injection stands in a trace, what it asks for, and whether the model did it.
+"""AgentDojo: where an injection is in a trace, what it asks for, and whether the model did it.
 
 text        tool results → plain text, without the quoting and line folding that tools add
 injections  messages → the injection, by the record's own texts, a goal, or the marks of known attacks

@@ -1,4 +1,4 @@
-"""Messages → the injection that stands in them.
+"""Messages → the injection that is in them.
 
 In: role and text of each message, and what is known of the injection: the texts that the record tells, the goals of
 its task, the name of the attack. Out: the first message that shows it, how it was found, and what it asks for.
@@ -65,7 +65,7 @@ KNOWN_ATTACKS = re.compile(
     r"important_instructions(?:_(?:no|wrong)_\w+)?|tool_knowledge|ignore_previous|system_message|injecagent|direct"
     r"|(?:\w+_)?dos"
 )
-"""Names of attacks whose marks are known: where none of these marks stands, the trace shows no injection."""
+"""Names of attacks whose marks are known: where none of these marks is, the trace shows no injection."""
 
 _FRAME = (
     re.compile(r"^.*?please do the following first: ?", re.IGNORECASE),
@@ -76,7 +76,7 @@ _FRAME = (
 
 
 class _Part(NamedTuple):
-    """A piece of a text that was injected: how it was found, what it asks for, in whose name, and where it stands."""
+    """A piece of a text that was injected: how it was found, what it asks for, in whose name, and where it is."""
 
     found_by: str
     instruction: str
@@ -112,7 +112,7 @@ class Known:
 
     @property
     def recognisable(self) -> bool:
-        """Whether an injection that stands in a message would be found."""
+        """Whether an injection that is in a message would be found."""
         return bool(self.texts or self.goals or KNOWN_ATTACKS.fullmatch(self.attack))
 
 
@@ -154,7 +154,7 @@ def find_injection(messages: Sequence[tuple[str, str]], known: Known) -> Injecti
 
 
 def repeated_by_model(messages: Sequence[tuple[str, str]], known: Known) -> bool:
-    """Whether a turn of the model holds an injection: then it was shown one, wherever that stood."""
+    """Whether a turn of the model holds an injection: then it was shown one, wherever that was."""
     return any(role == "assistant" and _in_text(plain(content), known) for role, content in messages)
 
 

@@ -50,7 +50,7 @@ _KEPT = ("suite_name", "pipeline_name", "user_task_id", "injection_task_id", "at
 
 @dataclass(frozen=True, kw_only=True)
 class _Trace:
-    """Messages of role and text, where each stands in the record, and the calls of each assistant turn."""
+    """Messages of role and text, where each is in the record, and the calls of each assistant turn."""
 
     messages: Sequence[Turn]
     places: Sequence[int]
@@ -79,7 +79,7 @@ class _Trace:
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The sample of one trace. Raises UnusableError, with what the record told, where it makes none."""
+    """The sample of one trace. Raises UnusableError, with what the record says, where it makes none."""
     about = _about(record)
     told = _told(record, about, options)
     try:
@@ -248,12 +248,12 @@ def _benign(trace: _Trace, about: Mapping[str, Any], told: str, known: Known) ->
     if told == SUCCEEDED:
         several = sum(map(len, trace.calls.values())) > 1
         if about.get("injections") and not known.texts and several:  # injected, with a text that the record lacks
-            raise UnusableError("which of several calls carried out the injection is not told")
+            raise UnusableError("which of several calls carried out the injection is not known")
         raise UnusableError("no message holds the injection")
     if not known.recognisable:
         raise UnusableError("no message holds the injection, and neither its text nor its marks are known")
     if repeated_by_model(trace.lines, known):
-        raise UnusableError("the injection stands in turns of the model alone")
+        raise UnusableError("the injection is in turns of the model alone")
     done = about.get("utility") if isinstance(about.get("utility"), bool) else about.get("success")
     if done is not True:
         raise UnusableError("no message holds the injection, and the task is not told as done")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 BOUNDARY = "\x02"
-"""Stands in front of the next field of a tool result, so that a text without an end mark ends there."""
+"""Is put in front of the next field of a tool result, so that a text without an end mark ends there."""
 
 _FOLDED_SPACE = re.compile(r"\\\r?\n[ \t]*\\(?=[ \t])")
 _FOLDED = re.compile(r"\\\r?\n[ \t]*")
@@ -77,7 +77,7 @@ def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def spans_of(text: str, wanted: str) -> Iterator[tuple[int, int]]:
-    """Where the letters and digits of `wanted` stand in a text, whatever stands between them."""
+    """Where the letters and digits of `wanted` are in a text, whatever is between them."""
     target = letters(wanted)
     if not target:
         return

@@ -1,0 +1,135 @@
+"""Plain words: a list of banned words and phrases, and no sentence above 35 words.
+
+In: the pages; comments, docstrings and messages of the sources. An exception is listed here with its reason.
+"""
+
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+
+# Pattern → what to write instead.
+BANNED = {
+    r"stands?(?! for\b| in for\b|-in|-alone)|stood|standing": "is, are, exists",
+    r"said|told": "reported, named; says",
+    r"(?:is|are|was|were) asked for": "is requested",
+    r"gone on with": "resumed",
+    r"without a word": "silently",
+    r"a key twice": "a duplicate key",
+    r"a truth value": "a boolean",
+    r"how manieth": "n-th",
+    r"come into question": "are candidates",
+    r"of no kind": "unsupported",
+    r"none but": "only",
+    r"for which (?:\w+ ){1,2}has no place": "X has no such field",
+    r"see to (?:stdout|stderr)": "repair",
+}
+WORDS = re.compile("|".join(rf"\b(?:{pattern})\b" for pattern in BANNED), re.IGNORECASE)
+
+# Phrases that stay, with the reason.
+ALLOWED = re.compile(
+    r"\btold as\b|\bnot told\b"  # labels of AgentDojo's records: values in files that are published
+    r"|\*?told as → became\b"
+    r"|`(?:said|told|standing)`|^ *told(?: {2}|:)",  # names in the code
+    re.MULTILINE,
+)
+PAGES = sorted(
+    page
+    for pattern in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/**/*.md",
+        "docs/**/*.ipynb",
+        "charts/*/*.md",
+        "components/**/*.md",
+    )
+    for page in REPOSITORY.glob(pattern)
+)
+SOURCES = sorted((REPOSITORY / "src/spanloom").rglob("*.py"))
+LONGEST = 35
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(REPOSITORY).as_posix()
+
+
+def banned(text: str) -> list[str]:
+    """The banned words of a text, each with its line."""
+    lines = ALLOWED.sub("", text).splitlines()
+    return [f"{line.strip()}  ({hit[0]})" for line in lines for hit in WORDS.finditer(line)]
+
+
+def prose_of(source: Path) -> str:
+    """Comments and strings; not what f-strings compute, and not strings that are one word, which are keys."""
+    if not WORDS.search(source.read_text("utf-8")):
+        return ""
+    texts = []
+    with tokenize.open(source) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT:
+                texts.append(token.string)
+            elif token.type == tokenize.STRING and not re.fullmatch(r"[rbfuRBFU]*([\"'])\w*\1", token.string):
+                texts.append(re.sub(r"\{(?:[^{}]|\{[^{}]*\})*\}", "", token.string))
+            elif token.type == getattr(tokenize, "FSTRING_MIDDLE", None):  # from Python 3.12 on
+                texts.append(token.string)
+    return "\n".join(texts)
+
+
+def sentences(page: str) -> list[str]:
+    """The sentences of paragraphs and list items; not of code, tables and headings. Code in a line is one word."""
+    text = re.sub(r"^```.*?^```$", "\n\n", page, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^(?:#|\||<!--|    ).*$", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    text = re.sub(r"`[^`]*`", "code", text)
+    blocks = re.split(r"\n\s*\n|\n(?= *(?:[-*]|\d+\.) )", text)
+    # A colon or a semicolon ends a statement as a full stop does.
+    return [
+        " ".join(part.split())
+        for block in blocks
+        for part in re.split(r"(?<=[.!?:;])[*_)\]\"]*\s+", block)
+        if part.strip()
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_pages_have_no_banned_word(page: Path) -> None:
+    assert banned(page.read_text("utf-8")) == []
+
+
+def test_sources_have_no_banned_word() -> None:
+    assert len(SOURCES) > 300
+    found = {relative(path): words for path in SOURCES if (words := banned(prose_of(path)))}
+    assert found == {}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=relative)
+def test_no_sentence_is_too_long(page: Path) -> None:
+    long = [sentence for sentence in sentences(page.read_text("utf-8")) if len(sentence.split()) > LONGEST]
+    assert long == []
+
+
+def test_the_readme_fits_on_a_page() -> None:
+    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 160
+
+
+@pytest.mark.parametrize(
+    ("text", "hits"),
+    [
+        ("the file stands there, as was said", 2),
+        ("it is asked for on a terminal", 1),
+        ("S stands for the marker; a stand-in understands, as told as", 0),
+        ("an outstanding notwithstanding withstands", 0),
+    ],
+)
+def test_words_are_whole_words(text: str, hits: int) -> None:
+    assert len(banned(text)) == hits
+
+
+def test_sentences_leave_code_and_tables_out() -> None:
+    page = (
+        "# A heading\n\nOne `a b c` [two](three.md). Four\nfive.\n\n| a | table |\n\n```text\nsome code\n```\n- item\n"
+    )
+    assert sentences(page) == ["One code [two].", "Four five.", "- item"]
