@@ -1,4 +1,4 @@
-"""Forty-five faults that a careless change could make, each of which the tests must find.
+"""Forty-six faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -29,6 +29,15 @@ class Fault:
 
 
 FAULTS: tuple[Fault, ...] = (
+    # --- What `import spanloom` offers ---
+    Fault(
+        name="documents-with-masks-of-labels",
+        module="spanloom.api.documents",
+        old='mask = shift_to_tokens(arrays["lossmask"], lengths)',
+        new='mask = arrays["lossmask"]',
+        why="users would train the token before each trained one",
+        tests=("tests/api/test_documents.py",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",
