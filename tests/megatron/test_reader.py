@@ -130,18 +130,33 @@ AHEAD = """
 import sys
 from pathlib import Path
 
+from spanloom.megatron import official
 from spanloom.megatron.official import load_reader, open_indexed
 
+def failing(name):
+    raise ImportError(name)
+
+if sys.argv[2] == "whole":
+    official.import_module = failing
 load_reader()
 import torch
 
 assert "torch._dynamo" not in sys.modules, "the compiler"
 assert torch.compile.__module__ == "torch"
-assert open_indexed(Path(sys.argv[1]))[0].tolist() == [0, 7, 14]
+dataset = open_indexed(Path(sys.argv[1]))
+assert dataset[0].tolist() == [0, 7, 14]
+assert type(dataset).__module__ == "megatron.core.datasets.indexed_dataset"
+whole = sys.modules.get("megatron.core")
+assert whole is None or whole.__file__, "a package without its __init__"
+assert (whole is not None) or sys.argv[2] == "alone"
 """
 
 
-def test_loading_megatrons_reader_ahead_leaves_the_compiler_out_and_torch_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imported", ["alone", "whole"])
+def test_loading_megatrons_reader_ahead_leaves_the_compiler_out_and_torch_as_it_is(
+    tmp_path: Path, imported: str
+) -> None:
+    """`whole`: a release whose reader cannot be imported without the rest."""
     write(tmp_path, [3, 2])
     prefix = tmp_path / "train" / "shard_03_tokens"
-    subprocess.run([sys.executable, "-c", AHEAD, str(prefix)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-c", AHEAD, str(prefix), imported], check=True, capture_output=True)
