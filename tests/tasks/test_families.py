@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from support.nightly import nightly
 
 Prepare = Callable[[Cli, Path], tuple[tuple[str, ...], Path]]
 """Makes the inputs in a folder; returns the parameters and the manifest that must be there at the end."""
@@ -47,10 +46,9 @@ def traces_dataset(cli: Cli, folder: Path) -> tuple[tuple[str, ...], Path]:
     return (*given, *tokens), folder / "root/manifest.json"
 
 
+@pytest.mark.nightly  # ten seconds each
 @pytest.mark.parametrize(
-    "prepare",
-    [model_chat, nightly(packed_chat), nightly(chess_games), nightly(traces_dataset)],
-    ids=lambda one: one.__name__,
+    "prepare", [model_chat, packed_chat, chess_games, traces_dataset], ids=lambda one: one.__name__
 )
 def test_the_tasks_of_a_list_make_a_dataset(cli: Cli, tmp_path: Path, prepare: Prepare) -> None:
     parameters, manifest = prepare(cli, tmp_path)
