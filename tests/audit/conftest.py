@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.audit.result import Result
+from spanloom.audit.run import AuditOptions, audit
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from support.audited import Document
@@ -50,6 +52,10 @@ class SmallModel:
     @property
     def options(self) -> ModelOptions:
         return ModelOptions(folder=self.folder)
+
+    def audit(self, data: Path, **options: Any) -> Result:
+        """The audit of a dataset with the auditor that is there: to make one takes longer."""
+        return audit(AuditOptions(data=data, model=self.options, **options), auditor=self.auditor)
 
     def ids(self, text: str) -> list[int]:
         return self.auditor.model.tokenizer.encode([text], special=False)[0].ids.tolist()

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from audit.conftest import FIM, SmallModel
-from spanloom.audit.run import AuditOptions, audit
 from support.audited import Document, write_indexed, write_masks, write_packed, write_saved
 
 
@@ -189,7 +188,7 @@ def _seeded(model: SmallModel) -> tuple[list[Document], dict[str, int]]:
 def test_each_fault_is_named_by_its_own_class(container: str, forgetful: SmallModel, tmp_path: Path) -> None:
     documents, rows = _seeded(forgetful)
     path = CONTAINERS[container](tmp_path, documents)
-    result = audit(AuditOptions(data=path, model=forgetful.options))
+    result = forgetful.audit(path)
     assert result.documents == len(documents)
     named: dict[int, set[str]] = {}
     for name, examples in result.examples.items():
@@ -208,8 +207,8 @@ def test_an_earlier_answer_that_is_not_trained_is_named(faithful: SmallModel, tm
             first = range(answers[0].text, answers[0].stop + 1)
             break
     path = write_masks(tmp_path / "data.parquet", [seeding.trained(*first, value=0)])
-    assert audit(AuditOptions(data=path, model=faithful.options)).found == {"history_untrained": 1}
-    declared = audit(AuditOptions(data=path, model=faithful.options, declare=("history_untrained",)))
+    assert faithful.audit(path).found == {"history_untrained": 1}
+    declared = faithful.audit(path, declare=("history_untrained",))
     assert (declared.findings, declared.notes, declared.exit_code) == ({}, {"history_untrained": 1}, 0)
 
 
@@ -221,7 +220,7 @@ def test_labels_that_are_shifted_are_named(faithful: SmallModel, tmp_path: Path)
     labels = [token if trained else -100 for token, trained in zip(tokens, mask, strict=True)]
     table = {"input_ids": [tokens, tokens[:-1]], "labels": [[*labels[1:], -100], labels[:-1]]}
     pq.write_table(pa.table(table), tmp_path / "data.parquet")
-    found = audit(AuditOptions(data=tmp_path / "data.parquet", model=faithful.options)).examples
+    found = faithful.audit(tmp_path / "data.parquet").examples
     assert [each.row for each in found["labels_differ"]] == [0]
 
 
@@ -234,9 +233,7 @@ def test_definitions_of_tools_before_the_last_question_are_context(later: SmallM
 
     rows = [row for row, (tokens, _) in enumerate(later.documents) if definitions(tokens)]
     assert rows
-    assert (
-        audit(AuditOptions(data=write_masks(tmp_path / "a.parquet", later.documents), model=later.options)).found == {}
-    )
+    assert later.audit(write_masks(tmp_path / "a.parquet", later.documents)).found == {}
     documents = list(later.documents)
     tokens, mask = documents[rows[0]]
     place = definitions(tokens)
@@ -244,4 +241,4 @@ def test_definitions_of_tools_before_the_last_question_are_context(later: SmallM
         changed = [*mask[:wrong], 1, *mask[wrong + 1 :]]
         documents[rows[0]] = (tokens, changed)
         data = write_masks(tmp_path / "b.parquet", documents)
-        assert audit(AuditOptions(data=data, model=later.options)).found == {"context_trained": 1}
+        assert later.audit(data).found == {"context_trained": 1}

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit.conftest import SmallModel
-from spanloom.audit.run import AuditOptions, audit
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
@@ -113,7 +112,7 @@ def test_conversations_are_read_from_all_that_the_product_reads(
     data = write_masks(tmp_path / "data.parquet", documents)
     folder = tmp_path / "chat"
     folder.mkdir()
-    result = audit(AuditOptions(data=data, model=faithful.options, messages=PLACES[name](folder, TALKS)))
+    result = faithful.audit(data, messages=PLACES[name](folder, TALKS))
     assert {name: [each.row for each in shown] for name, shown in result.examples.items()} == {"text_differs": [3]}
     assert result.messages == {"rows": 5, "refused": {}, "matched": 5, "unmatched": 0, "not_proven": {}}
 
@@ -124,9 +123,7 @@ def test_rows_that_make_no_conversation_are_counted_and_their_documents_are_judg
     """Two ask the same; of one of them the row is refused. Its document is not that of the other."""
     data = write_masks(tmp_path / "data.parquet", proven(faithful, [TALKS[0], talk("Where is place 0?", "elsewhere")]))
     refused = {"messages": [*TALKS[0]["messages"][:1], {"role": "nobody", "content": 7}]}
-    result = audit(
-        AuditOptions(data=data, model=faithful.options, messages=_lines(tmp_path, [TALKS[0], refused, {"text": "x"}]))
-    )
+    result = faithful.audit(data, messages=_lines(tmp_path, [TALKS[0], refused, {"text": "x"}]))
     assert result.found == {}
     assert result.messages is not None
     assert (result.messages["rows"], sum(result.messages["refused"].values())) == (3, 2)
@@ -139,9 +136,7 @@ def test_a_document_finds_its_conversation_among_many_with_the_same_question(
     records = [talk("Tell me more.", f"answer {'so ' * (number % 7)}number {number}") for number in range(60)]
     documents = proven(faithful, records)
     chat = _lines(tmp_path, records)
-    whole = audit(
-        AuditOptions(data=write_masks(tmp_path / "a.parquet", documents), model=faithful.options, messages=chat)
-    )
+    whole = faithful.audit(write_masks(tmp_path / "a.parquet", documents), messages=chat)
     assert whole.found == {}
     tokens, mask = documents[50]
     documents[50] = (tokens[:-3], mask[:-3])
@@ -156,9 +151,7 @@ def test_a_document_finds_its_conversation_among_many_with_the_same_question(
     start = documents[52][1].index(1)
     stop = pieces.index(faithful.ids("<|end|>")[0], start)
     documents[52] = (pieces, [int(start <= place <= stop) for place in range(len(pieces))])
-    changed = audit(
-        AuditOptions(data=write_masks(tmp_path / "b.parquet", documents), model=faithful.options, messages=chat)
-    )
+    changed = faithful.audit(write_masks(tmp_path / "b.parquet", documents), messages=chat)
     assert {name: [each.row for each in shown] for name, shown in changed.examples.items()} == {
         "truncated": [50],
         "text_differs": [51],
@@ -184,6 +177,6 @@ def test_what_holds_no_conversations_ends_in_a_message(
         path.write_text(content)
     data = write_masks(tmp_path / "data.parquet", faithful.documents[:2])
     with pytest.raises(SpanloomError) as fault:
-        audit(AuditOptions(data=data, model=faithful.options, messages=path))
+        faithful.audit(data, messages=path)
     assert message in str(fault.value)
     assert fault.value.remedy

@@ -147,7 +147,7 @@ def test_a_dataset_for_the_small_sample_model_and_its_exports_are_clean(tmp_path
 def _everything_is_clean(options: ModelOptions, auditor: Auditor, folder: Path, count: int) -> None:
     """A dataset of drawn conversations, its exports and its files of Megatron, without and with conversations."""
     records = [record(seed) for seed in range(count)]
-    if "reasoning" not in auditor.model.template.text and "thinking" not in auditor.model.template.text:
+    if auditor.proving.form.reasoning == "inline":  # the template knows none
         records = [without_reasoning(each) for each in records]
     source = write_conversations(folder / "source", [[stored(each) for each in records]])
     rules = ModelRules(valid_fraction=0.2, stops=options.stops, date=DAY.date().isoformat())
