@@ -22,7 +22,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     SourceCheck,
@@ -32,10 +31,11 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import array_prefix, rows_file
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.places import check_row_places
 from spanloom.dataset.validate.content import check_said, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
-from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
+from spanloom.dataset.validate.row_ids import check_disjoint, firsts_of_rows, repeated_rows
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract import config
@@ -94,7 +94,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
@@ -110,18 +110,16 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=partial(verify.HarmonyDocuments, profile=profile),
         id_column=profile.split_column,
-        noun=profile.source.id_column,
         check_documents=partial(verify.check_documents, trained=trained),
         check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
         kept_rows=firsts,
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Every row that was read stands in the dataset once, or with all its cuts in one split, or was rejected; ids that
     stand twice are counted."""
     profile = profile_of_family(whole.content.family)
@@ -147,6 +145,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 
     whole.run.each(report, whole.content.shards, check_rows_of)
+    check_disjoint(report, whole, digests, profile.split_column, profile.source.id_column)
     rule = whole.content.split
     assert rule is not None, "the schema demands it of this family"
     if not all(whole.is_readable(shard) for shard in whole.content.shards):

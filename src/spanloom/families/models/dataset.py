@@ -17,7 +17,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     Vocabulary,
@@ -26,12 +25,13 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME, rows_file
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.places import check_row_places
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
-from spanloom.dataset.validate.row_ids import firsts_of_rows, repeated_rows
+from spanloom.dataset.validate.row_ids import check_disjoint, firsts_of_rows, repeated_rows
 from spanloom.errors import ArtifactError
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
@@ -65,7 +65,7 @@ def row_schema(content: Content) -> pa.Schema:
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
     row_before = -1
 
@@ -78,18 +78,16 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=SpanDocuments,
         id_column="conversation",
-        noun="conversation",
         check_documents=partial(verify.check_documents, content=opened.content),
         check_rows=partial(verify.check_rows, content=opened.content),
         kept_rows=firsts,
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Every row that was read has its documents in one split, or was refused; the model's files are those that are
     named; ids that come again are counted."""
     content = whole.content
@@ -113,6 +111,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 
     whole.run.each(report, content.shards, check_rows_of)
+    check_disjoint(report, whole, digests, "conversation", "conversation")
     if not all(whole.is_readable(shard) for shard in content.shards):
         return
     tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]

@@ -1,7 +1,7 @@
 """Step 3: the one global decision. Which rows are valid, and does any id stand twice?
 
 In: the ids of every shard. Out: a folder with one row bitmap a shard and `split.json`.
-Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
+Memory: 8 bytes a row (the digest of each id), up to 2 GiB: see `spanloom.dataset.rows.digests`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.rows.digests import AT_ONCE, DigestRuns
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.config import rule_of_split
@@ -23,11 +24,9 @@ from spanloom.families.harmony.split_files import SPLIT_JSON, write_valid
 from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid, valid_threshold
 from spanloom.storage import write_atomically
-from spanloom.storage.scratch import scratch_for
+from spanloom.storage.scratch import chosen_scratch, scratch_for
 
 ON_DUPLICATE = ("error", "keep")
-
-Digests = npt.NDArray[np.uint64]
 
 
 def assemble_split(
@@ -36,40 +35,42 @@ def assemble_split(
     split: Path,
     valid_fraction: float = defaults.VALID_FRACTION,
     on_duplicate: str = defaults.ON_DUPLICATE,
+    scratch: Path | None = None,
+    at_once: int = AT_ONCE,
 ) -> dict[str, Any]:
     """Splits the rows whose ids lie in the folders `ids` (in shard order) and writes the folder `split`.
 
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
-    fall into one split, since the id alone decides. Returns what `split.json` holds.
+    fall into one split, since the id alone decides. Of more than `at_once` rows the digests are written to a temporary
+    folder below `scratch`. Returns what `split.json` holds.
     """
     threshold = checked_threshold(valid_fraction, on_duplicate)
     shards = [_Ids.open(directory, index) for index, directory in enumerate(ids)]
     if len(families := {shard.profile.family for shard in shards}) != 1:
         raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
     profile = shards[0].profile
-    digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
-    first = valid_documents = 0
-    for shard in shards:
-        valid = np.zeros(shard.rows_read, dtype=np.uint8)
-        documents = 0
-        for rows, names, of_rows in shard.read():
-            batch = id_digests(names)
-            digests[first : first + batch.size] = batch
-            chosen = is_valid(batch, valid_fraction)
-            valid[rows] = chosen
-            first += batch.size
-            documents += int(of_rows.sum())
-            valid_documents += int(of_rows[chosen].sum())
-        if documents != shard.rows:
-            raise ArtifactError(
-                f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
+    valid_documents = 0
+    with DigestRuns(sum(shard.rows for shard in shards), scratch, at_once) as digests:
+        for shard in shards:
+            valid = np.zeros(shard.rows_read, dtype=np.uint8)
+            documents = 0
+            for rows, names, of_rows in shard.read():
+                batch = id_digests(names)
+                digests.add(batch)
+                chosen = is_valid(batch, valid_fraction)
+                valid[rows] = chosen
+                documents += int(of_rows.sum())
+                valid_documents += int(of_rows[chosen].sum())
+            if documents != shard.rows:
+                raise ArtifactError(
+                    f"the ids hold {documents} documents, {IDS_JSON} says {shard.rows}", where=str(shard.directory)
+                )
+            write_valid(split, shard.index, valid)
+            counts.append(
+                {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
             )
-        write_valid(split, shard.index, valid)
-        counts.append(
-            {"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": int(valid.sum())}
-        )
-    repeated = _repeated_rows(shards, digests[:first], on_duplicate)
+        repeated = _repeated_rows(shards, digests, on_duplicate)
     total = sum(shard.rows for shard in shards)
     result = {
         "artifact": "split_v1",
@@ -138,24 +139,17 @@ def checked_threshold(valid_fraction: float, on_duplicate: str) -> int:
         raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
 
 
-def _repeated_rows(shards: list[_Ids], digests: Digests, on_duplicate: str) -> int:
+def _repeated_rows(shards: list[_Ids], digests: DigestRuns, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
-    Equal digests only make candidates; a second pass over the ids themselves decides. Candidates are taken a million
-    at a time, so that a source full of copies does not fill the memory.
+    Equal digests only make candidates; a second pass over the ids themselves decides.
     """
-    ordered = np.sort(digests)
-    candidates = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    del ordered
     repeated = 0
-    for start in range(0, candidates.size, 1_000_000):
-        some = candidates[start : start + 1_000_000]
+    for some in digests.repeated():
         seen: dict[bytes, tuple[int, int]] = {}
-        first = 0
         for shard in shards:
             for rows, ids, _ in shard.read():
-                places = np.flatnonzero(among(digests[first : first + rows.size], some))
-                first += rows.size
+                places = np.flatnonzero(among(id_digests(ids), some))
                 for place in places.tolist():
                     here = (shard.index, int(rows[place]))
                     fingerprint = blake2b(ids[place].encode(), digest_size=16).digest()
@@ -176,7 +170,7 @@ def run(*, ids: Sequence[str], split: str, scratch: Path | None = None, **option
     """The step over places. `options`: see `assemble_split`."""
     with scratch_for("assemble-split", [*ids, split], scratch) as here:
         folders = [here.folder(place) for place in ids]
-        result = assemble_split(ids=folders, split=here.path(split), **options)
+        result = assemble_split(ids=folders, split=here.path(split), scratch=chosen_scratch(scratch), **options)
         here.publish_folder(split, last=SPLIT_JSON)
     return result
 
