@@ -77,7 +77,7 @@ load_lazily(
     {
         "chat": ("generate-chat", "pack-chat"),
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
-        "dataset": ("validate-alignment",),
+        "dataset": ("validate-alignment", "validate-shard", "assemble-validation"),
         "harmony": (
             *("convert-shard", "assemble-source"),
             *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),

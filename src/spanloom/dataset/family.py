@@ -84,12 +84,16 @@ class WholeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceCheck:
-    """A dataset to be held against its source. `deep`: how many rows, or blocks of each shard, are made again."""
+    """A dataset to be held against its source. `deep`: how many rows, or blocks of each shard, are made again.
+
+    `at_hand`: numbers of the shards of the source whose files are on this machine; None: all.
+    """
 
     whole: WholeCheck
     source: Path
     deep: int
     tokenizer: Path | None
+    at_hand: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +209,14 @@ class DatasetFamily(Protocol):
 
     def stage_source(self, here: Scratch, place: str) -> Path:
         """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""
+
+    @property
+    def stage_source_shards(self) -> Callable[[Scratch, str, tuple[int, ...]], Path] | None:
+        """As `stage_source`, but of the source only its manifest and the shards of these numbers.
+
+        None for a family that cannot be validated by shard. The others check documents in `CheckRun.each` alone, and
+        need the files of one shard of the dataset and of the source for it.
+        """
 
     def stage_tokenizer(self, here: Scratch, place: str | None) -> Path | None:
         """The tokenizer of the dataset on this machine; None stands for the usual places."""

@@ -9,9 +9,10 @@ the others, with the reason.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,36 +87,74 @@ def validate_dataset(
     """
     require_megatron()
     content = manifest.read_any(root).content
-    report, beyond_files = Report(), Report()
-    report.ran("inventory", sum(1 for _ in content.listed_files()))
     with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
         run = _Run(threads, content, on_progress)
+        given = None if source is None else GivenSource(place=source, deep=deep, tokenizer=tokenizer)
         try:
-            # What is not built like a dataset of its family cannot be read as one.
-            shape = list(check_shape(content, family))
-            if not shape:
-                # Every document by itself, then all of them together, then against the source where it is given.
-                with DigestRuns(content.totals.sequences, scratch) as digests:
-                    readable = _check_shards(beyond_files, root, content, family, run, digests)
-                    whole = WholeCheck(root=root, content=content, readable=readable, run=run)
-                    family.check_whole(beyond_files, whole, digests)
-                if source is not None:
-                    held_against = SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer)
-                    family.check_source(beyond_files, held_against)
-            report.add(inventory)  # first: a file that is missing explains what follows from it
-            report.add(shape)
-            if not shape:
-                report.add(check_sums(content))
-                report.add(family.check_content(content))
-                for shard in content.shards:
-                    report.add(family.check_sums(content, shard))
-            report.include(beyond_files)
+            with DigestRuns(content.totals.sequences, scratch) as digests:
+                return joined_checks(root, content, family, run, digests, inventory, given)
         except BaseException:
             run.stopped.set()  # else leaving the block would wait for all shards
             threads.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSource:
+    """What a dataset is held against; see `SourceCheck`."""
+
+    place: Path
+    deep: int = 0
+    tokenizer: Path | None = None
+    at_hand: tuple[int, ...] | None = None
+
+
+def joined_checks(
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: CheckRun,
+    digests: DigestRuns,
+    inventory: Iterable[Finding],
+    source: GivenSource | None,
+) -> Report:
+    """The checks of files, manifest, shards and source as one report. `inventory`: what is wrong with the files."""
+    report, beyond_files = Report(), Report()
+    report.ran("inventory", sum(1 for _ in content.listed_files()))
+    # What is not built like a dataset of its family cannot be read as one.
+    shape = list(check_shape(content, family))
+    if not shape:
+        check_beyond_files(beyond_files, root, content, family, run, digests, source)
+    report.add(inventory)  # first: a file that is missing explains what follows from it
+    report.add(shape)
+    if not shape:
+        report.add(check_sums(content))
+        report.add(family.check_content(content))
+        for shard in content.shards:
+            report.add(family.check_sums(content, shard))
+        report.include(beyond_files)
     return report
+
+
+def check_beyond_files(
+    report: Report,
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: CheckRun,
+    digests: DigestRuns,
+    source: GivenSource | None,
+) -> None:
+    """Every document by itself, then all of them together, then against the source where it is given."""
+    readable = _check_shards(report, root, content, family, run, digests)
+    whole = WholeCheck(root=root, content=content, readable=readable, run=run)
+    family.check_whole(report, whole, digests)
+    if source is not None:
+        held_against = SourceCheck(
+            whole=whole, source=source.place, deep=source.deep, tokenizer=source.tokenizer, at_hand=source.at_hand
+        )
+        family.check_source(report, held_against)
 
 
 class _Run:

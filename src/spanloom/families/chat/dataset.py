@@ -46,6 +46,7 @@ ROW_SCHEMA = blocks.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = blocks.ARRAY_DTYPES, blocks.SPAN_NAMES
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = (blocks.SPLIT,)
+stage_source_shards = None
 RATIO = None
 
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)

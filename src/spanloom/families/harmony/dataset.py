@@ -50,6 +50,7 @@ from spanloom.megatron.official import open_indexed
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
+from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
@@ -168,16 +169,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     whole, content = check.whole, check.whole.content
     shards = content.shards
-    given = open_source(check.source, shards=len(shards))
+    given = open_source(check.source, shards=len(shards), only=check.at_hand)
     if given.manifest_sha256 != content.input.manifest_sha256:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
     said = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_said(said, _input_of(given), "input", check="source"))
-    asset = locate_asset(check.tokenizer)
-    encoding = tokenizer.load_encoding(asset) if check.deep else None
-    second = load_tiktoken(asset) if check.deep else None
+    asset = locate_asset(check.tokenizer) if check.deep else None
+    encoding = None if asset is None else tokenizer.load_encoding(asset)
+    second = None if asset is None else load_tiktoken(asset)
     deep = check.deep
     shares = {shard.shard: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
 
@@ -236,6 +237,13 @@ def _input_of(given: Source) -> dict[str, Any]:
 
 
 stage_source = staged_source
+
+
+def stage_source_shards(here: Scratch, place: str, only: tuple[int, ...]) -> Path:
+    """The manifest of the source and the shards of these numbers."""
+    return staged_source(here, place, only=only)
+
+
 stage_tokenizer = staged_asset
 
 

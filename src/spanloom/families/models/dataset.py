@@ -54,6 +54,7 @@ ARRAY_DTYPES = tokenize_conversations.ARRAY_DTYPES
 SPAN_NAMES = defaults.SPAN_NAMES
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
+stage_source_shards = None
 RATIO = ("analysis", "final")
 
 

@@ -52,6 +52,7 @@ ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
 SPLITS = BOTH_SPLITS
+stage_source_shards = None
 RATIO = None
 
 

@@ -63,6 +63,7 @@ ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
+stage_source_shards = None
 RATIO = ("reasoning", "answer")
 
 
