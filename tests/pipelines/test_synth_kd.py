@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
-from kfp import compiler
 
 from conftest import REPOSITORY
 from pipelines.compile import PIPELINES, compile_pipelines, main
 from pipelines.placement import Placement
 from pipelines.synth_kd import synth_kd_pipeline
 
-PUBLISHING = {"convert-shard", "assemble-source", "write-indexed", "assemble-manifest", "validate-alignment"}
+PUBLISHING = {"convert-shard", "assemble-source", "write-indexed", "assemble-manifest"}
+PUBLISHING |= {"validate-shard", "assemble-validation"}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,8 @@ def graph(shards: int) -> dict[str, set[str]]:
         "assemble-split": renders,
         **{f"write-indexed {n:02d}": {"assemble-split", f"render-shard {n:02d}"} for n in range(shards)},
         "assemble-manifest": writes,
-        "validate-alignment": {"assemble-manifest", "verify-tokenizer"},
+        **{f"validate-shard {n:02d}": {"assemble-manifest", "verify-tokenizer"} for n in range(shards)},
+        "assemble-validation": {f"validate-shard {n:02d}" for n in range(shards)},
     }
 
 
@@ -90,8 +91,8 @@ def args_of(spec: dict[str, Any], step: str) -> list[str]:
 
 def test_the_pipeline_of_64_shards_is_small_enough_for_kubernetes_and_more_are_refused(tmp_path: Path) -> None:
     """etcd takes 1.5 MiB; 600 KiB leave room for what Kubeflow adds."""
-    compiler.Compiler().compile(synth_kd_pipeline(Placement(), 64), str(tmp_path / "pipeline.yaml"))
-    assert (tmp_path / "pipeline.yaml").stat().st_size < 600 << 10
+    for file in compile_pipelines(tmp_path, Placement(), {}, 64):
+        assert file.stat().st_size < 600 << 10, file.name
     for shards in (0, 65):
         with pytest.raises(ValueError, match=f"1 to 64 shards, not {shards}"):
             synth_kd_pipeline(Placement(), shards)
@@ -112,19 +113,22 @@ def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
     named = {task["taskInfo"]["name"]: task for task in tasks(committed).values()}
     keys = {task["taskInfo"]["name"]: key for key, task in tasks(committed).items()}
     for shard in range(4):
-        given = named[f"render-shard {shard:02d}"]["inputs"]["parameters"]["shard"]
-        assert given["runtimeValue"]["constant"] == shard
+        for step in ("render-shard", "validate-shard"):
+            given = named[f"{step} {shard:02d}"]["inputs"]["parameters"]["shard"]
+            assert given["runtimeValue"]["constant"] == shard
         for task, artifact, source in (
             ("assemble-split", f"ids_{shard:02d}", f"render-shard {shard:02d}"),
             ("assemble-manifest", f"inventory_{shard:02d}", f"write-indexed {shard:02d}"),
             (f"write-indexed {shard:02d}", "rendered", f"render-shard {shard:02d}"),
+            ("assemble-validation", f"report_{shard:02d}", f"validate-shard {shard:02d}"),
+            ("assemble-validation", f"digests_{shard:02d}", f"validate-shard {shard:02d}"),
         ):
             wired = named[task]["inputs"]["artifacts"][artifact]["taskOutputArtifact"]["producerTask"]
             assert wired == keys[source]
 
 
 def test_every_task_is_retried_and_what_publishes_is_never_cached(committed: dict[str, Any]) -> None:
-    assert len(tasks(committed)) == 12
+    assert len(tasks(committed)) == 16
     for task in tasks(committed).values():
         assert task["retryPolicy"]["maxRetryCount"] >= 1
         assert float(task["retryPolicy"]["backoffFactor"]) > 1

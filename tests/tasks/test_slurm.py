@@ -118,8 +118,8 @@ def program() -> Path:
     return Path(sys.executable).parent / "spanloom"
 
 
-EACH = ("convert-shard", "render-shard", "write-indexed")
-ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment")
+EACH = ("convert-shard", "render-shard", "write-indexed", "validate-shard")
+ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "assemble-validation")
 
 
 @pytest.mark.nightly  # a minute or two each
@@ -193,7 +193,8 @@ def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_
         ("assemble-split", None): ("FAILED", 0),
         ("write-indexed", None): ("CANCELLED", 0),
         ("assemble-manifest", None): ("CANCELLED", 0),
-        ("validate-alignment", None): ("CANCELLED", 0),
+        ("validate-shard", None): ("CANCELLED", 0),
+        ("assemble-validation", None): ("CANCELLED", 0),
     }
     (log,) = (tmp_path / "slurm/logs").glob("assemble-split-*.log")
     assert "synth_id 'id-0' stands twice" in log.read_text()

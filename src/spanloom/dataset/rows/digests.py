@@ -8,12 +8,13 @@ holds more than `at_once` digests is halved, so that the number of ranges follow
 """
 
 import threading
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,20 +29,25 @@ _HIGHEST = (1 << 64) - 1
 _STORED = np.dtype("<u8")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """A file of sorted digests, mapped to find places in it."""
+class _Run(Sequence[int]):
+    """A file of sorted digests. It is read and not mapped: mapped pages would count as memory of the process."""
 
-    path: Path
-    mapped: Digests
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, path.stat().st_size // _STORED.itemsize
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, at: Any) -> Any:
+        return int(self.read(at, at + 1)[0])
 
     def place(self, digest: int) -> int:
         """How many digests of the run are below this one."""
-        return int(np.searchsorted(self.mapped, np.uint64(digest))) if digest <= _HIGHEST else self.mapped.size
+        return bisect_left(self, digest)
 
     def read(self, first: int, last: int) -> Digests:
-        """A part of it, read and not mapped: mapped pages would count as memory of the process."""
-        return np.fromfile(self.path, _STORED, last - first, offset=first * _STORED.itemsize)
+        """A part of it, uint64 [last - first]."""
+        return np.fromfile(self._path, _STORED, last - first, offset=first * _STORED.itemsize)
 
 
 class DigestRuns:
@@ -138,8 +144,8 @@ class DigestRuns:
             return
         if self._count:
             self._write_run()
-        runs = [_Run(path=path, mapped=np.memmap(path, _STORED, "r")) for path in self._files if path.stat().st_size]
-        if self._held.size < (room := min(self._at_once, sum(run.mapped.size for run in runs))):
+        runs = [_Run(path) for path in self._files]
+        if self._held.size < (room := min(self._at_once, sum(map(len, runs)))):
             self._held = np.empty(room, dtype=np.uint64)
         yield from self._range(runs, 0, _HIGHEST)
 
