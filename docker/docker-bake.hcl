@@ -56,6 +56,8 @@ target "step" {
       { step = "write-indexed", base = "data" },
       { step = "assemble-manifest", base = "data" },
       { step = "validate-alignment", base = "megatron-tokenizer" },
+      { step = "validate-shard", base = "megatron-tokenizer" },
+      { step = "assemble-validation", base = "megatron" },
       { step = "generate-chat", base = "data-tokenizer" },
       { step = "pack-chat", base = "data-tokenizer" },
       { step = "prepare-chess", base = "data" },

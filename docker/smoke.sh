@@ -26,7 +26,7 @@ say "running the steps in their containers"
 # Up starts each service when those before it have ended well, and fails when one has not.
 validated() { [ "$(docker wait "$(compose ps --all --quiet "$1")")" = 0 ]; }
 last=(
-  validate-alignment validate-alignment-chat validate-chess validate-traces validate-alignment-traces
+  assemble-validation validate-alignment-chat validate-chess validate-traces validate-alignment-traces
   validate-alignment-harmful validate-alignment-retain validate-alignment-models
 )
 all_validated() { for service in "${last[@]}"; do validated "$service" || return 1; done; }

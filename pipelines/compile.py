@@ -10,6 +10,7 @@ import re
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from kfp import compiler
 
@@ -55,6 +56,12 @@ def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], s
         file.write_text(text)
         files.append(file)
     return files
+
+
+def _first_alike(values: dict[str, Any]) -> dict[str, str]:
+    """Each name → the first name with an equal value."""
+    names: dict[str, str] = {}
+    return {name: names.setdefault(json.dumps(value, sort_keys=True), name) for name, value in values.items()}
 
 
 def _pinned(line: str, images: dict[str, str]) -> str:

@@ -1,7 +1,8 @@
 """The SYNTH KD pipeline: a `synth_harmony_v1` folder in a bucket → a validated Megatron dataset beside it.
 
-    verify_tokenizer ─► render_shard ×N ─┬─► write_indexed ×N ─┬─► assemble_manifest ─► validate_alignment
+    verify_tokenizer ─► render_shard ×N ─┬─► write_indexed ×N ─┬─► assemble_manifest
                                          └─► assemble_split ───┘
+        ─► validate_shard ×N ─► assemble_validation
 
 A shard is written as soon as it is rendered. An id that stands twice fails assemble_split, and there is no manifest.
 N is 4, the locked layout, where a pipeline is not compiled with another number.
@@ -19,7 +20,8 @@ from typing import Any
 
 from kfp import dsl
 
-from components.dataset.validate_alignment.component import validate_alignment
+from components.dataset.assemble_validation.component import assemble_validation_of
+from components.dataset.validate_shard.component import validate_shard
 from components.harmony.assemble_manifest.component import assemble_manifest_of
 from components.harmony.assemble_source.component import assemble_source_of
 from components.harmony.assemble_split.component import assemble_split_of
@@ -45,6 +47,7 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
     render_shard = render_shard_of(shards)
     assemble_split = assemble_split_of(shards)
     assemble_manifest = assemble_manifest_of(shards)
+    assemble_validation = assemble_validation_of(shards)
 
     @dsl.pipeline(name="synth-kd", description="synth_harmony_v1 shards → a validated SYNTH KD dataset for Megatron")
     def synth_kd(
@@ -143,19 +146,39 @@ def synth_kd_pipeline(placement: Placement, shards: int = SHARDS) -> dsl.graph_c
             cache=False,
         ).set_display_name("assemble-manifest")
 
+        validated = [
+            place(
+                validate_shard(
+                    shard=shard,
+                    dataset=manifest.outputs["dataset"],
+                    dataset_root=dataset_root,
+                    source_uri=source_uri,
+                    tokenizer=tokenizer,
+                    deep=deep,
+                ),
+                cpu="2",
+                memory=validate_memory,
+                hours=24,
+                cache=False,
+            ).set_display_name(f"validate-shard {shard:02d}")
+            for shard in range(shards)
+        ]
+
         place(
-            validate_alignment(
-                dataset=manifest.outputs["dataset"],
+            assemble_validation(
+                **{
+                    name: task.outputs[output]
+                    for output in ("report", "digests")
+                    for name, task in zip(each(output, shards), validated, strict=True)
+                },
                 dataset_root=dataset_root,
                 source_uri=source_uri,
-                tokenizer=tokenizer,
-                deep=deep,
             ),
-            cpu="2",
-            memory=validate_memory,
-            hours=24,
+            cpu="1",
+            memory=split_memory,
+            hours=4,
             cache=False,
-        ).set_display_name("validate-alignment")
+        ).set_display_name("assemble-validation")
 
     return synth_kd
 

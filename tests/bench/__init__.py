@@ -18,6 +18,7 @@ Run it with `PYTHONPATH=tests python -m bench --help`. It asserts nothing about 
     writing.py         write-indexed and its writer against tofile, hashing apart
     alone.py           runs these two, the demo's build and the real rows, and sums them up
     opening.py         opening many shards for training against Megatron's own class
+    step_memory.py     memory and disk of each step of the pipeline, over many tiny rows
     memory.py          `spanloom build` at two sizes of tiny rows → bytes a row
     packing.py         packed chat: blocks against a loop and a copy, transcripts to tokens, memory of a long stream
     tables.py          what a person reads

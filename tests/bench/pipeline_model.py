@@ -4,7 +4,8 @@ In: rates, a corpus, machines. Out: numbers.
 
     volumes    bytes of every artifact; traffic counts each of them up once, and down once for every step that reads it
     memory     what each step holds that grows with the rows
-    pipeline   the tasks as they are drawn: verify → render ×S → split → write ×S → manifest → validate
+    pipeline   the tasks as they are drawn: convert ×S → source → verify → render ×S → write ×S, and split beside it →
+               manifest → validate ×S → join
     simulate   pods take ready tasks; each downloads, computes, uploads; stragglers are drawn
 """
 
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Any
 
+from spanloom.dataset.rows.digests import AT_ONCE
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
 
 
@@ -40,6 +42,8 @@ class Rates:
     reader_import: float
     worker_memory: float
     plain_tokens: float
+    convert_rows: float
+    join_rows: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +60,9 @@ class Corpus:
 class Machines:
     """`pods` at a time, each of `cores`; bytes a second to and from the object store; seconds until a pod runs.
 
-    `efficiency`: what of n cores arrives; `spread`: sigma of the log-normal factor (mean 1) on every duration.
+    `stream`: bytes a second of one transfer, of which a pod has `streams` at once; `objects`: begun a second by a pod,
+    each of `object_bytes` at most. `efficiency`: what of n cores arrives; `spread`: sigma of the log-normal factor
+    (mean 1) on every duration.
     """
 
     pods: int
@@ -66,6 +72,15 @@ class Machines:
     start: float
     efficiency: float
     spread: float
+    stream: float = math.inf
+    streams: int = 8
+    objects: float = math.inf
+    object_bytes: float = 256e6
+
+    def seconds(self, size: float, rate: float) -> float:
+        """To move `size` bytes where a pod moves `rate` a second."""
+        at_once = min(self.streams, max(1.0, size / self.object_bytes))
+        return size / min(rate, self.stream * at_once) + size / self.object_bytes / self.objects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +99,11 @@ class Task:
         return self.download + self.compute + self.upload
 
 
-def measured(results: dict[str, Any]) -> Rates:
-    """Rates out of the benchmark's JSON. Input bytes are those of the real sample where it was measured."""
+def measured(results: dict[str, Any], *, convert_rows: float, join_rows: float) -> Rates:
+    """Rates out of the benchmark's JSON, and those that are assumed.
+
+    Input bytes are those of the real sample where it was measured.
+    """
     summary = results["stages"]["summary"]
     big = next(line for line in summary["bytes"] if line["size"] == "big")
     written = next(line for line in summary["writing"] if line.get("size") == "big")
@@ -107,6 +125,8 @@ def measured(results: dict[str, Any]) -> Rates:
         reader_import=summary["reader_import"],
         worker_memory=max(line["worker_peak"] for line in routes.values()),
         plain_tokens=routes["plain"]["whole"],
+        convert_rows=convert_rows,
+        join_rows=join_rows,
     )
     if unknown := [name for name, value in asdict(rates).items() if not value > 0]:
         raise ValueError(f"not measured, or lost in noise: {', '.join(unknown)}; measure again")
@@ -116,10 +136,11 @@ def measured(results: dict[str, Any]) -> Rates:
 def volumes(corpus: Corpus, rates: Rates) -> dict[str, float]:
     """Bytes of each artifact, over all shards."""
     return {
+        "raw": corpus.tokens * rates.input_per_token,  # about as much: the wrappers pack well
         "input": corpus.tokens * rates.input_per_token,
         "rendered": corpus.tokens * rates.rendered_per_token,
         "ids": corpus.rows * rates.ids_per_row,
-        "split": corpus.rows / 8,
+        "digests": corpus.rows * 8,
         "tokens.bin": corpus.tokens * 4,
         "lossmask.bin": corpus.tokens,
         "span.bin": corpus.tokens,
@@ -133,57 +154,70 @@ def dataset_bytes(found: dict[str, float]) -> float:
 
 
 def traffic(corpus: Corpus, found: dict[str, float]) -> dict[str, tuple[float, float]]:
-    """Step → (bytes down, bytes up), over all its shards. Each writer takes the whole split."""
+    """Step → (bytes down, bytes up), over all its shards."""
     dataset = dataset_bytes(found)
     return {
+        "convert-shard": (found["raw"], found["input"]),
         "render-shard": (found["input"], found["rendered"] + found["ids"]),
-        "assemble-split": (found["ids"], found["split"]),
-        "write-indexed": (found["rendered"] + found["ids"] + corpus.shards * found["split"], dataset),
-        "validate-alignment": (dataset + found["input"], 0.0),
+        "assemble-split": (found["ids"], 0.0),
+        "write-indexed": (found["rendered"] + found["ids"], dataset),
+        "validate-shard": (dataset + found["input"], found["digests"]),
+        "assemble-validation": (found["digests"] + found["rows.parquet"], 0.0),
     }
 
 
-def memory(corpus: Corpus, rates: Rates, cores: int, valid_fraction: float = 0.001) -> dict[str, float]:
+def memory(corpus: Corpus, rates: Rates, cores: int) -> dict[str, float]:
     """Step → bytes that it holds at its peak, imports aside: what grows with the rows, or with the cores.
 
-    split: 8 bytes of digest a row and a sorted copy, a flag for each row of the shard at hand.
+    split, join: 8 bytes of digest a row, up to `AT_ONCE` of them, and as much again for what is read into them.
     write: a length of 4 bytes for each sequence of the shard, a flag for each row.
+    validate: 69 bytes a row of the shard, as was measured: most of it Megatron's index, which is mapped.
     """
     shard = corpus.rows / corpus.shards
+    digests = 8 * min(corpus.rows, AT_ONCE) + (8 * AT_ONCE if corpus.rows > AT_ONCE else 0)
     return {
         "render-shard": cores * rates.worker_memory,
-        "assemble-split": 16 * corpus.rows + shard,
+        "assemble-split": digests,
         "write-indexed": 5 * shard,
-        "validate-alignment": 16 * valid_fraction * corpus.rows,
+        "validate-shard": 69 * shard,
+        "assemble-validation": digests,
     }
 
 
 def scratch(corpus: Corpus, found: dict[str, float]) -> dict[str, float]:
     """Step → bytes of local disk a pod needs: what it staged and what it made."""
     shards = corpus.shards
+    dataset = dataset_bytes(found)
+    spilled = found["digests"] if corpus.rows > AT_ONCE else 0.0
     return {
         "render-shard": (found["input"] + found["rendered"] + found["ids"]) / shards,
-        "assemble-split": found["ids"] + found["split"],
-        "write-indexed": (found["rendered"] + found["ids"] + dataset_bytes(found)) / shards + found["split"],
-        "validate-alignment": dataset_bytes(found) + found["input"],
+        "assemble-split": found["ids"] + spilled,
+        "write-indexed": (found["rendered"] + found["ids"] + dataset) / shards,
+        "validate-shard": (dataset + found["input"] + found["digests"]) / shards,
+        "assemble-validation": found["digests"] + found["rows.parquet"],
     }
 
 
 def core_seconds(corpus: Corpus, rates: Rates, found: dict[str, float]) -> dict[str, float]:
     """Step → seconds of one core."""
     return {
+        "convert-shard": corpus.rows / rates.convert_rows,
         "render-shard": corpus.tokens / rates.render_tokens + corpus.rows * AUDIT_FRACTION * rates.audit_seconds,
         "assemble-split": corpus.rows / rates.split_rows,
         "write-indexed": dataset_bytes(found) / rates.write_bytes,
-        "validate-alignment": corpus.tokens / rates.validate_tokens,
+        "validate-shard": corpus.tokens / rates.validate_tokens,
+        "assemble-validation": corpus.rows / rates.join_rows,
     }
 
 
 def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
-    """The DAG. Rendering uses all cores of its pod; every other step is one process."""
+    """The DAG from raw rows on. Rendering uses all cores of its pod; every other step is one process.
+
+    A shard is written as soon as it is rendered; the search for ids that come again runs beside it.
+    """
     found = volumes(corpus, rates)
     moved, work = traffic(corpus, found), core_seconds(corpus, rates, found)
-    shards = range(corpus.shards)
+    many, cores, start = corpus.shards, machines.cores, rates.worker_startup
 
     def task(name: str, step: str, after: Sequence[str], share: int = 1, cores: int = 1, extra: float = 0.0) -> Task:
         down, up = moved[step]
@@ -191,22 +225,31 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
         return Task(
             name=name,
             after=tuple(after),
-            download=down / share / machines.download,
+            download=machines.seconds(down / share, machines.download),
             compute=work[step] / share / speedup + extra,
-            upload=up / share / machines.upload,
+            upload=machines.seconds(up / share, machines.upload),
             cores=cores,
         )
 
-    renders = [f"render-shard {shard:02d}" for shard in shards]
-    writes = [f"write-indexed {shard:02d}" for shard in shards]
-    many, cores, start = corpus.shards, machines.cores, rates.worker_startup
+    def names(step: str) -> list[str]:
+        return [f"{step} {shard:02d}" for shard in range(many)]
+
     return [
-        Task(name="verify-tokenizer", compute=start),
-        *(task(name, "render-shard", ["verify-tokenizer"], many, cores, start) for name in renders),
-        task("assemble-split", "assemble-split", renders),
-        *(task(name, "write-indexed", ["assemble-split"], many) for name in writes),
-        Task(name="assemble-manifest", after=tuple(writes), compute=5.0),
-        task("validate-alignment", "validate-alignment", ["assemble-manifest"], extra=rates.reader_import),
+        *(task(name, "convert-shard", [], many) for name in names("convert-shard")),
+        Task(name="assemble-source", after=tuple(names("convert-shard")), compute=5.0),
+        Task(name="verify-tokenizer", after=("assemble-source",), compute=start),
+        *(task(name, "render-shard", ["verify-tokenizer"], many, cores, start) for name in names("render-shard")),
+        task("assemble-split", "assemble-split", names("render-shard")),
+        *(
+            task(name, "write-indexed", [render], many)
+            for name, render in zip(names("write-indexed"), names("render-shard"), strict=True)
+        ),
+        Task(name="assemble-manifest", after=("assemble-split", *names("write-indexed")), compute=5.0),
+        *(
+            task(name, "validate-shard", ["assemble-manifest"], many, extra=rates.reader_import)
+            for name in names("validate-shard")
+        ),
+        task("assemble-validation", "assemble-validation", names("validate-shard")),
     ]
 
 

@@ -28,8 +28,7 @@ from bench.pipeline_model import (
 from bench.tables import Sheet, markdown
 
 GB = 1e9
-TEN = 10
-PART_ROWS = 4096
+TEN, HUNDRED = 10, 100
 
 
 def sheets(given: argparse.Namespace, rates: Rates, machines: Machines) -> Iterator[Sheet]:
@@ -46,7 +45,9 @@ def sheets(given: argparse.Namespace, rates: Rates, machines: Machines) -> Itera
             ("the audit, 1 row in 1,000", f"{rates.audit_seconds * 1e3:.2f} ms a row"),
             ("assemble-split", f"{rates.split_rows:,.0f} rows/s"),
             ("write-indexed, hashing included", f"{rates.write_bytes / 1e6:,.0f} MB/s"),
-            ("validate-alignment", f"{rates.validate_tokens / 1e6:.2f} M tokens/s"),
+            ("convert-shard, assumed", f"{rates.convert_rows:,.0f} rows/s"),
+            ("assemble-validation, assumed", f"{rates.join_rows:,.0f} rows/s"),
+            ("validate-shard", f"{rates.validate_tokens / 1e6:.2f} M tokens/s"),
             ("plain route", f"{rates.plain_tokens / 1e6:.2f} M tokens/s"),
             ("input", f"{rates.input_per_token:.2f} bytes a token"),
             ("rendered parts", f"{rates.rendered_per_token:.2f} bytes a token"),
@@ -114,22 +115,23 @@ def sheets(given: argparse.Namespace, rates: Rates, machines: Machines) -> Itera
             ),
         ],
     )
+    hundred = one.times(HUNDRED)
     yield Sheet(
         key="simulation",
-        title=f"Hours from start to manifest, median (95th percentile) of {given.runs} simulated runs",
-        columns=("pods × cores", "SYNTH, 4 shards", f"{TEN}×, 4 shards", f"{TEN}×, 40 shards"),
+        title=f"Hours from raw rows to manifest, median (95th percentile) of {given.runs} simulated runs",
+        columns=(f"pods × {machines.cores} cores, as many shards", "SYNTH", f"{TEN}×", f"{HUNDRED}×"),
         rows=[
             (
-                f"{pods} × {cores}",
+                f"{pods}",
                 *(
                     "{:.2f} ({:.2f})".format(
-                        *(seconds / 3600 for seconds in _spans(corpus, rates, machine, given.runs))
+                        *(seconds / 3600 for seconds in _spans(corpus.times(1, shards=pods), rates, at, given.runs))
                     )
-                    for corpus in (one, ten, ten.times(1, shards=40))
+                    for corpus in (one, ten, hundred)
                 ),
             )
-            for pods, cores in ((1, 8), (4, 4), (4, 8), (4, 16), (4, 32), (16, 16), (40, 16))
-            for machine in [replace(machines, pods=pods, cores=cores)]
+            for pods in (4, 16, 64, 256)
+            for at in [replace(machines, pods=pods)]
         ],
     )
     yield Sheet(
@@ -171,7 +173,7 @@ def _costs(
         paid = sum((task.seconds + machines.start) * task.cores for task in tasks) / 3600
         up = sum(pair[1] for pair in traffic(corpus, found).values())
         down = sum(pair[0] for pair in traffic(corpus, found).values())
-        objects = 4 * corpus.rows / PART_ROWS + 14 * corpus.shards
+        objects = (found["rendered"] + found["input"]) / (given.object_bytes * 1e6) + 20 * corpus.shards
         between = found["rendered"] + found["ids"]
         totals.append(
             {
@@ -220,15 +222,23 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--page", type=Path, help="write into the marks of this page instead of printing")
     parser.add_argument("--rows", type=float, default=79.6e6)
     parser.add_argument("--tokens", type=float, default=75e9)
-    parser.add_argument("--shards", type=int, default=4)
-    parser.add_argument("--pods", type=int, default=4, help="pods at a time")
+    parser.add_argument("--shards", type=int, default=16)
+    parser.add_argument("--pods", type=int, default=16, help="pods at a time")
     parser.add_argument("--cores", type=int, default=8, help="cores of a pod")
     parser.add_argument("--download", type=float, default=200, help="MB/s of a pod")
     parser.add_argument("--upload", type=float, default=200, help="MB/s of a pod")
+    parser.add_argument("--stream", type=float, default=80, help="MB/s of one transfer")
+    parser.add_argument("--streams", type=int, default=8, help="transfers of a pod at once")
+    parser.add_argument("--objects", type=float, default=20, help="objects that a pod begins to move in a second")
+    parser.add_argument("--object-bytes", type=float, default=256, help="MB of an object")
+    parser.add_argument(
+        "--convert-rows", type=float, default=13_000, help="rows a second of convert-shard: SYNTH in 100 minutes"
+    )
+    parser.add_argument("--join-rows", type=float, default=2e6, help="rows a second of assemble-validation")
     parser.add_argument("--start", type=float, default=60, help="seconds until a pod runs")
     parser.add_argument("--efficiency", type=float, default=0.9, help="what each further core of a pod adds")
     parser.add_argument("--spread", type=float, default=0.3, help="sigma of the log-normal straggler factor")
-    parser.add_argument("--runs", type=int, default=400)
+    parser.add_argument("--runs", type=int, default=40)
     for name, value in (("core-hour", 0.04), ("gb-month", 0.02), ("gb-moved", 0.0), ("requests", 0.005)):
         parser.add_argument(f"--price-{name}", type=float, default=value)
     return parser.parse_args()
@@ -244,8 +254,12 @@ def main() -> None:
         start=given.start,
         efficiency=given.efficiency,
         spread=given.spread,
+        stream=given.stream * 1e6,
+        streams=given.streams,
+        objects=given.objects,
+        object_bytes=given.object_bytes * 1e6,
     )
-    rates = measured(json.loads(given.json.read_bytes()))
+    rates = measured(json.loads(given.json.read_bytes()), convert_rows=given.convert_rows, join_rows=given.join_rows)
     made = {sheet.key: markdown(sheet) for sheet in sheets(given, rates, machines)}
     if given.page is None:
         print("\n\n".join(made.values()))

@@ -21,6 +21,8 @@ RATES = scale.Rates(
     reader_import=4.0,
     worker_memory=7.0,
     plain_tokens=1.0,
+    convert_rows=4.0,
+    join_rows=8.0,
 )
 CORPUS = scale.Corpus(rows=80, tokens=1000, shards=2)
 MACHINES = scale.Machines(pods=2, cores=4, download=100.0, upload=50.0, start=0.0, efficiency=1.0, spread=0.0)
@@ -31,7 +33,7 @@ def test_volumes_are_rates_times_rows_and_tokens() -> None:
     assert found["input"] == 2000
     assert found["rendered"] == 3000
     assert found["ids"] == 640
-    assert found["split"] == 10
+    assert found["digests"] == 640
     assert found["tokens.bin"] == 4 * found["span.bin"] == 4 * found["lossmask.bin"] == 4000
     # Megatron's header is 34 bytes; lengths 4, pointers 8, documents 8 a sequence, and one document more.
     assert found["idx"] == 3 * (2 * (34 + 8) + 80 * (4 + 8 + 8))
@@ -41,19 +43,31 @@ def test_volumes_are_rates_times_rows_and_tokens() -> None:
 def test_every_artifact_goes_up_once_and_comes_down_once_for_each_reader() -> None:
     found = scale.volumes(CORPUS, RATES)
     moved = scale.traffic(CORPUS, found)
-    assert sum(up for _, up in moved.values()) == sum(found.values()) - found["input"]
-    assert moved["write-indexed"][0] == 3000 + 640 + 2 * 10
-    assert moved["validate-alignment"] == (scale.dataset_bytes(found) + 2000, 0)
+    assert sum(up for _, up in moved.values()) == sum(found.values()) - found["raw"]
+    assert moved["write-indexed"][0] == 3000 + 640
+    assert moved["validate-shard"] == (scale.dataset_bytes(found) + 2000, 640)
+    assert moved["assemble-validation"] == (640 + 800, 0)
 
 
-def test_memory_is_16_bytes_a_row_in_the_split_and_4_a_sequence_in_the_writer() -> None:
+def test_memory_is_8_bytes_a_row_in_the_split_up_to_a_bound_and_4_a_sequence_in_the_writer() -> None:
     held = scale.memory(CORPUS, RATES, cores=4)
-    assert held["assemble-split"] == 16 * 80 + 40
+    assert held["assemble-split"] == held["assemble-validation"] == 8 * 80
     assert held["write-indexed"] == (4 + 1) * 40
     assert held["render-shard"] == 28
     ten = scale.memory(CORPUS.times(10), RATES, cores=4)
     assert ten["assemble-split"] == 10 * held["assemble-split"]
     assert ten["render-shard"] == held["render-shard"], "a worker's memory does not follow the rows"
+    most = scale.memory(CORPUS.times(10**8), RATES, cores=4)
+    assert most["assemble-split"] == 1 << 30, "8,000,000,000 rows"
+    assert scale.memory(CORPUS.times(10, shards=20), RATES, cores=4)["validate-shard"] == held["validate-shard"]
+
+
+def test_a_transfer_is_bound_by_the_pod_by_its_streams_and_by_its_objects() -> None:
+    pods = replace(MACHINES, stream=8.0, streams=4, object_bytes=10.0)
+    assert pods.seconds(8, 100) == 1, "one object, one stream"
+    assert pods.seconds(320, 100) == 10, "four streams of many objects"
+    assert pods.seconds(320, 16) == 20, "the pod has no more"
+    assert replace(pods, objects=2.0).seconds(320, 16) == 20 + 32 / 2
 
 
 def test_a_task_is_download_compute_and_upload() -> None:
@@ -61,7 +75,10 @@ def test_a_task_is_download_compute_and_upload() -> None:
     render = tasks["render-shard 01"]
     assert (render.download, render.compute) == (1000 / 100, 500 / (10 * 4) + 1)
     assert render.upload == (1500 + 320) / 50
-    assert tasks["validate-alignment"].compute == 1000 / 20 + 4
+    assert tasks["convert-shard 00"].compute == 40 / 4
+    assert tasks["validate-shard 01"].compute == 500 / 20 + 4
+    assert tasks["assemble-validation"].compute == 80 / 8
+    assert tasks["write-indexed 01"].after == ("render-shard 01",), "no shard waits for another"
     half = {task.name: task for task in scale.pipeline(CORPUS, RATES, replace(MACHINES, efficiency=0.5))}
     assert half["render-shard 01"].compute == 500 / (10 * 2.5) + 1
 

@@ -114,14 +114,14 @@ def test_every_task_answers_with_its_artifacts_and_numbers(run: Path) -> None:
     for file in run.glob("synth-kd-*/*/executor_output.json"):
         artifacts = json.loads(file.read_bytes())["artifacts"]
         answers[file.parent.name] = {name: entry["artifacts"][0]["metadata"] for name, entry in artifacts.items()}
-    assert len(answers) == 12
+    assert len(answers) == 16
     renders = [metadata["metrics"] for task, metadata in answers.items() if task.startswith("render-shard")]
     assert [metrics["rows"] for metrics in renders] == [6] * 4
     total = answers["assemble-manifest"]["metrics"]
     assert total["train_sequences"] + total["valid_sequences"] == 24
     assert total["train_tokens"] + total["valid_tokens"] == sum(metrics["tokens"] for metrics in renders)
-    assert answers["validate-alignment"]["metrics"]["findings"] == 0
-    page = next(run.glob("synth-kd-*/validate-alignment/html"))
+    assert answers["assemble-validation"]["metrics"]["findings"] == 0
+    page = next(run.glob("synth-kd-*/assemble-validation/html"))
     assert page.read_bytes().startswith(b"<!doctype html>")
 
 

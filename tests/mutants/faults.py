@@ -317,8 +317,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="duplicates-beyond-the-first-shard",
         module="spanloom.families.harmony.steps.assemble_split",
-        old="first += rows.size",
-        new="first = rows.size",
+        old="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards:",
+        new="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards[:1]:",
         why="an id that is in a later shard a second time would not be noticed",
         tests=("tests/families/harmony/steps/test_assemble_split.py",),
     ),

@@ -16,6 +16,7 @@ SEEDS = ("object-store", "seed", "seed-chat", "seed-traces", "seed-toolcalls", "
 STEPS = {name: service for name, service in SERVICES.items() if name not in SEEDS}
 # The tokenizer and the completions only where the pipeline gives a URI that may be empty.
 OPTIONAL = {"--executor-input", "--tokenizer", "--completions"}
+EACH_SHARD = ("render-shard", "write-indexed", "validate-shard")
 SOURCES = ("b4", "agentdojo", "tau2", "ultrachat", "xstest")
 
 
@@ -45,9 +46,9 @@ def test_a_service_runs_the_command_of_its_component(service: str) -> None:
 
 
 def test_there_is_a_service_for_every_task_of_the_pipeline() -> None:
-    shards = [f"{step}-{shard:02d}" for step in ("render-shard", "write-indexed") for shard in range(4)]
+    shards = [f"{step}-{shard:02d}" for step in EACH_SHARD for shard in range(4)]
     shards += [f"prepare-chess-{shard:02d}" for shard in range(4)]
-    single = ["verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment"]
+    single = ["verify-tokenizer", "assemble-split", "assemble-manifest", "assemble-validation"]
     chat = ["generate-chat", "pack-chat", "validate-alignment-chat"]
     chess = ["assemble-chess", "validate-chess"]
     traces = ["ingest-traces", "build-traces", "validate-traces", "tokenize-traces", "validate-alignment-traces"]
@@ -78,7 +79,8 @@ def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> 
         "render-shard": {"seed", "verify-tokenizer"},
         "assemble-split": {f"render-shard-0{shard}" for shard in range(4)},
         "assemble-manifest": {"assemble-split", *(f"write-indexed-0{shard}" for shard in range(4))},
-        "validate-alignment": {"assemble-manifest"},
+        "validate-shard": {"assemble-manifest"},
+        "assemble-validation": {f"validate-shard-0{shard}" for shard in range(4)},
         "generate-chat": {"seed-chat"},
         "pack-chat": {"generate-chat"},
         "validate-alignment-chat": {"pack-chat"},

@@ -91,7 +91,7 @@ def test_a_run_carries_the_pipeline_its_placement_and_typed_parameters(kubeflow:
     }
     spec = run["pipeline_spec"]
     assert "kubernetes" in spec["platform_spec"]["platforms"]
-    assert len(spec["pipeline_spec"]["root"]["dag"]["tasks"]) == 12
+    assert len(spec["pipeline_spec"]["root"]["dag"]["tasks"]) == 16
 
 
 def test_a_wrong_parameter_is_refused_before_anything_is_sent(kubeflow: Kubeflow) -> None:

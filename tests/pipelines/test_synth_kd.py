@@ -54,7 +54,8 @@ def graph(shards: int) -> dict[str, set[str]]:
         "assemble-split": renders,
         **{f"write-indexed {n:02d}": {f"render-shard {n:02d}"} for n in range(shards)},
         "assemble-manifest": writes | {"assemble-split"},
-        "validate-alignment": {"assemble-manifest", "verify-tokenizer"},
+        **{f"validate-shard {n:02d}": {"assemble-manifest", "verify-tokenizer"} for n in range(shards)},
+        "assemble-validation": {f"validate-shard {n:02d}" for n in range(shards)},
     }
 
 
@@ -111,12 +112,15 @@ def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
     named = {task["taskInfo"]["name"]: task for task in tasks(committed).values()}
     keys = {task["taskInfo"]["name"]: key for key, task in tasks(committed).items()}
     for shard in range(4):
-        given = named[f"render-shard {shard:02d}"]["inputs"]["parameters"]["shard"]
-        assert given["runtimeValue"]["constant"] == shard
+        for step in ("render-shard", "validate-shard"):
+            given = named[f"{step} {shard:02d}"]["inputs"]["parameters"]["shard"]
+            assert given["runtimeValue"]["constant"] == shard
         for task, artifact, source in (
             ("assemble-split", f"rendered_{shard:02d}", f"render-shard {shard:02d}"),
             ("assemble-manifest", f"inventory_{shard:02d}", f"write-indexed {shard:02d}"),
             (f"write-indexed {shard:02d}", "rendered", f"render-shard {shard:02d}"),
+            ("assemble-validation", f"report_{shard:02d}", f"validate-shard {shard:02d}"),
+            ("assemble-validation", f"digests_{shard:02d}", f"validate-shard {shard:02d}"),
         ):
             wired = named[task]["inputs"]["artifacts"][artifact]["taskOutputArtifact"]["producerTask"]
             assert wired == keys[source]
@@ -125,7 +129,7 @@ def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:
 def test_every_task_is_retried_and_what_publishes_or_may_have_been_cleared_is_never_cached(
     committed: dict[str, Any],
 ) -> None:
-    assert len(tasks(committed)) == 12
+    assert len(tasks(committed)) == 16
     for task in tasks(committed).values():
         assert task["retryPolicy"]["maxRetryCount"] >= 1
         assert float(task["retryPolicy"]["backoffFactor"]) > 1

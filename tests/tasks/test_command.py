@@ -27,7 +27,8 @@ def test_the_list_has_a_stage_for_each_step_in_an_order_to_run_them(cli: Cli) ->
         ("assemble-split", 1),
         ("write-indexed", 7),
         ("assemble-manifest", 1),
-        ("validate-alignment", 1),
+        ("validate-shard", 7),
+        ("assemble-validation", 1),
     ]
     before: set[str] = set()
     for stage in listed["stages"]:
@@ -50,9 +51,10 @@ def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
     assert files == [
         "assemble-manifest.sbatch",
         "assemble-split.sbatch",
+        "assemble-validation.sbatch",
         "render-shard.sbatch",
         "submit.sh",
-        "validate-alignment.sbatch",
+        "validate-shard.sbatch",
         "verify-tokenizer.sbatch",
         "write-indexed.sbatch",
     ]

@@ -131,8 +131,8 @@ def program() -> Path:
     return Path(sys.executable).parent / "spanloom"
 
 
-EACH = ("convert-shard", "render-shard", "write-indexed")
-ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "validate-alignment")
+EACH = ("convert-shard", "render-shard", "write-indexed", "validate-shard")
+ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manifest", "assemble-validation")
 
 
 @pytest.mark.nightly  # a minute or two each
@@ -230,7 +230,8 @@ def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_
         ("write-indexed", 0): ("COMPLETED", 0),
         ("write-indexed", 1): ("COMPLETED", 0),
         ("assemble-manifest", None): ("CANCELLED", 0),
-        ("validate-alignment", None): ("CANCELLED", 0),
+        ("validate-shard", None): ("CANCELLED", 0),
+        ("assemble-validation", None): ("CANCELLED", 0),
     }
     (log,) = (tmp_path / "slurm/logs").glob("assemble-split-*.log")
     assert "synth_id 'id-0' stands twice" in log.read_text()

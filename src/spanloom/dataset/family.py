@@ -8,21 +8,20 @@ begins, and it is handed down from there. No shared module asks which family it 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import RowsReader
 from spanloom.findings import Finding, Report
 from spanloom.megatron.check import ParallelDatasets
 from spanloom.megatron.readers import OpenIndexed
 from spanloom.storage.scratch import Scratch
 
-Digests = npt.NDArray[np.uint64]
+T = TypeVar("T")
 
 
 class Vocabulary(Protocol):
@@ -51,7 +50,7 @@ class OpenedShard:
 class CheckRun(Protocol):
     """The validation that a check is a part of."""
 
-    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], None]) -> object:
+    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         """Runs `check` on all shards side by side; what it reports is added in the order of the shards."""
 
     def checked(self, sequences: int) -> None:
@@ -87,12 +86,16 @@ class WholeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceCheck:
-    """A dataset to be held against its source. `deep`: how many rows, or blocks of each shard, are made again."""
+    """A dataset to be held against its source. `deep`: how many rows, or blocks of each shard, are made again.
+
+    `at_hand`: numbers of the shards of the source whose files are on this machine; None: all.
+    """
 
     whole: WholeCheck
     source: Path
     deep: int
     tokenizer: Path | None
+    at_hand: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,21 +207,28 @@ class DatasetFamily(Protocol):
     def check_sums(self, content: Content, shard: ShardEntry) -> Iterator[Finding]:
         """The counts of one shard in the manifest held against each other."""
 
-    def check_shard(self, report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+    def check_shard(self, report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         """Every document of one split of one shard, read to its end.
 
-        `held_out`: uint64, sorted, digests of the ids of valid, which is checked before train. Returns the digests of
-        this split's ids, uint64 [N]; none where documents have no ids.
+        Returns the digests of this split's ids, uint64 [N]; none where documents have no ids.
         """
 
-    def check_whole(self, report: Report, whole: WholeCheck, digests: Digests) -> None:
-        """What only all documents together tell. `digests`: uint64, sorted, of the ids of all of them."""
+    def check_whole(self, report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+        """What only all documents together tell. `digests`: of the ids of all of them."""
 
     def check_source(self, report: Report, check: SourceCheck) -> None:
         """The dataset held against the source that it was built from."""
 
     def stage_source(self, here: Scratch, place: str) -> Path:
         """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""
+
+    @property
+    def stage_source_shards(self) -> Callable[[Scratch, str, tuple[int, ...]], Path] | None:
+        """As `stage_source`, but of the source only its manifest and the shards of these numbers.
+
+        None for a family that cannot be validated by shard. The others check documents in `CheckRun.each` alone, and
+        need the files of one shard of the dataset and of the source for it.
+        """
 
     def stage_tokenizer(self, here: Scratch, place: str | None) -> Path | None:
         """The tokenizer of the dataset on this machine; None stands for the usual places."""

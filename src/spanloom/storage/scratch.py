@@ -108,6 +108,12 @@ class Scratch:
             shutil.rmtree(self._directory)
 
 
+def chosen_scratch(chosen: Path | None) -> Path | None:
+    """The folder that was chosen for what is temporary, by an option or in the environment; None stands for $TMPDIR."""
+    named = os.environ.get(SCRATCH_VARIABLE)
+    return Path(named) if chosen is None and named else chosen
+
+
 @contextmanager
 def scratch_for(command: str, places: Sequence[object], chosen: Path | None = None) -> Iterator[Scratch]:
     """The scratch folder of one command over these places, removed at its end.
@@ -115,8 +121,7 @@ def scratch_for(command: str, places: Sequence[object], chosen: Path | None = No
     It lies below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). In one that was chosen, what
     a failed or killed run has staged and made stays, and the same command goes on with it.
     """
-    if chosen is None and (named := os.environ.get(SCRATCH_VARIABLE)):
-        chosen = Path(named)
+    chosen = chosen_scratch(chosen)
     name = f"{command}-{hashlib.sha256(repr([str(place) for place in places]).encode()).hexdigest()[:16]}"
     with ExitStack() as stack:
         scratch = Scratch(name, chosen, stack)

@@ -305,3 +305,58 @@ def step_validate_alignment(
         result = made_of(validate_alignment.run, arguments, **made)
     with exit_by(result):
         finish_step(result.as_dict(), validate_alignment.artifact_metadata)
+
+
+@step_app.command("validate-shard")
+def step_validate_shard(
+    root: options.Root,
+    shard: Annotated[int, option("Which shard, from 0.", min=0)],
+    source: Annotated[str, place("The folder or URI it was built from.")],
+    report: Annotated[str, place("File or URI for the report that assemble-validation takes.")],
+    digests: Annotated[str, place("File or URI for the digests of the shard's ids, 8 bytes a row.")],
+    deep: Annotated[int, option("Source rows to render again, of all shards together.", min=0)] = defaults.DEEP,
+    tokenizer: options.TokenizerPlace = None,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 where it finds something.
+
+    Of root and source only the manifests and this shard are read. The dataset must be for gpt-oss.
+    """
+    arguments = locals()
+    from spanloom.families import dataset_family
+    from spanloom.megatron.official import load_reader
+    from spanloom.steps import validate_shard
+
+    load_reader()
+    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
+        result = made_of(validate_shard.run, arguments, family_of=dataset_family, on_progress=on_progress)
+    with exit_by(result):
+        finish_step(result.as_dict(), validate_shard.artifact_metadata)
+
+
+@step_app.command("assemble-validation")
+def step_assemble_validation(
+    root: options.Root,
+    source: Annotated[str, place("The folder or URI it was built from.")],
+    shard_reports: Annotated[
+        list[str], place("A shard's report; give one for each shard, in order.", "--shard-report")
+    ],
+    shard_digests: Annotated[
+        list[str], place("The digests of a shard's ids; give one for each shard, in order.", "--shard-digests")
+    ],
+    report: options.Report = None,
+    html: options.HtmlPlace = None,
+    scratch: options.Scratch = None,
+) -> None:
+    """Step 7: join the reports of all shards, check what is global, and turn the pending manifest into the manifest.
+
+    Makes what validate-alignment makes. Exits with 4 where something was found.
+    """
+    arguments = locals()
+    from spanloom.families import dataset_family
+    from spanloom.steps import assemble_validation
+
+    result = made_of(assemble_validation.run, arguments, family_of=dataset_family)
+    with exit_by(result):
+        finish_step(result.as_dict(), assemble_validation.artifact_metadata)

@@ -45,6 +45,10 @@ BATCH_BYTES = 8 << 20
 ROWS_PER_PART = 4096
 
 
+Only = int | tuple[int, ...] | None
+"""Number, or numbers, of the shards that are looked at; None stands for all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourceShard:
     """One Parquet file and what the manifest says of it; `state`: its state before it was hashed, once it is."""
@@ -101,26 +105,32 @@ class SourceRows:
 
 
 def open_source(
-    directory: Path, formats: Sequence[SourceFormat], *, shards: int | None = None, only: int | None = None
+    directory: Path, formats: Sequence[SourceFormat], *, shards: int | None = None, only: Only = None
 ) -> Source:
     """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes).
 
     `formats`: those that are taken. `shards`: how many there must be; None stands for the format's number, or as many
-    as the manifest lists. With `only`, the one shard of that number is looked at; the others need not be there.
+    as the manifest lists. With `only`, the shards of these numbers are looked at; the others need not be there.
     """
     source = read_listing(directory, formats)
     listed = source.shards
     _check_names(source, shards or source.format.shards or len(listed), only)
-    if only is not None and not 0 <= only < len(listed):
-        raise SourceError(f"there is no shard {only}: the source has {len(listed)}", where=str(directory))
+    for number in (only,) if isinstance(only, int) else only or ():
+        if not 0 <= number < len(listed):
+            raise SourceError(f"there is no shard {number}: the source has {len(listed)}", where=str(directory))
     total, rows = source.manifest["storage"].get("total_rows"), sum(shard.rows for shard in listed)
     if total not in (None, rows):
         message = f"total_rows is {total}, but the shards' rows add up to {rows}"
         raise _disagreeing(message, directory / MANIFEST_NAME)
     for shard in listed:
-        if only in (None, shard.index):
+        if is_wanted(shard.index, only):
             _check_file(shard)
     return source
+
+
+def is_wanted(index: int, only: Only) -> bool:
+    """Whether a shard is one of those that are looked at."""
+    return only is None or (index == only if isinstance(only, int) else index in only)
 
 
 def not_converted(place: str) -> SourceError:
@@ -225,7 +235,7 @@ def _shard(entry: object, index: int, directory: Path, path: Path, source_format
     )
 
 
-def _check_names(source: Source, shards: int, only: int | None) -> None:
+def _check_names(source: Source, shards: int, only: Only) -> None:
     directory, paths = source.directory, [shard.path for shard in source.shards]
     if len(paths) != shards:
         raise SourceError(
@@ -239,7 +249,7 @@ def _check_names(source: Source, shards: int, only: int | None) -> None:
         message = f"the manifest must list {wanted[0]} … {wanted[-1]} in order, it lists {', '.join(names)}"
         raise _disagreeing(message, directory / MANIFEST_NAME)
     on_disk = sorted(file.name for file in directory.glob(source.format.shard_glob))
-    needed = names if only is None else names[only : only + 1]
+    needed = [name for index, name in enumerate(names) if is_wanted(index, only)]
     if missing := [name for name in needed if name not in on_disk]:
         raise _disagreeing(f"missing shards: {', '.join(missing)}", directory)
     if extra := [name for name in on_disk if name not in names]:

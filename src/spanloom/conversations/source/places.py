@@ -6,15 +6,22 @@ In: a place as text, the formats that are taken. Out: a local path. A local plac
 from collections.abc import Sequence
 from pathlib import Path
 
-from spanloom.conversations.source.folder import MANIFEST_NAME, RECORD_FILES, not_converted, read_listing
+from spanloom.conversations.source.folder import (
+    MANIFEST_NAME,
+    RECORD_FILES,
+    Only,
+    is_wanted,
+    not_converted,
+    read_listing,
+)
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
 from spanloom.storage.uri import is_uri, parse_uri
 
 
-def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat], *, only: int | None = None) -> Path:
-    """The manifest of a source and its shards, or `only` one of them, each with the size and sha256 it must have."""
+def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat], *, only: Only = None) -> Path:
+    """The manifest of a source and its shards, or `only` some of them, each with the size and sha256 it must have."""
     path = scratch.path(place)
     if not is_uri(place):
         return path
@@ -31,7 +38,7 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
                 sha256=shard.sha256,
             )
             for shard in read_listing(path, formats).shards
-            if only in (None, shard.index)
+            if is_wanted(shard.index, only)
         ]
     )
     return path

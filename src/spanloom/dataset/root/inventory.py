@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals
 from spanloom.dataset.root.layout import REJECTS
@@ -68,25 +68,32 @@ def check_inventory(
     The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
     """
     listed = {file.path: file for file in files}
-    return _faults(root, splits, set(listed), threads.map(partial(_fault, root), listed.values()))
+    return _faults(root, splits, set(listed), threads.map(partial(file_fault, root), listed.values()))
 
 
 def _faults(
     root: Path, splits: Iterable[str], listed: set[str], of_files: Iterable[Finding | None]
 ) -> Iterator[Finding]:
     yield from filter(None, of_files)
+    below = (path for folder in (*splits, REJECTS) for path in files_below(root / folder))
+    yield from unlisted(listed, splits, (path.relative_to(root).as_posix() for path in below))
+
+
+def unlisted(listed: set[str], splits: Iterable[str], names: Iterable[str]) -> Iterator[Finding]:
+    """Files in the folders of the splits and of rejects that are not listed. `names`: of all files of the root."""
     names_of_data = _names_of_data(listed)
+    paths = sorted(map(PurePosixPath, names))
     for folder in (*splits, REJECTS):
-        for path in _files_below(root / folder):
-            if (name := path.relative_to(root).as_posix()) in listed:
+        for path in paths:
+            if path.parts[0] != folder or path.as_posix() in listed or any(part.startswith(".") for part in path.parts):
                 continue
             # Megatron keeps its index cache in a folder beside the data by default: there, only what is
             # named as data are is in the wrong place.
-            if path.parent == root / folder or path.name.startswith(names_of_data):
-                yield Finding(check="inventory", message="the manifest does not list this file", file=name)
+            if path.parent.as_posix() == folder or path.name.startswith(names_of_data):
+                yield Finding(check="inventory", message="the manifest does not list this file", file=path.as_posix())
 
 
-def _files_below(folder: Path) -> list[Path]:
+def files_below(folder: Path) -> list[Path]:
     """All files below a folder, sorted; hidden ones and links to folders left out."""
     files = []
     for parent, folders, names in os.walk(folder):
@@ -101,7 +108,8 @@ def _names_of_data(listed: Iterable[str]) -> tuple[str, ...]:
     return tuple({"shard_", *(stem[0] for stem in stems if stem)})
 
 
-def _fault(root: Path, file: ListedFile) -> Finding | None:
+def file_fault(root: Path, file: ListedFile) -> Finding | None:
+    """What is wrong with a listed file: it is missing, or has another size or other bytes."""
     path, name = root / file.path, file.path
     if not path.is_file():
         return Finding(check="inventory", message="the file is missing", file=name)

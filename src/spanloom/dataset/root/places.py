@@ -20,6 +20,7 @@ from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import Upload, publish_file, publish_files, remove_if_allowed
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, find, list_objects, read_object, safe_name, stage_files
+from spanloom.storage.stores.objects import StoredObject
 from spanloom.storage.uri import Uri, is_uri, parse_uri
 
 
@@ -30,10 +31,12 @@ def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
         yield staged_root(here, root)
 
 
-def staged_root(here: Scratch, place: str, check: Check[object] = manifest.check) -> Path:
+def staged_root(
+    here: Scratch, place: str, check: Check[object] = manifest.check, only: Callable[[str], bool] | None = None
+) -> Path:
     """A dataset as it lies at a place: its manifests and all files of its folders, listed or not, right or wrong.
 
-    `check` is that of its manifest's schema.
+    `check` is that of its manifest's schema. `only`: which of the files are brought, by their path in the root.
     """
     path = here.path(place)
     if not is_uri(place):
@@ -45,15 +48,19 @@ def staged_root(here: Scratch, place: str, check: Check[object] = manifest.check
     known = {file.path: file.sha256 for file in manifest.files_of(content)}
     folders = {*SPLITS, REJECTS}
     downloads = []
-    for entry in list_objects(uri):
-        name = entry.uri.key.removeprefix(f"{uri.key}/" if uri.key else "")
-        if name.split("/")[0] in folders or name in known:
+    for name, entry in listed_root(uri).items():
+        if (name.split("/")[0] in folders or name in known) and (only is None or only(name)):
             target = path / safe_name(name, uri)
             # What an earlier run staged is kept only when it is what the manifest says; validation judges the rest.
             if not (target.is_file() and known.get(name) == sha256_file(target)):
                 downloads.append(Download(uri=entry.uri, path=target, bytes=entry.bytes))
     stage_files(downloads)
     return path
+
+
+def listed_root(uri: Uri) -> dict[str, StoredObject]:
+    """The objects below a root by their path in it."""
+    return {entry.uri.key.removeprefix(f"{uri.key}/" if uri.key else ""): entry for entry in list_objects(uri)}
 
 
 def staged_manifests(uri: Uri, directory: Path) -> bool:

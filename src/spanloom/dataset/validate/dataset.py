@@ -10,9 +10,10 @@ the others, with the reason.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,10 +22,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.dataset import manifest
-from spanloom.dataset.family import CheckRun, DatasetFamily, Digests, OpenedShard, SourceCheck, WholeCheck
+from spanloom.dataset.family import CheckRun, DatasetFamily, OpenedShard, SourceCheck, WholeCheck
 from spanloom.dataset.manifest import Content, ShardEntry, SplitCounts
 from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
 from spanloom.dataset.root.layout import array_prefixes, rows_file
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import RowsReader, rows_schema
 from spanloom.dataset.validate.content import check_shape, check_sums
 from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of
@@ -32,8 +34,8 @@ from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus
 from spanloom.megatron.check import open_parallel
-from spanloom.megatron.readers import OpenIndexed, ReaderChoice, chosen_reader, open_with
-from spanloom.split import VALID, among
+from spanloom.megatron.readers import OpenIndexed, Reader, ReaderChoice, chosen_reader, open_with
+from spanloom.split import VALID
 from spanloom.workers import OnProgress
 
 TOKENS_AT_ONCE = 1 << 20
@@ -75,46 +77,89 @@ def validate_dataset(
     workers: int | None = None,
     reader: ReaderChoice = "auto",
     on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
 ) -> Report:
     """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
 
     `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
     compared token by token. `reader`: what the arrays are read through, see `spanloom.megatron.readers`; the report
     names it. `on_progress`: sequences checked so far, and those there are.
-    Hashes files and checks shards in `workers` threads (None: one for each usable CPU), at most `AT_ONCE`.
+    Hashes files and checks shards in `workers` threads (None: one for each usable CPU), at most `AT_ONCE`. `scratch`:
+    where the digests of ids go that are more than memory is to hold.
     Raises ManifestError when there is no manifest to hold the files against.
     """
     chosen = chosen_reader(reader)
     content = manifest.read_any(root).content
-    report, beyond_files = Report(reader=chosen), Report()
-    report.ran("inventory", sum(1 for _ in content.listed_files()))
     with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
         run = _Run(threads, content, on_progress)
+        given = None if source is None else GivenSource(place=source, deep=deep, tokenizer=tokenizer)
         try:
-            # What is not built like a dataset of its family cannot be read as one.
-            shape = list(check_shape(content, family))
-            if not shape:
-                # Every document by itself, then all of them together, then against the source where it is given.
-                readable, digests = _check_shards(beyond_files, root, content, family, run, open_with(chosen))
-                whole = WholeCheck(root=root, content=content, readable=readable, run=run, open_with=open_with(chosen))
-                family.check_whole(beyond_files, whole, digests)
-                if source is not None:
-                    held_against = SourceCheck(whole=whole, source=source, deep=deep, tokenizer=tokenizer)
-                    family.check_source(beyond_files, held_against)
-            report.add(inventory)  # first: a file that is missing explains what follows from it
-            report.add(shape)
-            if not shape:
-                report.add(check_sums(content))
-                report.add(family.check_content(content))
-                for shard in content.shards:
-                    report.add(family.check_sums(content, shard))
-            report.include(beyond_files)
+            with DigestRuns(content.totals.sequences, scratch) as digests:
+                return joined_checks(root, content, family, run, digests, inventory, given, chosen)
         except BaseException:
             run.stopped.set()  # else leaving the block would wait for all shards
             threads.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenSource:
+    """What a dataset is held against; see `SourceCheck`."""
+
+    place: Path
+    deep: int = 0
+    tokenizer: Path | None = None
+    at_hand: tuple[int, ...] | None = None
+
+
+def joined_checks(
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: CheckRun,
+    digests: DigestRuns,
+    inventory: Iterable[Finding],
+    source: GivenSource | None,
+    reader: Reader = "megatron",
+) -> Report:
+    """The checks of files, manifest, shards and source as one report. `inventory`: what is wrong with the files."""
+    report, beyond_files = Report(reader=reader), Report()
+    report.ran("inventory", sum(1 for _ in content.listed_files()))
+    # What is not built like a dataset of its family cannot be read as one.
+    shape = list(check_shape(content, family))
+    if not shape:
+        check_beyond_files(beyond_files, root, content, family, run, digests, source, reader)
+    report.add(inventory)  # first: a file that is missing explains what follows from it
+    report.add(shape)
+    if not shape:
+        report.add(check_sums(content))
+        report.add(family.check_content(content))
+        for shard in content.shards:
+            report.add(family.check_sums(content, shard))
+        report.include(beyond_files)
     return report
+
+
+def check_beyond_files(
+    report: Report,
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: CheckRun,
+    digests: DigestRuns,
+    source: GivenSource | None,
+    reader: Reader = "megatron",
+) -> None:
+    """Every document by itself, then all of them together, then against the source where it is given."""
+    readable = _check_shards(report, root, content, family, run, digests, open_with(reader))
+    whole = WholeCheck(root=root, content=content, readable=readable, run=run, open_with=open_with(reader))
+    family.check_whole(report, whole, digests)
+    if source is not None:
+        held_against = SourceCheck(
+            whole=whole, source=source.place, deep=source.deep, tokenizer=source.tokenizer, at_hand=source.at_hand
+        )
+        family.check_source(report, held_against)
 
 
 class _Run:
@@ -150,39 +195,34 @@ class _Run:
 
 
 def _check_shards(
-    report: Report, root: Path, content: Content, family: DatasetFamily, run: _Run, open_with: OpenIndexed
-) -> tuple[frozenset[tuple[str, int]], Digests]:
-    """Every document of every shard and split, valid first: its ids must not turn up in train.
+    report: Report,
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    run: CheckRun,
+    digests: DigestRuns,
+    open_with: OpenIndexed,
+) -> frozenset[tuple[str, int]]:
+    """Every document of every shard and split, valid first. The digests of the ids are added to `digests`.
 
-    Returns the splits and numbers of the shards that could be read, and the digests of all ids, sorted: uint64, 8 bytes
-    a document.
+    Returns the splits and numbers of the shards that could be read.
     """
     report.ran("documents", 0)
     report.ran("tokens", 0)
     readable: set[tuple[str, int]] = set()
-    held_out: Digests = np.empty(0, dtype=np.uint64)
-    digests = [held_out]
     for split in sorted(content.totals.splits, key=lambda name: name != VALID):
 
-        def check(own: Report, shard: ShardEntry, split: str = split, held_out: Digests = held_out) -> Digests | None:
+        def check(own: Report, shard: ShardEntry, split: str = split) -> bool:
             row_schema = family.row_schema(content)
             with opened_shard(own, root, content, row_schema, split, shard, open_with) as opened:
-                return None if opened is None else family.check_shard(own, opened, held_out, run)
+                if opened is None:
+                    return False
+                digests.add(family.check_shard(own, opened, run))
+                return True
 
         of_shards = run.each(report, content.shards, check)
-        read = [(shard.shard, ids) for shard, ids in zip(content.shards, of_shards, strict=True) if ids is not None]
-        readable |= {(split, number) for number, _ in read}
-        if split == VALID:
-            held_out = np.concatenate([held_out, *(ids for _, ids in read)])
-            held_out.sort()
-            digests.append(held_out)
-        else:
-            digests += [ids for _, ids in read]
-        del of_shards, read
-    every = np.concatenate(digests)
-    del digests
-    every.sort()
-    return frozenset(readable), every
+        readable |= {(split, shard.shard) for shard, read in zip(content.shards, of_shards, strict=True) if read}
+    return frozenset(readable)
 
 
 @contextmanager
@@ -279,19 +319,17 @@ def take_rows(report: Report, opened: OpenedShard, first: int, count: int) -> pa
 def check_documents_with_ids(
     report: Report,
     opened: OpenedShard,
-    held_out: Digests,
     run: CheckRun,
     *,
     kind: Callable[..., Documents],
     id_column: str,
-    noun: str,
     check_documents: Callable[[Documents], Iterator[Finding]],
     check_rows: Callable[[Documents, pa.Table, Digests], Iterator[Finding]],
     kept_rows: Callable[[pa.Table], npt.NDArray[np.bool_]] | None = None,
 ) -> Digests:
     """`check_shard` of a family whose documents have ids: each document, its row, its split, the tokens of the spans.
 
-    `noun`: what a document is of. Returns the digests of the ids, uint64 [N], or only those of `kept_rows`, bool [N].
+    Returns the digests of the ids, uint64 [N], or only those of `kept_rows`, bool [N].
     """
     totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
     kept = [np.empty(0, dtype=np.uint64)]
@@ -306,10 +344,6 @@ def check_documents_with_ids(
             digests = digests_of(rows.column(id_column))
             report.add(check_rows(documents, rows, digests))
             kept.append(digests if kept_rows is None else digests[kept_rows(rows)])
-            if opened.split != VALID:
-                both = np.flatnonzero(among(digests, held_out)).tolist()
-                message = f"this {noun} is in valid too"
-                report.add(documents.finding("disjoint", message, at) for at in both)
         run.checked(lengths.size)
     check_span_tokens(report, opened, totals)
     return np.concatenate(kept)

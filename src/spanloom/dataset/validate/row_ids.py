@@ -1,10 +1,10 @@
-"""The rows of the source in the dataset, and how many repeat an id: what `split.repeated_rows` must say.
+"""Rows of the source in the dataset: is each there once, is an id in one split, how many repeat an id?
 
-In: the digests of all ids, the row tables. Out: findings; the number. Equal digests make candidates, the ids
-themselves decide.
+In: the digests of all ids, the row tables. Out: findings; the number that `split.repeated_rows` must be. Equal digests
+make candidates. Only where there are any are the row tables read again.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,18 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.dataset.family import Digests, WholeCheck
+from spanloom.dataset.family import WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import rows_file
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.places import check_row_places
 from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.disk_documents import digests_of
 from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
-from spanloom.split import among
-
-CANDIDATES = 1 << 20
-"""Digests looked at together, so that a source full of copies does not fill the memory."""
+from spanloom.split import VALID, among
 
 
 def firsts_of_rows(rows: npt.NDArray[np.int64], before: int = -1) -> npt.NDArray[np.bool_]:
@@ -50,18 +48,20 @@ def firsts_in_turn() -> Callable[[pa.Table | pa.RecordBatch], npt.NDArray[np.boo
 def check_rows_and_ids(
     report: Report,
     whole: WholeCheck,
-    digests: Digests,
+    digests: DigestRuns,
     *,
     id_column: str,
     split_column: str,
     several: bool,
     earlier: str,
+    noun: str,
     also: Callable[[ShardEntry, Sequence[Path]], Iterable[Finding]] | None = None,
 ) -> None:
     """Every row that was read is in one split or was set aside; as many ids come again as the manifest says.
 
     `id_column`: of the source; `split_column`: of the row table; `several`: a row may be several documents; `earlier`:
-    how a row with the id of another is called; `also`: what a shard's row tables must hold besides.
+    how a row with the id of another is called; `noun`: what `split_column` is of; `also`: what else a shard's row tables
+    must hold.
     """
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
@@ -77,6 +77,7 @@ def check_rows_and_ids(
             own.wrong("rows", unreadable.what, shard=shard.shard)
 
     whole.run.each(report, whole.content.shards, check_shard)
+    check_disjoint(report, whole, digests, split_column, noun)
     if not all(whole.is_readable(shard) for shard in whole.content.shards):
         return
     tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]
@@ -90,17 +91,50 @@ def check_rows_and_ids(
         report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows have {earlier}")
 
 
-def repeated_rows(digests: Digests, tables: Sequence[Path], id_column: str) -> int:
-    """Source rows whose id another row has too, but for one of them. `digests`: uint64, sorted, of the ids of all rows;
-    one that is there twice without need costs time alone.
+def check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_column: str, noun: str) -> None:
+    """Every document of train whose id a document of valid has too. `noun`: what the id is of."""
+    of_valid, others = (
+        [place for place in sorted(whole.readable) if (place[0] == VALID) is wanted] for wanted in (True, False)
+    )
+    for some in digests.repeated():
+        held_out = [ids[among(ids, some)] for place in of_valid for _, ids in _ids(whole, place, id_column)]
+        ordered = np.unique(np.concatenate([np.empty(0, dtype=np.uint64), *held_out]))
+        for split, number in others if ordered.size else ():
+            for first, ids in _ids(whole, (split, number), id_column):
+                report.add(
+                    Finding(
+                        check="disjoint",
+                        message=f"this {noun} is in valid too",
+                        split=split,
+                        shard=number,
+                        sequence=first + at,
+                    )
+                    for at in np.flatnonzero(among(ids, ordered)).tolist()
+                )
+
+
+def _ids(whole: WholeCheck, place: tuple[str, int], id_column: str) -> Iterator[tuple[int, Digests]]:
+    """Number of the first document, and digests, uint64 [N], of each batch. What cannot be read is in the report."""
+    first = 0
+    try:
+        wanted = pa.schema([pa.field(id_column, pa.string(), nullable=False)])
+        for batch in row_batches(rows_file(whole.root, *place), wanted):
+            whole.run.go_on()
+            yield first, digests_of(batch.column(id_column))
+            first += batch.num_rows
+    except ArtifactError:
+        return
+
+
+def repeated_rows(digests: DigestRuns, tables: Sequence[Path], id_column: str) -> int:
+    """Source rows whose id another row has too, but for one of them. `digests`: of the ids of all rows; one that is
+    there twice without need costs time alone.
 
     Raises ArtifactError where a table cannot be read.
     """
-    candidates = np.unique(digests[1:][digests[1:] == digests[:-1]])
     columns = [pa.field("row", pa.int64(), nullable=False), pa.field(id_column, pa.string(), nullable=False)]
     repeated = 0
-    for first in range(0, candidates.size, CANDIDATES):
-        some = candidates[first : first + CANDIDATES]
+    for some in digests.repeated():
         seen: set[bytes] = set()
         for table in tables:
             firsts = firsts_in_turn()

@@ -16,7 +16,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     Section,
@@ -28,6 +27,7 @@ from spanloom.dataset.family import (
     one_row_schema,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.content import check_said, wrong
 from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, opened_shard, take_rows
 from spanloom.families.chat import defaults
@@ -50,6 +50,7 @@ header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = (blocks.SPLIT,)
+stage_source_shards = None
 RATIO = None
 
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
@@ -75,7 +76,7 @@ def _packing(shard: ShardEntry) -> dict[str, int]:
     return shard.packing
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every block: its loss mask, its row, and the counts of the packing. Blocks have no ids."""
     rules = verify.Rules.of(opened.content)
     lengths = opened.datasets.lengths
@@ -110,7 +111,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     return _NO_DIGESTS
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Nothing: blocks have no ids, and rows of the source are no documents."""
 
 

@@ -19,7 +19,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     SourceCheck,
@@ -30,6 +29,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import array_prefix
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.content import check_said, source_input, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
@@ -46,6 +46,7 @@ from spanloom.findings import Finding, Report
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import sha256_file
+from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
@@ -86,7 +87,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
@@ -94,18 +95,16 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=partial(verify.HarmonyDocuments, profile=profile),
         id_column=profile.split_column,
-        noun=profile.source.id_column,
         check_documents=partial(verify.check_documents, trained=trained),
         check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
         kept_rows=firsts_in_turn(),
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Every row that was read is in the dataset once, or with all its cuts in one split, or was rejected; ids that
     repeat are counted."""
     profile = profile_of_family(whole.content.family)
@@ -117,6 +116,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
         split_column=profile.split_column,
         several=profile.cuts,
         earlier="an id that stood before",
+        noun=profile.source.id_column,
         also=partial(verify.check_trained_runs, whole.content),
     )
 
@@ -128,16 +128,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     whole, content = check.whole, check.whole.content
     shards = content.shards
-    given = open_source(check.source, shards=len(shards))
+    given = open_source(check.source, shards=len(shards), only=check.at_hand)
     if given.manifest_sha256 != content.input.manifest_sha256:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
     stated = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_said(stated, source_input(given), "input", check="source"))
-    asset = locate_asset(check.tokenizer)
-    encoding = tokenizer.load_encoding(asset) if check.deep else None
-    second = load_tiktoken(asset) if check.deep else None
+    asset = locate_asset(check.tokenizer) if check.deep else None
+    encoding = None if asset is None else tokenizer.load_encoding(asset)
+    second = None if asset is None else load_tiktoken(asset)
     deep = check.deep
     shares = {shard.shard: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
 
@@ -183,6 +183,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
 
 stage_source = staged_source
+
+
+def stage_source_shards(here: Scratch, place: str, only: tuple[int, ...]) -> Path:
+    """The manifest of the source and the shards of these numbers."""
+    return staged_source(here, place, only=only)
+
+
 stage_tokenizer = staged_asset
 
 

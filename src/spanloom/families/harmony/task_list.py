@@ -220,17 +220,33 @@ def _add_synth_kd(made: _Stages, values: dict[str, str], before: tuple[str, ...]
         after=("assemble-split", "write-indexed"),
     )
     made.add(
-        "validate-alignment",
+        "validate-shard",
         *given(
+            ("--shard", INDEX),
             ("--root", values["dataset_root"]),
             ("--source", values["source_uri"]),
             ("--tokenizer", tokenizer),
             ("--deep", values["deep"]),
-            ("--report", made.one("validate-alignment", "report")),
-            ("--html", made.one("validate-alignment", "html")),
+            ("--report", made.each("validate-shard", "report")),
+            ("--digests", made.each("validate-shard", "digests")),
         ),
         cpu="2",
         memory=values["validate_memory"],
         hours=24,
+        each=True,
         after=("assemble-manifest", "verify-tokenizer"),
+    )
+    made.add(
+        "assemble-validation",
+        *made.all("--shard-report", "validate-shard", "report"),
+        *made.all("--shard-digests", "validate-shard", "digests"),
+        *given(
+            ("--root", values["dataset_root"]),
+            ("--source", values["source_uri"]),
+            ("--report", made.one("assemble-validation", "report")),
+            ("--html", made.one("assemble-validation", "html")),
+        ),
+        memory=values["split_memory"],
+        hours=4,
+        after=("validate-shard",),
     )

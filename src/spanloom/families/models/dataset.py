@@ -12,7 +12,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     Vocabulary,
@@ -23,6 +22,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
@@ -50,29 +50,28 @@ header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
+stage_source_shards = None
 RATIO = ("analysis", "final")
 
 
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=SpanDocuments,
         id_column="conversation",
-        noun="conversation",
         check_documents=partial(verify.check_documents, content=opened.content),
         check_rows=partial(verify.check_rows, content=opened.content),
         kept_rows=firsts_in_turn(),
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Every row that was read has its documents in one split, or was refused; the model's files are those that are
     named; ids that come again are counted."""
     content = whole.content
@@ -89,6 +88,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
         split_column="conversation",
         several=True,
         earlier="the id of an earlier row",
+        noun="conversation",
     )
 
 

@@ -14,7 +14,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     Layout,
     OpenedShard,
@@ -25,11 +24,13 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import placed_rows
+from spanloom.dataset.validate.row_ids import check_disjoint
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
 from spanloom.families.toolcalls.format.source import SUFFIX
 from spanloom.families.toolcalls.steps import tokenize_toolcalls
@@ -52,6 +53,7 @@ ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 header_tokens = no_header_tokens
+stage_source_shards = None
 RATIO = None
 
 
@@ -68,33 +70,32 @@ def has_parts(content: Content) -> bool:
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, its row, its split. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=SpanDocuments if has_parts(opened.content) else DiskDocuments,
         id_column=ID_COLUMN,
-        noun="sample",
         check_documents=partial(verify.check_documents, content=opened.content),
         check_rows=partial(verify.check_rows, content=opened.content),
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """No id and no row stands twice; template, tools and tokenizer are those that are said."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
+    check_disjoint(report, whole, digests, ID_COLUMN, "sample")
     rows = placed_rows(report, whole)
     if rows is None:
         return
     last = content.totals.rows_read - 1
     if (np.diff(rows) == 0).any() or (rows.size and not 0 <= rows[0] <= rows[-1] <= last):
         report.wrong("rows", f"the rows are not of 0 … {last}, each at most once")
-    if repeated := int(digests.size - np.unique(digests).size):
+    if repeated := digests.surplus():
         report.wrong("ids", f"{repeated} documents repeat an earlier id")
 
 

@@ -15,7 +15,6 @@ from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
     Description,
-    Digests,
     ExportColumn,
     OpenedShard,
     SourceCheck,
@@ -26,6 +25,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
@@ -38,6 +38,7 @@ from spanloom.dataset.validate.placed_documents import (
     placed_documents,
     placed_rows,
 )
+from spanloom.dataset.validate.row_ids import check_disjoint
 from spanloom.errors import TokenizerError
 from spanloom.families.traces import tokens
 from spanloom.families.traces.render import CONTROL_STRINGS
@@ -63,6 +64,7 @@ ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
 header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
+stage_source_shards = None
 RATIO = ("reasoning", "answer")
 
 
@@ -74,25 +76,24 @@ def row_schema(content: Content) -> pa.Schema:
 # --- Validation -------------------------------------------------------------------------------------------------------
 
 
-def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
         opened,
-        held_out,
         run,
         kind=SpanDocuments,
         id_column=ID_COLUMN,
-        noun="trace",
         check_documents=partial(verify.check_documents, content=opened.content),
         check_rows=partial(verify.check_rows, content=opened.content),
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
+def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """The documents are those of rows 0, 1, 2 … of the export, each once; and the tokenizer is the one that is said."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
+    check_disjoint(report, whole, digests, ID_COLUMN, "trace")
     rows = placed_rows(report, whole)
     if rows is None:
         return
@@ -100,7 +101,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
         message = f"the rows are not each of 0 … {rows.size - 1} once: {rows[odd[0]]} is where {odd[0]} should be"
         report.wrong("rows", message)
     assert content.split is not None, "the schema demands it of this family"
-    if (repeated := int(digests.size - np.unique(digests).size)) != content.split.repeated_rows:
+    if (repeated := digests.surplus()) != content.split.repeated_rows:
         stated = content.split.repeated_rows
         report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} documents repeat an earlier id")
 

@@ -47,8 +47,11 @@ SHARDS = st.lists(st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=3),
 
 
 @settings(max_examples=40, deadline=None)
-@given(SHARDS)
-def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_counted(shards: list[Batches]) -> None:
+@given(SHARDS, st.integers(1, 50))
+def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_counted(
+    shards: list[Batches], at_once: int
+) -> None:
+    """However few digests are held at once."""
     rows = [
         (f"shard {shard:02d}, row {row}", name)
         for shard, batches in enumerate(shards)
@@ -59,11 +62,11 @@ def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ids = [write_ids(folder, shard, batches) for shard, batches in enumerate(shards)]
-        kept = assemble_split(ids=ids, split=folder / "split", on_duplicate="keep")
+        kept = assemble_split(ids=ids, split=folder / "split", on_duplicate="keep", at_once=at_once)
         assert kept["repeated_rows"] == len(repeated) == len(rows) - len({name for _, name in rows})
         if not repeated:
-            assert assemble_split(ids=ids, split=folder / "again")["repeated_rows"] == 0
+            assert assemble_split(ids=ids, split=folder / "again", at_once=at_once)["repeated_rows"] == 0
             return
         before, place, again = repeated[0]
         with pytest.raises(DuplicateIdError, match=f"^duplicate synth_id '{again}'\n  where: {before} and {place}\n"):
-            assemble_split(ids=ids, split=folder / "again")
+            assemble_split(ids=ids, split=folder / "again", at_once=at_once)

@@ -16,12 +16,12 @@ from spanloom.storage.scratch import Scratch, scratch_for
 FORMATS = tuple(profile.source for profile in PROFILES)
 
 
-def open_source(directory: Path, *, shards: int | None = None, only: int | None = None) -> Source:
+def open_source(directory: Path, *, shards: int | None = None, only: folder.Only = None) -> Source:
     """`folder.open_source` for these formats."""
     return folder.open_source(directory, FORMATS, shards=shards, only=only)
 
 
-def staged_source(here: Scratch, place: str, *, only: int | None = None) -> Path:
+def staged_source(here: Scratch, place: str, *, only: folder.Only = None) -> Path:
     """`places.staged_source` for these formats."""
     return places.staged_source(here, place, FORMATS, only=only)
 

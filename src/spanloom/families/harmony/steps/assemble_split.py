@@ -2,7 +2,7 @@
 
 In: the ids of every shard. Out: `split.json`, without which there is no manifest. write-indexed does not wait for it:
 the id alone decides whether a document is valid.
-Memory: 16 bytes a row (the digest of each id, and a sorted copy), whatever the length of the ids.
+Memory: 8 bytes a row (the digest of each id), up to 2 GiB: see `spanloom.dataset.rows.digests`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.rows.digests import AT_ONCE, DigestRuns
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.config import split_decided
@@ -26,11 +27,9 @@ from spanloom.families.harmony.render.work import Rendered, check_one_work, stag
 from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid
 from spanloom.storage import write_atomically
-from spanloom.storage.scratch import scratch_for
+from spanloom.storage.scratch import chosen_scratch, scratch_for
 
 ON_DUPLICATE = ("error", "keep")
-
-Digests = npt.NDArray[np.uint64]
 
 
 def assemble_split(
@@ -39,39 +38,47 @@ def assemble_split(
     split: Path,
     valid_fraction: float = defaults.VALID_FRACTION,
     on_duplicate: str = defaults.ON_DUPLICATE,
+    scratch: Path | None = None,
+    at_once: int = AT_ONCE,
 ) -> dict[str, Any]:
     """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`. See `split_of`."""
-    return split_of(
-        [Ids.open(directory, index) for index, directory in enumerate(ids)], split, valid_fraction, on_duplicate
-    )
+    shards = [Ids.open(directory, index) for index, directory in enumerate(ids)]
+    return split_of(shards, split, valid_fraction, on_duplicate, scratch=scratch, at_once=at_once)
 
 
-def split_of(shards: Sequence["Ids"], split: Path, valid_fraction: float, on_duplicate: str) -> dict[str, Any]:
+def split_of(
+    shards: Sequence["Ids"],
+    split: Path,
+    valid_fraction: float,
+    on_duplicate: str,
+    *,
+    scratch: Path | None = None,
+    at_once: int = AT_ONCE,
+) -> dict[str, Any]:
     """Looks through the ids of all shards, in order, and writes the file `split`.
 
     An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
-    fall into one split, since the id alone decides. Returns what `split.json` holds.
+    fall into one split, since the id alone decides. Of more than `at_once` rows the digests are written to a temporary
+    folder below `scratch`. Returns what `split.json` holds.
     """
     check_on_duplicate(on_duplicate)
     if len(families := {shard.profile.family for shard in shards}) != 1:
         raise ArtifactError(f"ids of one family are wanted, not of {sorted(families)}")
     profile = shards[0].profile
     decided = split_decided(profile, valid_fraction)
-    digests = np.empty(sum(shard.rows for shard in shards), dtype=np.uint64)
     counts = []
-    first = 0
-    for shard in shards:
-        documents = valid = 0
-        for _, names, of_rows in shard.read():
-            batch = id_digests(names)
-            digests[first : first + batch.size] = batch
-            first += batch.size
-            documents += int(of_rows.sum())
-            valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
-        if documents != shard.rows:
-            raise ArtifactError(f"the ids hold {documents} documents, {shard.rows} are expected", where=shard.where)
-        counts.append({"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": valid})
-    repeated = _repeated_rows(shards, digests[:first], on_duplicate)
+    with DigestRuns(sum(shard.rows for shard in shards), scratch, at_once) as digests:
+        for shard in shards:
+            documents = valid = 0
+            for _, names, of_rows in shard.read():
+                batch = id_digests(names)
+                digests.add(batch)
+                documents += int(of_rows.sum())
+                valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
+            if documents != shard.rows:
+                raise ArtifactError(f"the ids hold {documents} documents, {shard.rows} are expected", where=shard.where)
+            counts.append({"shard": shard.index, "rows_read": shard.rows_read, "rows": shard.rows, "valid": valid})
+        repeated = _repeated_rows(shards, digests, on_duplicate)
     total = sum(shard.rows for shard in shards)
     result = {
         "artifact": "split_v1",
@@ -150,24 +157,17 @@ def check_on_duplicate(on_duplicate: str) -> None:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
 
 
-def _repeated_rows(shards: Sequence[Ids], digests: Digests, on_duplicate: str) -> int:
+def _repeated_rows(shards: Sequence[Ids], digests: DigestRuns, on_duplicate: str) -> int:
     """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
 
-    Equal digests only make candidates; a second pass over the ids themselves decides. Candidates are taken a million
-    at a time, so that a source full of copies does not fill the memory.
+    Equal digests only make candidates; a second pass over the ids themselves decides.
     """
-    ordered = np.sort(digests)
-    candidates = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    del ordered
     repeated = 0
-    for start in range(0, candidates.size, 1_000_000):
-        some = candidates[start : start + 1_000_000]
+    for some in digests.repeated():
         seen: dict[bytes, tuple[int, int]] = {}
-        first = 0
         for shard in shards:
             for rows, ids, _ in shard.read():
-                places = np.flatnonzero(among(digests[first : first + rows.size], some))
-                first += rows.size
+                places = np.flatnonzero(among(id_digests(ids), some))
                 for place in places.tolist():
                     here = (shard.index, int(rows[place]))
                     fingerprint = blake2b(ids[place].encode(), digest_size=16).digest()
@@ -199,7 +199,7 @@ def run(
         check_one_work(shards, rendered)
         files = staged(here, shards, IDS_NAME)
         ids = [Ids.of_file(path, shard) for path, shard in zip(files, shards, strict=True)]
-        result = split_of(ids, here.path(split), valid_fraction, on_duplicate)
+        result = split_of(ids, here.path(split), valid_fraction, on_duplicate, scratch=chosen_scratch(scratch))
         here.publish_file(split)
     return result
 

@@ -1,0 +1,173 @@
+"""Which digests occur more than once, in memory that does not follow their number.
+
+In: digests of ids, uint64, in any order, or files of sorted ones. Out: those that occur more than once, ascending.
+
+Up to `at_once` digests are sorted in memory and nothing is written. More are written to a temporary folder in sorted
+runs of that length, 8 bytes a digest. Then one range of digests after the other is read from all runs. A range that
+holds more than `at_once` digests is halved, so that the number of ranges follows from the number of digests.
+"""
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Digests = npt.NDArray[np.uint64]
+
+AT_ONCE = 1 << 26
+"""Digests held at once: 512 MiB. Twice that is used while a range is searched for equal neighbours."""
+CANDIDATES = 1 << 20
+"""Digests that `repeated` yields at once: who looks them up holds so many, where many ids are equal."""
+_HIGHEST = (1 << 64) - 1
+_STORED = np.dtype("<u8")
+
+
+class _Run(Sequence[int]):
+    """A file of sorted digests. It is read and not mapped: mapped pages would count as memory of the process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._size = path, path.stat().st_size // _STORED.itemsize
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, at: Any) -> Any:
+        return int(self.read(at, at + 1)[0])
+
+    def place(self, digest: int) -> int:
+        """How many digests of the run are below this one."""
+        return bisect_left(self, digest)
+
+    def read(self, first: int, last: int) -> Digests:
+        """A part of it, uint64 [last - first]."""
+        return np.fromfile(self._path, _STORED, last - first, offset=first * _STORED.itemsize)
+
+
+class DigestRuns:
+    """Digests as they are added, by several threads at once if need be. Use it as a context: it may have made files.
+
+    expected    about how many there will be; decides the memory that is taken, not the result
+    folder      where the temporary folder goes; None stands for the system's
+    at_once     see above
+    """
+
+    def __init__(self, expected: int, folder: Path | None = None, at_once: int = AT_ONCE) -> None:
+        self._at_once, self._folder = at_once, folder
+        self._held: Digests = np.empty(max(1, min(expected, at_once)), dtype=np.uint64)
+        self._count = 0
+        self._files: list[Path] = []
+        self._made: Path | None = None
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "DigestRuns":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self._stack.close()
+
+    def add(self, digests: Digests) -> None:
+        """Adds digests, uint64 [N], in any order."""
+        with self._lock:
+            while digests.size:
+                if self._count == self._held.size:
+                    self._write_run()
+                part = digests[: self._held.size - self._count]
+                self._held[self._count : self._count + part.size] = part
+                self._count += part.size
+                digests = digests[part.size :]
+
+    def add_file(self, path: Path) -> None:
+        """Adds the digests of a file that `write` wrote. The file is read where it is."""
+        self._files.append(path)
+
+    def write(self, path: Path) -> None:
+        """Writes all digests to a file, ascending: 8 bytes each, little-endian."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as stream:
+            for digests in self._ranges():
+                digests.astype(_STORED, copy=False).tofile(stream)
+
+    def repeated(self) -> Iterator[Digests]:
+        """The digests that occur more than once, ascending, each once, `CANDIDATES` at a time.
+
+        What is yielded is the same for every `at_once`.
+        """
+        waiting: Digests = np.empty(0, dtype=np.uint64)
+        for again in self._again():
+            found = np.unique(again)
+            waiting = np.concatenate([waiting, found[np.isin(found, waiting[-1:], invert=True)]])
+            while waiting.size > CANDIDATES:  # the last one stays: the next range may go on with it
+                yield waiting[:CANDIDATES]
+                waiting = waiting[CANDIDATES:]
+        if waiting.size:
+            yield waiting
+
+    def surplus(self) -> int:
+        """How many digests equal an earlier one."""
+        return sum(again.size for again in self._again())
+
+    def _again(self) -> Iterator[Digests]:
+        """Every digest that equals the one before it, ascending."""
+        before: Digests = np.empty(0, dtype=np.uint64)
+        for digests in self._ranges():
+            if before.size and digests[0] == before[0]:
+                yield before
+            if (equal := digests[1:] == digests[:-1]).any():
+                yield digests[1:][equal]
+            before = digests[-1:].copy()
+
+    def _write_run(self) -> None:
+        if self._made is None:
+            self._made = Path(self._stack.enter_context(TemporaryDirectory(prefix="spanloom-", dir=self._folder)))
+        held = self._held[: self._count]
+        held.sort()
+        path = self._made / f"{len(self._files)}"
+        held.astype(_STORED, copy=False).tofile(path)
+        self._files.append(path)
+        self._count = 0
+
+    def _ranges(self) -> Iterator[Digests]:
+        """All digests in ascending order, at most `at_once` at a time. An array is good until the next is asked for."""
+        if not self._files:
+            held = self._held[: self._count]
+            held.sort()
+            if held.size:
+                yield held
+            return
+        if self._count:
+            self._write_run()
+        runs = [_Run(path) for path in self._files]
+        if self._held.size < (room := min(self._at_once, sum(map(len, runs)))):
+            self._held = np.empty(room, dtype=np.uint64)
+        yield from self._range(runs, 0, _HIGHEST)
+
+    def _range(self, runs: list[_Run], low: int, high: int) -> Iterator[Digests]:
+        """The digests from `low` to `high`, both inside."""
+        edges = [(run, run.place(low), run.place(high + 1)) for run in runs]
+        count = sum(last - first for _, first, last in edges)
+        if not count:
+            return
+        if count <= self._held.size:
+            at = 0
+            for run, first, last in edges:
+                self._held[at : at + last - first] = run.read(first, last)
+                at += last - first
+            self._held[:count].sort()
+            yield self._held[:count]
+        elif low == high:  # one digest, more often than is held at once
+            for first in range(0, count, self._held.size):
+                some = self._held[: min(self._held.size, count - first)]
+                some[:] = low
+                yield some
+        else:
+            middle = (low + high) // 2
+            yield from self._range(runs, low, middle)
+            yield from self._range(runs, middle + 1, high)

@@ -1,0 +1,263 @@
+"""Validation in two steps: the checks of one shard where its files are, then what is global, from their reports.
+
+In: a shard's own files; later the reports of all shards, the digests of their ids, and what a listing of the root says.
+Out: a report of the shard; later the `Report` that one process would have made of the whole dataset.
+
+The same code runs in both steps and in one process: `check_beyond_files`. What it checks shard by shard goes through
+`CheckRun.each`. The first step checks its own shard there and records the report of each call; the second step checks
+nothing there and takes the recorded reports. Families whose checks do not all go that way cannot be validated by
+shard: they have no `stage_source_shards`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.manifest import Content, ListedFile, ShardEntry
+from spanloom.dataset.root.inventory import AT_ONCE, file_fault, unlisted
+from spanloom.dataset.rows.digests import DigestRuns
+from spanloom.dataset.validate.content import check_shape
+from spanloom.dataset.validate.dataset import GivenSource, check_beyond_files, joined_checks
+from spanloom.errors import ArtifactError, SpanloomError
+from spanloom.findings import Finding, Report
+from spanloom.machine import usable_cpus
+from spanloom.megatron.official import require_megatron
+from spanloom.provenance import sha256_json
+from spanloom.storage import read_json, sha256_file
+from spanloom.storage.scratch import Scratch
+from spanloom.workers import OnProgress
+
+ARTIFACT = "shard_validation_v1"
+_AGAIN = "run validate-shard of all shards again"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootFile:
+    """A file of a dataset root as a listing names it. `version`: generation or ETag, where a store says one."""
+
+    bytes: int
+    version: str | None = None
+
+
+Listing = Mapping[str, RootFile]
+"""The files of a root by their path in it."""
+
+
+def files_of_shard(content: Content, number: int) -> list[ListedFile]:
+    """The files that the manifest lists of one shard. Raises SpanloomError where it has no such shard."""
+    shard = next((shard for shard in content.shards if shard.shard == number), None)
+    if shard is None:
+        raise SpanloomError(f"there is no shard {number}: the manifest has {len(content.shards)}")
+    files = [file for counts in shard.splits.values() for file in counts.files]
+    return files if shard.rejects_file is None else [*files, shard.rejects_file]
+
+
+def staged_shards(here: Scratch, family: DatasetFamily, source: str, only: tuple[int, ...]) -> Path:
+    """The manifest of a source and some of its shards, on this machine. Raises SpanloomError for a family whose checks
+    need the dataset as a whole."""
+    if family.stage_source_shards is None:
+        raise SpanloomError(
+            "a dataset of this family cannot be validated by shard",
+            remedy="run `spanloom step validate-alignment`, which takes the whole dataset",
+        )
+    return family.stage_source_shards(here, source, only)
+
+
+# --- One shard --------------------------------------------------------------------------------------------------------
+
+
+class _ShardRun:
+    """A `CheckRun` that checks one shard and records what each of its checks reports."""
+
+    def __init__(self, shard: ShardEntry, on_progress: OnProgress | None) -> None:
+        self.parts: list[tuple[Report, bool | None]] = []
+        self._shard, self._on_progress = shard, on_progress
+        self._sequences = sum(counts.sequences for counts in shard.splits.values())
+        self._checked = 0
+
+    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
+        own = Report()
+        result = check(own, self._shard)
+        report.include(own)
+        self.parts.append((own, result if isinstance(result, bool) else None))
+        nothing = cast(T, None)
+        return [result if shard is self._shard else nothing for shard in shards]
+
+    def go_on(self) -> None:
+        """There is one thread: who stops waiting stops it."""
+
+    def checked(self, sequences: int) -> None:
+        self._checked += sequences
+        if self._on_progress:
+            self._on_progress(self._checked, self._sequences)
+
+
+def validate_shard(
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    number: int,
+    *,
+    digests_file: Path,
+    source: GivenSource,
+    versions: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
+) -> tuple[Report, dict[str, Any]]:
+    """Checks one shard of the dataset at `root`, of which only the manifest and the files of this shard are read.
+
+    `digests_file` is written: the digests of the shard's ids. `source.deep` is that of the whole dataset. `versions`:
+    of the shard's files as they were staged, where a store says them.
+    Returns what was found, and the report for `join_shards` as a JSON value.
+    """
+    require_megatron()
+    files = files_of_shard(content, number)
+    with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
+        faults = [fault for fault in threads.map(partial(file_fault, root), files) if fault is not None]
+    report, beyond_files = Report(), Report()
+    report.ran("inventory", len(files))
+    report.add(faults)
+    shape = list(check_shape(content, family))
+    report.add(shape)
+    parts: list[tuple[Report, bool | None]] = []
+    shard = next(shard for shard in content.shards if shard.shard == number)
+    with DigestRuns(sum(counts.sequences for counts in shard.splits.values()), scratch) as digests:
+        if not shape:
+            run = _ShardRun(shard, on_progress)
+            check_beyond_files(Report(), root, content, family, run, digests, source)
+            parts = run.parts
+            for part, _ in parts:
+                beyond_files.include(part)
+        digests.write(digests_file)
+    report.include(beyond_files)
+    return report, {
+        "artifact": ARTIFACT,
+        "shard": number,
+        "content_sha256": sha256_json(content.as_dict()),
+        "deep": source.deep,
+        "clean": report.clean,
+        "files": [asdict(fault) for fault in faults],
+        "versions": dict(versions or {}),
+        "parts": [{"result": result, **_recorded(part)} for part, result in parts],
+        "digests_sha256": sha256_file(digests_file),
+    }
+
+
+def _recorded(report: Report) -> dict[str, Any]:
+    return {
+        "checked": report.checked,
+        "found": report.found,
+        "errors": report.errors,
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+# --- All shards -------------------------------------------------------------------------------------------------------
+
+
+class _JoinRun:
+    """A `CheckRun` that takes what was recorded of each shard instead of checking it."""
+
+    def __init__(self, shards: Sequence[Mapping[str, Any]]) -> None:
+        self._parts = [list(shard["parts"]) for shard in shards]
+        self._calls = 0
+
+    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:  # noqa: ARG002  # as `CheckRun` has it
+        results = []
+        for shard, parts in zip(shards, self._parts, strict=True):
+            if self._calls >= len(parts):
+                raise ArtifactError(f"the report of shard {shard.shard} lacks a check", remedy=_AGAIN)
+            part = parts[self._calls]
+            found = Report(checked=part["checked"], found=part["found"], errors=part["errors"])
+            found.findings = [Finding(**finding) for finding in part["findings"]]
+            report.include(found)
+            results.append(part["result"])
+        self._calls += 1
+        return results
+
+    def go_on(self) -> None:
+        """Nothing is checked here that takes long."""
+
+    def checked(self, sequences: int) -> None:
+        """No document is checked here."""
+
+
+def join_shards(
+    root: Path,
+    content: Content,
+    family: DatasetFamily,
+    shards: Sequence[tuple[Path, Path]],
+    listing: Listing,
+    *,
+    source: Path,
+    scratch: Path | None = None,
+) -> Report:
+    """The report of the whole dataset from those of its shards.
+
+    `shards`: the report and the digests of each, in order. Of `root` the row tables are read, where ids repeat. Of
+    `source` the manifest is read; its shards need not be there. `listing`: the files of the root as they are now.
+    Raises ArtifactError for reports that are not of all shards of this dataset, made with the same options.
+    """
+    found = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
+    if len(found) != len(content.shards):
+        raise ArtifactError(
+            f"{len(found)} reports are given, the dataset has {len(content.shards)} shards", remedy=_AGAIN
+        )
+    if len({report["deep"] for report in found}) > 1:
+        raise ArtifactError("the shards were validated with different --deep", remedy=_AGAIN)
+    with DigestRuns(0, scratch) as digests:
+        for (_, file), report in zip(shards, found, strict=True):
+            if sha256_file(file) != report["digests_sha256"]:
+                raise ArtifactError("these digests are not those of the report", where=str(file), remedy=_AGAIN)
+            digests.add_file(file)
+        given = GivenSource(place=source, at_hand=())
+        inventory = _inventory(root, content, found, listing)
+        return joined_checks(root, content, family, _JoinRun(found), digests, inventory, given)
+
+
+def _read(path: Path, number: int, content: Content) -> dict[str, Any]:
+    found = read_json(path, ArtifactError, "the report of a shard", _AGAIN)
+    wanted = {"artifact": ARTIFACT, "shard": number, "content_sha256": sha256_json(content.as_dict())}
+    for name, value in wanted.items():
+        if not isinstance(found, dict) or found.get(name) != value:
+            stated = found.get(name) if isinstance(found, dict) else None
+            message = f"this is not the report of shard {number} of this dataset: {name} is {stated!r}, not {value!r}"
+            raise ArtifactError(message, where=str(path), remedy=_AGAIN)
+    return dict(found)
+
+
+def _inventory(
+    root: Path, content: Content, shards: Sequence[Mapping[str, Any]], listing: Listing
+) -> Iterator[Finding]:
+    """What is wrong with the files: as the shards found them, and as they are listed now."""
+    faults = {fault["file"]: Finding(**fault) for shard in shards for fault in shard["files"]}
+    versions = {name: version for shard in shards for name, version in shard["versions"].items()}
+    checked = {file.path for number in range(len(shards)) for file in files_of_shard(content, number)}
+    for file in content.listed_files():
+        fault = faults.get(file.path) or _listed_fault(file, listing, versions)
+        if fault is None and file.path not in checked:
+            fault = file_fault(root, file)
+        if fault is not None:
+            yield fault
+    yield from unlisted({file.path for file in content.listed_files()}, content.totals.splits, listing)
+
+
+def _listed_fault(file: ListedFile, listing: Listing, versions: Mapping[str, str]) -> Finding | None:
+    def fault(message: str) -> Finding:
+        return Finding(check="inventory", message=message, file=file.path)
+
+    now = listing.get(file.path)
+    if now is None:
+        return fault("the file is missing")
+    if now.bytes != file.bytes:
+        return fault(f"{now.bytes} bytes, the manifest says {file.bytes}")
+    if versions.get(file.path, now.version) != now.version:
+        return fault("the object was replaced after its shard was validated")
+    return None

@@ -1,0 +1,96 @@
+"""The last step of a pipeline whose shards were validated one by one: what is global, and the manifest.
+
+In: the reports of all shards, the digests of their ids; a dataset root, of which the manifest, the row tables and the
+listing are read; the manifest of its source. Out: what validate-alignment makes of the same dataset.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from spanloom.dataset import manifest
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.root.inventory import files_below
+from spanloom.dataset.root.layout import REJECTS
+from spanloom.dataset.root.places import listed_root, publish_promoted, staged_root, staged_views
+from spanloom.dataset.validate.by_shard import Listing, RootFile, join_shards, staged_shards
+from spanloom.errors import SpanloomError
+from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
+from spanloom.split import SPLITS
+from spanloom.steps.validate_alignment import conclude
+from spanloom.storage.scratch import chosen_scratch, scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
+
+
+def run(
+    *,
+    root: str,
+    shard_reports: Sequence[str],
+    shard_digests: Sequence[str],
+    family_of: Callable[[str], DatasetFamily],
+    source: str,
+    report: str | None = None,
+    html: str | None = None,
+    scratch: Path | None = None,
+) -> Report:
+    """The step over places. On a clean report `manifest.json` becomes the last object of a remote root.
+
+    `shard_reports`, `shard_digests`: of all shards, in order. `family_of`: see validate_shard.
+    """
+    if len(shard_reports) != len(shard_digests):
+        message = f"{len(shard_reports)} reports of shards are given, but {len(shard_digests)} files of digests"
+        raise SpanloomError(message, remedy="give --shard-report and --shard-digests once for each shard, in order")
+    places = [root, source, report, html, *shard_reports, *shard_digests]
+    with scratch_for("assemble-validation", places, scratch) as here:
+        began = monotonic()
+        files = [(here.file(one), here.file(other)) for one, other in zip(shard_reports, shard_digests, strict=True)]
+        local_root = staged_root(here, root, only=_is_small)
+        standing = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
+        content = manifest.read_any(local_root).content
+        family = family_of(content.family)
+        result = join_shards(
+            local_root,
+            content,
+            family,
+            files,
+            _listing(root, local_root),
+            source=staged_shards(here, family, source, ()),
+            scratch=chosen_scratch(scratch),
+        )
+        conclude(
+            local_root,
+            family,
+            result,
+            seconds=monotonic() - began,
+            report_file=None if report is None else here.path(report),
+            html_file=None if html is None else here.path(html),
+        )
+        for place in filter(None, (report, html)):
+            here.publish_file(place, replace=True)
+        if is_uri(root) and result.clean:
+            publish_promoted(parse_uri(root), local_root, standing)
+    return result
+
+
+def _is_small(name: str) -> bool:
+    """Row tables, which the statistics of the report are of, and rejects. No array is read."""
+    return name.endswith("_rows.parquet") or name.startswith(f"{REJECTS}/")
+
+
+def _listing(root: str, local_root: Path) -> Listing:
+    if is_uri(root):
+        listed = listed_root(parse_uri(root))
+        return {name: RootFile(bytes=entry.bytes, version=entry.version) for name, entry in listed.items()}
+    paths = (path for folder in (*SPLITS, REJECTS) for path in files_below(local_root / folder))
+    return {path.relative_to(local_root).as_posix(): RootFile(bytes=_size(path)) for path in paths}
+
+
+def _size(path: Path) -> int:
+    return (path.stat() if path.exists() else path.lstat()).st_size  # else a link to nowhere
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
+    return report_artifacts(result)

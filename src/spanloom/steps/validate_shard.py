@@ -1,0 +1,80 @@
+"""Is one shard of a dataset right? Once a shard, beside the others; assemble-validation joins what they find.
+
+In: a dataset root, pending or promoted, of which the manifest and one shard are read; the shard of the source that it
+was made of. Out: the shard's `Report`; a small file with it and a file with the digests of the ids, 8 bytes a row.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spanloom.dataset import manifest
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.root.places import listed_root, staged_root
+from spanloom.dataset.validate.by_shard import files_of_shard, staged_shards, validate_shard
+from spanloom.dataset.validate.dataset import GivenSource
+from spanloom.findings import Report
+from spanloom.provenance import readable_json
+from spanloom.storage import write_atomically
+from spanloom.storage.scratch import chosen_scratch, scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.workers import OnProgress
+
+
+def run(
+    *,
+    root: str,
+    shard: int,
+    report: str,
+    digests: str,
+    family_of: Callable[[str], DatasetFamily],
+    source: str,
+    deep: int = 0,
+    tokenizer: str | None = None,
+    on_progress: OnProgress | None = None,
+    scratch: Path | None = None,
+) -> Report:
+    """The step over places. `report` and `digests` are written also where something was found.
+
+    `family_of`: from the family that a manifest names to its functions.
+    """
+    with scratch_for("validate-shard", [root, shard, source, report, digests], scratch) as here:
+        local_root = staged_root(here, root, only=lambda name: False)  # noqa: ARG005  # the manifest alone
+        content = manifest.read_any(local_root).content
+        family = family_of(content.family)
+        own = {file.path for file in files_of_shard(content, shard)}
+        versions: dict[str, str] = {}
+        if is_uri(root):
+            listed = listed_root(parse_uri(root))
+            versions = {name: entry.version for name, entry in listed.items() if name in own}
+            staged_root(here, root, only=own.__contains__)
+        given = GivenSource(
+            place=staged_shards(here, family, source, (shard,)),
+            deep=deep,
+            tokenizer=family.stage_tokenizer(here, tokenizer),
+            at_hand=(shard,),
+        )
+        result, recorded = validate_shard(
+            local_root,
+            content,
+            family,
+            shard,
+            digests_file=here.path(digests),
+            source=given,
+            versions=versions,
+            on_progress=on_progress,
+            scratch=chosen_scratch(scratch),
+        )
+        write_atomically(here.path(report), readable_json(recorded))
+        for place in (digests, report):
+            here.publish_file(place, replace=True)
+    return result
+
+
+def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
+    findings = sum(result["found"].values())
+    return {
+        "report": {"clean": result["clean"], "findings": findings},
+        "metrics": {"findings": findings, "documents": result["checked"].get("documents", 0)},
+    }
