@@ -59,9 +59,8 @@ def check_rows_and_ids(
 ) -> None:
     """Every row that was read is in one split or was set aside; as many ids come again as the manifest says.
 
-    `id_column`: of the source; `split_column`: of the row table; `several`: a row may be several documents; `earlier`:
-    how a row with the id of another is called; `noun`: what `split_column` is of; `also`: what else a shard's row tables
-    must hold.
+    `id_column`: of the source; `split_column`: of the row table; `noun`: what it is of; `several`: a row may be several
+    documents; `earlier`: how a row with the id of another is called; `also`: what else a shard's row tables must hold.
     """
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
