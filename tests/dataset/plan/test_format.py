@@ -254,7 +254,7 @@ def damaged(plan: Plan, name: str, change: Callable[[Any], Any]) -> None:
 
 
 @pytest.mark.parametrize(("name", "change", "why"), [
-    ("units", lambda v: v.__setitem__(0, v[1]), "stand twice"),
+    ("units", lambda v: v.__setitem__(0, v[1]), "are in two samples"),
     ("units", lambda v: v.__setitem__(0, 10_000), "no document and no window"),
     ("units", lambda v: v.__setitem__(0, -1), "no document and no window"),
     ("units", lambda v: v.__setitem__(int(np.flatnonzero(v == 0)[0]), 2), "too long for one|is in no sample"),

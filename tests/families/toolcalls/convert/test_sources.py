@@ -364,7 +364,7 @@ def test_xstest_takes_compliant_answers_to_safe_prompts(tmp_path: Path, run: Run
         ("x.json", b"[" * 100_000, "not JSON"),
         ("x.csv", b"prompt\n\xff\n", "no CSV"),
         ("x.parquet", b"PAR1", "not a readable Parquet"),
-        ("x.txt", b"", "of no kind"),
+        ("x.txt", b"", "unsupported file type"),
     ],
 )
 def test_files_that_cannot_be_read_stop_it(tmp_path: Path, run: Run, name: str, held: bytes, said: str) -> None:
