@@ -1,6 +1,7 @@
 """Datasets that an older commit built (tests/frozen) are read as they always were; what they say was printed by it."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_the_card_follows_from_it_as_it_did(name: str, tmp_path: Path, cli: Cli)
     (root / "manifest.json").rename(root / "manifest.pending.json")
     done = cli("step", "validate-alignment", "--root", root, "-q")
     assert done.returncode == 0, done.stderr
-    assert (root / "README.md").read_bytes() == (FROZEN / name / "README.md").read_bytes()
+    assert _figures(root / "README.md") == _figures(FROZEN / name / "README.md")
 
 
 def test_prepared_games_are_clean_against_their_source(cli: Cli) -> None:
@@ -92,3 +93,10 @@ def test_the_manifest_of_prepared_games_is_shown(cli: Cli) -> None:
     assert done.returncode == 0, done.stderr
     for said in ("spanloom_chess_v1", "2 in valid, 1 in train; of 3 files, 125 rows", "91cb5da1a4c05"):
         assert said in done.stdout
+
+
+def _figures(card: Path) -> list[str]:
+    """Every number, hash, name in backticks and line of the front matter of a card but its seal: words may change."""
+    text = card.read_text().partition("<!-- spanloom card")[0]
+    _, front_matter, body = text.split("---\n", 2)
+    return [*front_matter.splitlines(), *re.findall(r"`[^`\n]+`|[0-9a-f]{16,}|\d[\d.,]*", body)]

@@ -212,7 +212,7 @@ def test_more_shards_than_kubeflow_has_tasks_for(slurm: Slurm, tmp_path: Path, c
 def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_is_promoted(
     slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path
 ) -> None:
-    """An id that stands twice is seen when all shards are rendered; they are written meanwhile."""
+    """A duplicate id is seen when all shards are rendered; they are written meanwhile."""
     raw = write_raw(tmp_path / "raw.parquet", [raw_row(0), raw_row(1), raw_row(2), raw_row(0)], row_group_size=1)
     done = cli("convert-synth", "--raw", raw, "--out", tmp_path / "source", "--shards", 2)
     assert done.returncode == 0, done.stderr
@@ -234,5 +234,5 @@ def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_
         ("assemble-validation", None): ("CANCELLED", 0),
     }
     (log,) = (tmp_path / "slurm/logs").glob("assemble-split-*.log")
-    assert "synth_id 'id-0' stands twice" in log.read_text()
+    assert "duplicate synth_id 'id-0'" in log.read_text()
     assert not list((tmp_path / "root").glob("manifest*"))

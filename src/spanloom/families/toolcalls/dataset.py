@@ -84,7 +84,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """No id and no row stands twice; template, tools and tokenizer are those that are said."""
+    """No id and no row is there twice; template, tools and tokenizer are those that the manifest names."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
