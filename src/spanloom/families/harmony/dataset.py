@@ -116,7 +116,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
         id_column=profile.source.id_column,
         split_column=profile.split_column,
         several=profile.cuts,
-        earlier="an id that stood before",
+        earlier="an id that occurred before",
         also=partial(verify.check_trained_runs, whole.content),
     )
 

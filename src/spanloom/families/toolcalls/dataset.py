@@ -84,7 +84,7 @@ def check_shard(report: Report, opened: OpenedShard, held_out: Digests, run: Che
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
-    """No id and no row stands twice; template, tools and tokenizer are those that are said."""
+    """No id and no row occurs twice; template, tools and tokenizer are those of the manifest."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
