@@ -85,7 +85,7 @@ _FROM = {
     "open_dataset": "api.documents",
     "validate": "api.validating",
 }
-"""Name → the module that has it, imported when it is asked for: `import spanloom` itself imports none of them."""
+"""Name → the module that has it, imported on first use: `import spanloom` itself imports none of them."""
 
 __all__ = [
     "BuildResult",

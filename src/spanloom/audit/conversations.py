@@ -57,7 +57,7 @@ class Compared:
 
 
 class Conversations:
-    """Conversations in a folder of `messages`, proven when they are asked for."""
+    """Conversations in a folder of `messages`, proven on first use."""
 
     def __init__(self, folder: Path, auditor: Auditor) -> None:
         self._messages, self._auditor = Messages(folder), auditor

@@ -15,7 +15,7 @@
     streams         stdout and stderr, guarded
     steps           how a step gets its options
     app             the frame of all commands
-    lazy            a command's file is imported when the command is asked for
+    lazy            a command's file is imported when the command is run
     help            what --help shows
 
 Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result

@@ -402,7 +402,7 @@ def step_assemble_split(
     on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
     scratch: options.Scratch = None,
 ) -> None:
-    """Step 3: look for ids that stand twice, and count which rows are valid."""
+    """Step 3: look for repeated ids, and count which rows are valid."""
 
 
 @step("write-indexed", "harmony.steps.write_indexed")

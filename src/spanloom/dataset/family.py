@@ -163,7 +163,7 @@ def one_row_schema(schema: pa.Schema) -> Callable[[Content], pa.Schema]:
 
 
 def no_header_tokens(content: Content) -> tuple[int, int] | None:  # noqa: ARG001  # as all families
-    """The `header_tokens` of a family in whose documents no pair of tokens encloses what is said of a message."""
+    """The `header_tokens` of a family in whose documents no pair of tokens encloses a message's header."""
     return None
 
 

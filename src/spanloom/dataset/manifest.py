@@ -417,7 +417,7 @@ def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] 
 def promote(root: Path, check: Check[object] = check, *, environment: Mapping[str, Any] | None = None) -> Path:
     """Turns `manifest.pending.json` into `manifest.json`, create-only. Returns the path of the manifest.
 
-    `environment`: what is known only now, such as how the dataset was validated; a manifest that stands keeps its own.
+    `environment`: what is known only now, such as how the dataset was validated; an existing manifest keeps its own.
     """
     pending, final = root / PENDING_NAME, root / MANIFEST_NAME
     if final.exists():

@@ -38,7 +38,7 @@ def load_reader() -> None:
     """Imports Megatron's reader ahead of its use, for a process that does nothing else with torch: it takes seconds.
 
     On import megatron-core hands functions to torch.compile, for which torch loads its compiler. Reading files compiles
-    nothing, so it is told to do without, and gets the functions back as they are, which saves more than half of the
+    nothing, so torch.compile is switched off and returns the functions as they are, which saves more than half of the
     time; without what only a trainer needs (`_without_the_trainer`) it takes a tenth of the rest. Has no effect once
     torch is there.
     """

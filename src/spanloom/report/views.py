@@ -62,7 +62,7 @@ def write_report_at(root: Path, facts: dict[str, Any], content: Content, family:
 def write_card(root: Path, content: Content, family: DatasetFamily, reader: str | None = None) -> bool:
     """Writes the card of a clean dataset. `reader`: what it was validated through.
 
-    Returns False where a README.md stands that is not ours, or was edited.
+    Returns False where a README.md exists that is not ours, or was edited.
     """
     path = root / CARD_NAME
     if not may_replace_view(path):

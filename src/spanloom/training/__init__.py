@@ -40,7 +40,7 @@ _FROM = {
     "span_normalized_loss": ("loss", "torch"),
     "span_trainer": ("hugging_face", "torch transformers"),
 }
-"""Name → its module, imported when it is asked for, and what pip installs for it."""
+"""Name → its module, imported on first use, and what pip installs for it."""
 
 __all__ = [
     "DocumentDataset",

@@ -190,8 +190,8 @@ def put(*path: Any) -> Callable[[Json], None]:
         ([put("totals", "splits", "valid", "span_tokens", "final", 1)], "span_tokens.final is 1, the shards"),
         ([put("totals", "splits", "valid", "sequences", 1)], "sequences is 1, the shards add up to"),
         ([put("totals", "splits", "valid", "fitting", {"2048": 1})], "fitting is of ['2048']"),
-        ([put("totals", "packing", NO_PACKING)], "packing is said"),
-        ([put("shards", 0, "packing", NO_PACKING)], "packing is said"),
+        ([put("totals", "packing", NO_PACKING)], "packing is given"),
+        ([put("shards", 0, "packing", NO_PACKING)], "packing is given"),
         ([put("more", 1)], "content has more, which this version does not know"),
     ],
 )

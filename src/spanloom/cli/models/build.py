@@ -32,7 +32,7 @@ ModelOption = Annotated[
 ]
 ThinkingOption = Annotated[
     Literal["auto", "on", "off"] | None,
-    _of_model("Whether the template is told that the model thinks. Default: auto, as each run is proven."),
+    _of_model("Whether the template gets thinking switched on. Default: auto, as each run is proven."),
 ]
 InlineThinkOption = Annotated[
     bool,

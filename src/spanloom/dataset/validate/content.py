@@ -124,7 +124,7 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
     yield from check_said({name: getattr(split, name) for name in wanted}, wanted, "split")
     yield from check_said(content.alignment, ALIGNMENT, "alignment")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong(f"packing is said, which {documents} have none of")
+        yield wrong(f"packing is given, which {documents} have none of")
 
 
 def source_input(given: Source) -> dict[str, Any]:

@@ -115,8 +115,12 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         id_column=profile.source.id_column,
         split_column=profile.split_column,
         several=profile.cuts,
+<<<<<<< HEAD
         earlier="an id that stood before",
         noun=profile.source.id_column,
+=======
+        earlier="an id that occurred before",
+>>>>>>> mergefix
         also=partial(verify.check_trained_runs, whole.content),
     )
 

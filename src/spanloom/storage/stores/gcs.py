@@ -123,7 +123,7 @@ class GcsStore:
         with answer:
             answered = answer.headers
             if (version := answered.get("X-Goog-Generation", stored.version)) != stored.version:
-                raise DamagedTransferError(f"the version {stored.version} was asked for, this is {version}")
+                raise DamagedTransferError(f"the version requested is {stored.version}, this is {version}")
             leave_out = bytes_to_leave_out(
                 answer.status_code,
                 answered.get("Content-Range"),

@@ -110,7 +110,7 @@ class Store(Protocol):
         """Removes the object; not another that has taken its place, where the store has a condition for that."""
 
     def holds(self, stored: StoredObject, path: Path) -> bool | None:
-        """Whether the object's checksum and size are those of the file; None where that cannot be told."""
+        """Whether the object's checksum and size are those of the file; None where the store does not report it."""
 
     def is_transient(self, fault: Exception) -> bool: ...
 

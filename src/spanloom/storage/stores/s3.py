@@ -131,7 +131,7 @@ class S3Store:
         with closing(answer["Body"]) as body:
             metadata = answer["ResponseMetadata"]
             if (version := answer.get("ETag", stored.version).strip('"')) != stored.version:
-                raise DamagedTransferError(f"the version {stored.version} was asked for, this is {version}")
+                raise DamagedTransferError(f"the version requested is {stored.version}, this is {version}")
             leave_out = bytes_to_leave_out(
                 int(metadata["HTTPStatusCode"]),
                 answer.get("ContentRange"),

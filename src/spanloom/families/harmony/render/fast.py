@@ -268,7 +268,7 @@ class FastRenderer:
         return number
 
     def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
-        """What stands around a message's text, or None where the table does not cover its header."""
+        """The tokens around a message's text, or None where the table does not cover its header."""
         if _PLAIN_KEYS.issuperset(message):
             return self._wrappers.get((message["role"], channel))
         more = [message.get(key) for key in MORE_OF_A_HEADER]

@@ -137,7 +137,7 @@ class IdsWriter:
                 self._flush()
 
     def close(self) -> Path:
-        """Makes the file stand. Returns its path."""
+        """Completes the file. Returns its path."""
         if self._rows:
             self._flush()
         self._writer.close()

@@ -222,7 +222,7 @@ class ShardWork:
         self._publishing: list[Future[None]] = []
 
     def finished(self) -> dict[str, Any] | None:
-        """What `rendered.json` holds, where a run before this one has finished the shard and all of it stands."""
+        """What `rendered.json` holds, where a run before this one has finished the shard and all its files exist."""
         if (path := _fetched(self._here, f"{self.place}/{RENDERED_JSON}")) is None:
             return None
         if is_uri(self.place):
@@ -254,7 +254,7 @@ class ShardWork:
             path.unlink()
 
     def add(self, part: dict[str, Any], family: str) -> None:
-        """Takes the next part, which stands in the folder of parts."""
+        """Takes the next part, which is in the folder of parts."""
         self._ids_of(family).append(self.parts / "ids", part)
         self._pack.append(part)
         self._size += sum((self.parts / name).stat().st_size for name in members(part))

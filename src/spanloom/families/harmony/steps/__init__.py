@@ -3,7 +3,7 @@
     verify_tokenizer   the asset is the pinned file
     render_shard       a shard → rendered parts and ids
     write_indexed      rendered parts → the files of a shard
-    assemble_split     ids of all shards → does one stand twice, how many are valid
+    assemble_split     ids of all shards → is one repeated, how many are valid
     assemble_manifest  inventories → the pending manifest
 
     verify_tokenizer ─► render_shard ×4 ─┬─► write_indexed ×4 ─┬─► assemble_manifest ─► validate_alignment

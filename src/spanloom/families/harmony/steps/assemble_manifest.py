@@ -33,7 +33,7 @@ def assemble_manifest(
     environment: dict[str, Any] | None = None,
 ) -> manifest.Manifest:
     """Joins the inventory files (in shard order) and writes the pending manifest under `root`. `split`: of
-    assemble-split, which has looked for ids that stand twice.
+    assemble-split, which has looked for repeated ids.
 
     `environment` adds to what is recorded of this run (timings) and to source and tokenizer as the shards were given
     them, or takes their place; it decides nothing.

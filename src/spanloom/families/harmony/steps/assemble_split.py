@@ -1,4 +1,4 @@
-"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
+"""Step 3: what is global about the split. Is any id repeated, and how many documents are valid?
 
 In: the ids of every shard. Out: `split.json`, without which there is no manifest. write-indexed does not wait for it:
 the id alone decides whether a document is valid.

@@ -67,7 +67,7 @@ def render_shard(
     Of the source only its manifest and this shard are read; the manifest names the profile, and the number of shards
     unless `shards` does. `rules`: how conversations are cut, where the profile cuts them. `caps` are those of the whole
     run; this shard's share is worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`.
-    `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, parts that stand
+    `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, existing parts
     with the right hash are kept. `before` is called with the number of each part before it goes to a worker, `after`
     with its summary when it has come back, in order; then its files may be taken away. Returns what `rendered.json`
     holds.
@@ -215,7 +215,7 @@ def run(
     """The step over places; of the source only its manifest and this shard are read. The shard is published below
     `work`, or `ROOT.work`, under the hash of source and options; `rendered` gets its manifest.
 
-    With `resume`, a shard that is finished there is left alone, and packs of a run that was killed are gone on with.
+    With `resume`, a shard that is finished there is left alone, and packs of a run that was killed are continued.
     Raises ConflictError before anything is staged where the manifest of another shard is at `rendered`. Other options:
     see `render_shard`.
     """

@@ -201,7 +201,7 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over places. `rendered`: the manifest of the shard; of the work place only its packs are staged, two at
-    most at a time. A remote root is claimed for this build first; the inventory appears when all files stand.
+    most at a time. A remote root is claimed for this build first; the inventory appears when all files exist.
 
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.

@@ -52,7 +52,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_said(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
     if content.renderer is not None:
-        yield wrong("a renderer is said, and samples are rendered by the template that the dataset carries")
+        yield wrong("a renderer is given, and samples are rendered by the template that the dataset carries")
     carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
     yield from check_said([file.path for file in content.files], carried, "files")
     for file in content.files:

@@ -62,7 +62,7 @@ class TraceManifest(BaseModel):
 
 
 def built(manifest: TraceManifest, path: Path) -> dict[str, Any]:
-    """What is told of a build, as JSON."""
+    """The public facts of a build, as JSON."""
     named = {"dataset_key": manifest.dataset_key, "build_id": str(manifest.build_id)}
     return {**named, "trace_count": manifest.trace_count, "manifest_path": str(path)}
 

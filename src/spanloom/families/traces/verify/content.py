@@ -42,7 +42,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_said(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one trace")
     if content.renderer is not None:
-        yield wrong("a renderer is said, and traces are rendered by their format alone")
+        yield wrong("a renderer is given, and traces are rendered by their format alone")
     listed = [file.model_dump() for file in content.files]
     carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
     yield from check_said(listed, carried[:1], "files")
