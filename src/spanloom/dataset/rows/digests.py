@@ -135,7 +135,7 @@ class DigestRuns:
         self._count = 0
 
     def _ranges(self) -> Iterator[Digests]:
-        """All digests in ascending order, at most `at_once` at a time. An array is good until the next is asked for."""
+        """All digests in ascending order, at most `at_once` at a time. An array is good until the next is requested."""
         if not self._files:
             held = self._held[: self._count]
             held.sort()

@@ -115,12 +115,8 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         id_column=profile.source.id_column,
         split_column=profile.split_column,
         several=profile.cuts,
-<<<<<<< HEAD
-        earlier="an id that stood before",
-        noun=profile.source.id_column,
-=======
         earlier="an id that occurred before",
->>>>>>> mergefix
+        noun=profile.source.id_column,
         also=partial(verify.check_trained_runs, whole.content),
     )
 

@@ -83,13 +83,8 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     )
 
 
-<<<<<<< HEAD
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """No id and no row is there twice; template, tools and tokenizer are those that the manifest names."""
-=======
-def check_whole(report: Report, whole: WholeCheck, digests: Digests) -> None:
-    """No id and no row occurs twice; template, tools and tokenizer are those of the manifest."""
->>>>>>> mergefix
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
