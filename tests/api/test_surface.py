@@ -12,8 +12,8 @@ import spanloom
 import spanloom.training
 from conftest import REPOSITORY
 from spanloom.cli import convert as cli_convert
-from spanloom.cli import dataset as cli_dataset
 from spanloom.cli import harmony as cli_harmony
+from spanloom.cli.dataset import look as cli_look
 
 NAMES = [
     "BuildResult",
@@ -87,7 +87,7 @@ def test_the_parameters_are_these(name: str) -> None:
     [
         ("build", cli_harmony.build, {"disk_check"}),
         ("convert", cli_convert.convert, {"map", "role"}),
-        ("validate", cli_dataset.validate, {"report"}),
+        ("validate", cli_look.validate, {"report"}),
     ],
 )
 def test_an_option_has_the_commands_name_and_default(name: str, command: object, others: set[str]) -> None:

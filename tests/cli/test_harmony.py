@@ -24,7 +24,7 @@ SAME_NAME = {
     "convert": ("max_rejects", "rows_per_shard"),
     "ChatConversion": ("max_rejects", "rows_per_shard"),
     "BuildOptions": (*RENDERING, *SPLITTING, "deep"),
-    "Caps": CAPS,
+    "Caps": ("max_tokens",),  # the caps of rows are those of every family: None, no cap
     "CutRules": ("history", "turns"),
 }
 """Command or dataclass → its options whose default is the constant of their name."""

@@ -59,6 +59,8 @@ def _write_sections(sections: dict[str, list[tuple[str, str]]], formatter: Any) 
         indent = " " * (4 + min(_NAMES, max(len(names) for names, _ in rows)))
         for names, text in rows:
             begin = f"  {names}"
+            if len(begin) > formatter.width:  # a list of choices, which may wrap between them
+                begin = "\n".join(_wrapped(names.replace("|", " | "), formatter.width, "  ", "    "))
             if len(begin) + 2 > len(indent):
                 formatter.write(begin + "\n")
                 begin = ""
