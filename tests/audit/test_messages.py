@@ -163,7 +163,7 @@ def test_a_document_finds_its_conversation_among_many_with_the_same_question(
     ("content", "message"),
     [
         (None, "conversations are missing"),
-        ("", "no record that can be read"),
+        ("", "the file is empty"),
         ("{", "no record that can be read"),
         ('{"messages": [{"role": "user", "content": "a"}]}\n', "no row makes a conversation"),
         ('{"a": 1}\n', ""),

@@ -44,11 +44,17 @@ def prefixes(tokens: list[int]) -> Iterator[int]:
 
 
 def packed(
-    documents: list[tuple[list[int], list[int]]], length: int, *, drop: bool = False, padding: list[int] | None = None
+    documents: list[tuple[list[int], list[int]]],
+    length: int,
+    *,
+    drop: bool = False,
+    padding: list[int] | None = None,
+    blocks: bool = False,
 ) -> tuple[list[Row], RowCounts]:
-    """Rows of documents, each its tokens and its mask as on disk."""
+    """Rows of documents, each its tokens and its mask as on disk; `blocks`: of packed blocks."""
     counts = RowCounts()
-    packer = RowPacker(sequence_length=length, eod=EOD, drop_too_long=drop, counts=counts)
+    cut_behind = EOD if blocks else None
+    packer = RowPacker(sequence_length=length, cut_behind=cut_behind, drop_too_long=drop, counts=counts)
     arrays = {
         "tokens": np.array([token for tokens, _ in documents for token in tokens], np.int32),
         "lossmask": np.array([flag for _, mask in documents for flag in mask], np.uint8),
@@ -89,10 +95,18 @@ def test_a_document_goes_into_the_first_row_that_has_room() -> None:
 
 def test_a_block_is_cut_at_its_conversations_unless_the_label_behind_is_trained() -> None:
     block = [1, EOD, 2, 3, EOD, EOD, 4, 0]
-    rows, _ = packed([(block, [1, 0, 1, 1, 0, 0, 0, 0])], 8, padding=[1])
+    rows, _ = packed([(block, [1, 0, 1, 1, 0, 0, 0, 0])], 8, padding=[1], blocks=True)
     assert rows == [{"input_ids": block[:-1], "loss_mask": [1, 0, 1, 1, 0, 0, 0], "seq_start_id": [0, 2, 5, 6]}]
-    rows, _ = packed([(block, [1] * 7 + [0])], 8)
+    rows, _ = packed([(block, [1] * 7 + [0])], 8, blocks=True)
     assert rows == [{"input_ids": block, "loss_mask": [1] * 7 + [0], "seq_start_id": [0]}], "plainly packed"
+
+
+def test_a_document_whose_answers_end_in_eod_is_one_part() -> None:
+    """As DeepSeek's: BOS, question, answer EOD, question, answer EOD. The second answer keeps its history and BOS."""
+    tokens, mask = [1, 2, 3, EOD, 4, 5, EOD, EOD], [0, 1, 1, 0, 1, 1, 0, 0]
+    rows, counts = packed([(tokens, mask), ([6, EOD], [1, 0])], 16)
+    assert rows == [{"input_ids": [*tokens, 6, EOD], "loss_mask": [*mask, 1, 0], "seq_start_id": [0, 8]}]
+    assert (counts.parts, counts.longest_part, counts.most_parts) == (2, 8, 2)
 
 
 def test_a_document_longer_than_a_row_stops_or_is_counted() -> None:
@@ -113,11 +127,12 @@ documents_ = st.lists(
 
 
 @settings(max_examples=200, deadline=None)
-@given(documents_, st.integers(20, 60))
+@given(documents_, st.integers(20, 60), st.booleans())
 def test_every_trained_label_is_trained_once_and_no_other(
-    documents: list[tuple[list[int], list[int]]], length: int
+    documents: list[tuple[list[int], list[int]]], length: int, blocks: bool
 ) -> None:
-    rows, counts = packed(documents, length)
+    rows, counts = packed(documents, length, blocks=blocks)
+    assert blocks or counts.parts == len(documents)
     whole = Counter(tokens[at + 1] for tokens, mask in documents for at, flag in enumerate(mask) if flag)
     found = [one for row in rows for one in trained_of_row(row)]
     assert Counter(label for _, label in found) == whole

@@ -9,9 +9,10 @@ In: documents as on disk, tokens and label-aligned loss mask; how many tokens a 
 The mask is the one on disk: Bridge's own packing shifts it by one before it is written, and its reader does not.
 
 Bridge takes a row apart at `seq_start_id`: all tokens but the last of a part are inputs, all but the first are labels.
-A part is a document, or, where documents are blocks, a conversation: it ends behind an EOD whose next token carries no
-loss. So no trained label is ever the first token of a part, which is the label of nothing. Padding at the end of a
-block is left out: Bridge pads by itself.
+A part is a document, or, where documents are packed blocks, a conversation: it ends behind an EOD whose next token
+carries no loss. So no trained label is ever the first token of a part, which is the label of nothing. Other documents
+are never cut: where EOD ends each answer, a cut would take the history away. Padding at the end of a block is left out:
+Bridge pads by itself.
 
 Sources: `data/packing/parquet.py` and `gpt_sft.py` of NVIDIA-NeMo/Megatron-Bridge.
 """
@@ -91,8 +92,9 @@ class RowPacker:
     What is held: `OPEN_ROWS` rows, and those of the row group under way.
     """
 
-    def __init__(self, *, sequence_length: int, eod: int, drop_too_long: bool, counts: RowCounts) -> None:
-        self._length, self._eod, self._drop = sequence_length, eod, drop_too_long
+    def __init__(self, *, sequence_length: int, cut_behind: int | None, drop_too_long: bool, counts: RowCounts) -> None:
+        """`cut_behind`: the EOD of packed blocks, which hold several conversations. None: each document is a part."""
+        self._length, self._cut_behind, self._drop = sequence_length, cut_behind, drop_too_long
         self._counts = counts
         self._open: list[_Row] = []
         self._done: list[_Row] = []
@@ -143,8 +145,11 @@ class RowPacker:
                 self._close(self._open.pop(fullest))
             row = _Row()
             self._open.append(row)
-        starts = np.flatnonzero((tokens[:-1] == self._eod) & (loss_mask[:-1] == 0)) + 1
-        row.starts.append(np.concatenate([[0], starts]) + row.size)
+        starts = np.zeros(1, dtype=np.int64)
+        if self._cut_behind is not None:
+            cuts = np.flatnonzero((tokens[:-1] == self._cut_behind) & (loss_mask[:-1] == 0)) + 1
+            starts = np.concatenate([starts, cuts])
+        row.starts.append(starts + row.size)
         row.tokens.append(tokens.copy())  # the batch that they are of does not stay in memory for them
         row.loss_mask.append(loss_mask.copy())
         row.size += tokens.size

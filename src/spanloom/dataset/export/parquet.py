@@ -214,7 +214,7 @@ def _batches(
         return
     packer = bridge_rows.RowPacker(
         sequence_length=form.sequence_length,
-        eod=content.tokenizer.eod,
+        cut_behind=None if content.block_size is None else content.tokenizer.eod,
         drop_too_long=form.drop_too_long,
         counts=counts,
     )
