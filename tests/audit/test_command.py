@@ -70,19 +70,28 @@ def test_what_cannot_be_read_ends_with_1_and_an_unknown_class_with_2(
     assert run(monkeypatch, capsys, tmp_path, "--model", forgetful.folder, "--declare", "x")[0] == 2
 
 
-def test_a_sample_is_drawn_by_its_seed_and_workers_change_nothing(forgetful: SmallModel, tmp_path: Path) -> None:
+@pytest.fixture
+def three_files(forgetful: SmallModel, tmp_path: Path) -> Path:
+    """The same documents thrice, nothing trained."""
     folder = tmp_path / "data"
     folder.mkdir()
     for number in range(3):
         write_masks(folder / f"{number}.parquet", [(tokens, [0] * len(tokens)) for tokens, _ in forgetful.documents])
-    whole = AuditOptions(data=folder, model=forgetful.options, workers=1)
-    one, two = audit(whole), audit(AuditOptions(data=folder, model=forgetful.options, workers=2))
-    assert one == two
+    return folder
+
+
+@pytest.mark.nightly
+def test_workers_change_nothing(forgetful: SmallModel, three_files: Path) -> None:
+    two = audit(AuditOptions(data=three_files, model=forgetful.options, workers=2))
+    assert two == forgetful.audit(three_files, workers=1)
+
+
+def test_a_sample_is_drawn_by_its_seed(forgetful: SmallModel, three_files: Path) -> None:
     count = len(forgetful.documents)
-    assert one.found == {"no_loss": 3 * count, "duplicate": 2 * count}
+    assert forgetful.audit(three_files, workers=1).found == {"no_loss": 3 * count, "duplicate": 2 * count}
     places = []
     for seed in (1, 1, 2):
-        drawn = audit(AuditOptions(data=folder, model=forgetful.options, workers=1, sample=7, seed=seed))
+        drawn = forgetful.audit(three_files, workers=1, sample=7, seed=seed)
         assert (drawn.rows, drawn.all_rows, drawn.found["no_loss"]) == (7, 3 * count, 7)
         places.append([each.place for each in drawn.examples["no_loss"]])
     assert places[0] == places[1] != places[2]

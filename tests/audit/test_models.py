@@ -6,7 +6,6 @@ The tokenizers lie beside the checkout. Gemma's does not: a small one has its ma
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +26,7 @@ from support.audited import Document, trainer, training_template, write_masks
 from support.chat_models import small_tokenizer, write_model
 from support.model_datasets import record, stored, without_reasoning, write_conversations
 from support.model_material import DAY, Pair, write_pair
+from support.nightly import nightly
 
 TRAINING = {
     "qwen2_5": ("qwen-2.5", {"trained_behind_stop", "prompt_supplied_trained"}),
@@ -45,10 +45,6 @@ CLEAN = (
     ("gptoss", "lcpp_openai-gpt-oss-120b"),
     ("tekken_nemo", "lcpp_unsloth-mistral-Devstral-Small-2507"),
 )
-
-
-def _nightly(pair: tuple[str, str]) -> Any:
-    return pytest.param(pair, marks=pytest.mark.nightly)
 
 
 def _single_turns() -> list[Conversation]:
@@ -78,6 +74,7 @@ def _as_trl(options: ModelOptions, name: str, path: Path) -> tuple[ModelOptions,
     return options, len(documents)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", TRAINING)
 def test_a_training_template_of_trl_has_the_findings_it_is_known_for(
     name: str, model_material: list[Pair], tmp_path: Path
@@ -108,11 +105,11 @@ def test_gemmas_training_template_trains_the_line_feed_behind_its_stop_token(tmp
     assert result.found == {"trained_behind_stop": count}
 
 
-@pytest.fixture(scope="module", params=[CLEAN[1], *map(_nightly, CLEAN[:1] + CLEAN[2:])], ids=lambda pair: pair[0])
+@pytest.fixture(scope="module", params=[nightly(pair) for pair in CLEAN], ids=[name for name, _ in CLEAN])
 def a_model(
     request: pytest.FixtureRequest, model_material: list[Pair], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[ModelOptions, Auditor]:
-    """A published model and its auditor; Qwen3 alone outside of the nightly run."""
+    """A published model and its auditor, in the nightly run."""
     pair = next(pair for pair in model_material if (pair.tokenizer, pair.template) == request.param)
     folder = write_pair(pair, tmp_path_factory.mktemp("model") / pair.tokenizer)
     options = ModelOptions(folder=folder, stops=pair.stops, date=DAY)
@@ -138,6 +135,7 @@ def test_a_dataset_of_ours_and_its_exports_are_clean(a_model: tuple[ModelOptions
     _everything_is_clean(options, auditor, tmp_path, 20)
 
 
+@pytest.mark.nightly
 def test_a_dataset_for_the_small_sample_model_and_its_exports_are_clean(tmp_path: Path) -> None:
     sample_model(out=str(tmp_path / "sample"))
     options = ModelOptions(folder=tmp_path / "sample/model", date=DAY)
