@@ -38,8 +38,8 @@ TRAINING = {
 """TRL's training template → its tokenizer, and the findings of single turns."""
 
 CLEAN = (
-    ("qwen-2.5", "otc_qwen-2.5"),
     ("qwen-3", "otc_qwen-3"),
+    ("qwen-2.5", "otc_qwen-2.5"),
     ("deepseek-v3.1", "otc_deepseek-v3.1"),
     ("glm-4.7-flash", "otc_glm-4.7-flash"),
     ("gptoss", "lcpp_openai-gpt-oss-120b"),
@@ -105,11 +105,11 @@ def test_gemmas_training_template_trains_the_line_feed_behind_its_stop_token(tmp
     assert result.found == {"trained_behind_stop": count}
 
 
-@pytest.fixture(scope="module", params=[nightly(pair) for pair in CLEAN], ids=[name for name, _ in CLEAN])
+@pytest.fixture(scope="module", params=[CLEAN[0], *map(nightly, CLEAN[1:])], ids=[name for name, _ in CLEAN])
 def a_model(
     request: pytest.FixtureRequest, model_material: list[Pair], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[ModelOptions, Auditor]:
-    """A published model and its auditor, in the nightly run."""
+    """A published model and its auditor; all but the first in the nightly run."""
     pair = next(pair for pair in model_material if (pair.tokenizer, pair.template) == request.param)
     folder = write_pair(pair, tmp_path_factory.mktemp("model") / pair.tokenizer)
     options = ModelOptions(folder=folder, stops=pair.stops, date=DAY)
