@@ -31,8 +31,9 @@ def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options
             def load(name: str) -> Any:
                 return _load(app, file_of[name], name)
 
-            # `commands` has the groups, and commands whose file is imported already.
-            self.commands = _Commands({**dict.fromkeys(file_of), **commands}, load)
+            # `commands` also has those whose file is imported already, as typer builds them: without their help.
+            groups = {name: group for name, group in commands.items() if name not in file_of}
+            self.commands = _Commands({**dict.fromkeys(file_of), **groups}, load)
 
         def make_context(self, *arguments: Any, **named: Any) -> Any:
             if options_in is not None:

@@ -26,7 +26,7 @@ from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.verify import source as verify_source
-from spanloom.families.harmony.verify.documents import HarmonyDocuments, _tokens_of
+from spanloom.families.harmony.verify.documents import HarmonyDocuments
 from spanloom.families.harmony.verify.reference import disk_sequences
 from spanloom.findings import Finding, Report
 from spanloom.steps import assemble_validation, validate_shard
@@ -276,10 +276,10 @@ def test_tokens_of_a_span_are_counted_as_one_would_count_them(lengths: list[int]
         span=span,
     )
     cuts = np.cumsum(lengths)[:-1].tolist()
-    counts = _tokens_of(documents)
-    for value in range(3):
+    counted = documents.counted(("context", "analysis", "final"))
+    for value, name in enumerate(("context", "analysis", "final")):
         wanted = [part.tolist().count(value) for part in np.split(span, cuts)]
-        assert counts[value].tolist() == wanted
+        assert counted[f"{name}_tokens"].tolist() == wanted
 
 
 @pytest.mark.parametrize(

@@ -53,14 +53,13 @@ def check_rows_and_ids(
     id_column: str,
     split_column: str,
     several: bool,
-    earlier: str,
     noun: str,
     also: Callable[[ShardEntry, Sequence[Path]], Iterable[Finding]] | None = None,
 ) -> None:
     """Every row that was read is in one split or was set aside; as many ids come again as the manifest says.
 
     `id_column`: of the source; `split_column`: of the row table; `noun`: what it is of; `several`: a row may be several
-    documents; `earlier`: how a row with the id of another is called; `also`: what else a shard's row tables must hold.
+    documents; `also`: what else a shard's row tables must hold.
     """
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
@@ -87,7 +86,7 @@ def check_rows_and_ids(
         return
     assert whole.content.split is not None, "the schema demands it of these families"
     if repeated != (stated := whole.content.split.repeated_rows):
-        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows have {earlier}")
+        report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows repeat an earlier id")
 
 
 def check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_column: str, noun: str) -> None:

@@ -115,7 +115,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         id_column=profile.source.id_column,
         split_column=profile.split_column,
         several=profile.cuts,
-        earlier="an id that occurred before",
         noun=profile.source.id_column,
         also=partial(verify.check_trained_runs, whole.content),
     )

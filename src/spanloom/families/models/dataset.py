@@ -87,7 +87,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         id_column=source_format.id_column,
         split_column="conversation",
         several=True,
-        earlier="the id of an earlier row",
         noun="conversation",
     )
 
