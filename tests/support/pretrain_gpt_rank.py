@@ -107,4 +107,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # All is written. Where Python ends itself, a thread of gloo may abort the process: "terminate called without an
+    # active exception".
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
