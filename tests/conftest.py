@@ -26,8 +26,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: a tenth of the time tests wait, for deadlines, browsers and databases."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are cores: tests wait for deadlines, browsers, databases and the slower of two processes."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

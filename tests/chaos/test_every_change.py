@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from chaos.enumeration import Prepared, trials, try_one
-from support.nightly import nightly
+from support.nightly import drawn, nightly
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ COMMANDS = (
     nightly("audit"),
 )
 SEED = int(os.environ.get("SPANLOOM_CHAOS_SEED", "20261"))
-TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", "2"))
+TRIALS = int(os.environ.get("SPANLOOM_CHAOS_TRIALS", drawn(2, 1)))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

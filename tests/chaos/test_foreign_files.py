@@ -41,8 +41,8 @@ def untouched(driver: Driver, names: tuple[str, ...], *arguments: str) -> list[s
     "more",
     [
         pytest.param((), id="as it is"),
-        pytest.param(("--no-resume",), id="--no-resume"),
-        pytest.param(("--overwrite",), id="--overwrite"),
+        pytest.param(("--no-resume",), id="--no-resume", marks=pytest.mark.nightly),
+        pytest.param(("--overwrite",), id="--overwrite", marks=pytest.mark.nightly),
         pytest.param(("--overwrite", "--no-resume"), id="both"),
     ],
 )

@@ -30,7 +30,7 @@ pytestmark = [
 
 NIGHTLY = os.environ.get("SPANLOOM_STATEFUL") == "nightly"
 SETTINGS = settings(
-    max_examples=60 if NIGHTLY else 5,
+    max_examples=60 if NIGHTLY else 3,
     stateful_step_count=12 if NIGHTLY else 6,
     deadline=None,
     derandomize=not NIGHTLY,

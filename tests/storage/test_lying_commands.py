@@ -1,7 +1,7 @@
 """Commands over a store that lies: exit code 1 and an error in words, nothing that looks finished; and when the store
 tells the truth again, the same command finishes with the same bytes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -10,7 +10,7 @@ import pytest
 from conftest import Cli
 from spanloom.storage.staging import list_objects, read_object
 from support import sources
-from support.nightly import nightly
+from support.nightly import on_one_store
 from support.object_stores import Place
 from support.remote_datasets import Built, build, publish
 from support.stores import lies
@@ -54,13 +54,6 @@ def fails(run: Run, command: tuple[object, ...], expected: str) -> None:
     assert expected in said, done.stderr
     assert "where:" in said
     assert "remedy:" in said
-
-
-def on_one_store(names: Iterable[str]) -> list[object]:
-    """Each lie with each store; `make test` takes one store a lie, in turn."""
-    stores = ("gs", "s3")
-    pairs = [(number, store, name) for number, name in enumerate(names) for store in stores]
-    return [(store, name) if stores[number % 2] == store else nightly(store, name) for number, store, name in pairs]
 
 
 FETCH: dict[str, tuple[str, Lie, str]] = {

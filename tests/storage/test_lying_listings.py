@@ -15,6 +15,7 @@ from moto.s3.models import s3_backends
 
 from spanloom.errors import StorageError
 from spanloom.storage.staging import list_objects, stage_folder
+from support.nightly import on_one_store
 from support.object_stores import BUCKET, Contents, Place, amazon
 from support.stores import lies
 from support.stores.lies import page, status
@@ -92,7 +93,7 @@ FINAL_LIES: dict[str, tuple[Lie, str]] = {
 SLOW = {"slow headers": Fault.SLOW_HEADERS, "slow answer": Fault.SLOW_ANSWER, "no answer": Fault.HOLD}
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize(("place", "name"), on_one_store(LIES), indirect=["place"])
 def test_a_lie_in_a_page(filled: Place, proxy: Proxy, name: str) -> None:
     lie, expected = LIES[name]
     proxy.fault = when("list", lie, times=1)

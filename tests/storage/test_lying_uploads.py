@@ -16,7 +16,7 @@ from spanloom.storage.publishing import publish_file, remove_if_allowed
 from spanloom.storage.staging import find, stage_file
 from spanloom.storage.stores import gcs, retry, s3
 from spanloom.storage.uri import Uri
-from support.nightly import nightly
+from support.nightly import nightly, on_one_store
 from support.object_stores import BUCKET, Contents, Place, amazon_client
 from support.stores import lies
 from support.stores.gcs import CloudStorage
@@ -100,7 +100,7 @@ FINAL_LIES: dict[str, tuple[Lie, str, type[Exception]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize(("place", "name"), on_one_store(LIES), indirect=["place"])
 def test_a_lie_in_place_of_an_upload(
     place: Place, proxy: Proxy, contents: Contents, path: Path, size: str, name: str
 ) -> None:

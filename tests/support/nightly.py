@@ -4,6 +4,7 @@ A test or a parameter with the mark `nightly` is deselected otherwise; drawn tes
 """
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -19,3 +20,12 @@ def drawn(nightly: int, otherwise: int) -> int:
 def nightly(*values: object) -> Any:
     """A parameter set that only the nightly run has."""
     return pytest.param(*values, marks=pytest.mark.nightly)
+
+
+def on_one_store(names: Iterable[str], *, stores: Sequence[str] = ("gs", "s3")) -> list[Any]:
+    """Parameters (store, name): each name with each store; `make test` takes one store a name, in turn."""
+    pairs = [(number, store, name) for number, name in enumerate(names) for store in stores]
+    return [
+        pytest.param(store, name) if stores[number % len(stores)] == store else nightly(store, name)
+        for number, store, name in pairs
+    ]

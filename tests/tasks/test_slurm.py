@@ -90,6 +90,7 @@ def test_the_last_task_of_an_array_is_put_back_alone(slurm: Slurm, tmp_path: Pat
     assert [(tmp_path / name).read_text() for name in ("0", "1")] == ["\n", "\n"]
 
 
+@pytest.mark.nightly  # twenty seconds of waiting
 def test_what_is_tried_again_ends_after_three_times(slurm: Slurm, tmp_path: Path) -> None:
     jobs = submit(slurm, tmp_path / "slurm", [stage("only", f"echo >> {tmp_path}/tries; exit 75")])
     assert states(jobs) == {("only", None): ("FAILED", 3)}

@@ -1,6 +1,6 @@
 """The benchmark's corpus, every row through both renderers: conversations of text found on the machine.
 
-SPANLOOM_CORPUS_ROWS is how many: 2,000, and 20,000 in `make chaos`.
+SPANLOOM_CORPUS_ROWS is how many: 1,000, and 20,000 in `make chaos`.
 """
 
 import json
@@ -13,7 +13,7 @@ from openai_harmony import HarmonyEncoding
 from bench.corpus import conversations_source
 from conftest import Cli
 
-ROWS = int(os.environ.get("SPANLOOM_CORPUS_ROWS", "2000"))
+ROWS = int(os.environ.get("SPANLOOM_CORPUS_ROWS", "1000"))
 
 
 @pytest.mark.slow

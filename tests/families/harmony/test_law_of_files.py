@@ -19,7 +19,7 @@ from support.chat_checker import check_dataset
 from support.chat_strategies import conversation, flagged
 
 START, ASSISTANT = 200006, 173781
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "120"))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "80"))
 """Conversations that are built; `make law` takes 10,000."""
 
 

@@ -25,7 +25,7 @@ from spanloom.families.harmony.tokenizer import START
 from support import chat_sources as chat
 from support.chat_strategies import conversation, flagged
 
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "300"))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "150"))
 """Conversations of the law; `make law` takes 10,000."""
 SEED = 20261
 BATCH = 50

@@ -27,6 +27,7 @@ from spanloom.families.harmony.render.official import RenderedBatch, render_thro
 from spanloom.tokenizers.o200k.encoder import EncodedTexts
 from support import sources
 from support.harmony_strategies import conversations
+from support.nightly import drawn
 
 Messages = list[dict[str, Any]]
 
@@ -53,7 +54,7 @@ def assert_same(ours: RenderedBatch, record: RenderedBatch) -> None:
 
 
 @given(batch=st.lists(conversations, max_size=5))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300, 100), deadline=None)
 def test_a_batch_is_the_record_routes_bit_for_bit(
     fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding, batch: list[Messages]
 ) -> None:
@@ -64,7 +65,7 @@ plain_text = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=60
 
 
 @given(texts=st.lists(st.tuples(plain_text, plain_text, plain_text), min_size=1, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300, 100), deadline=None)
 def test_plain_conversations_never_fall_back_and_are_the_same(
     fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding, texts: list[tuple[str, str, str]]
 ) -> None:
