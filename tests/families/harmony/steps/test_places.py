@@ -32,7 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Built:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordinary_place", ["emulator", nightly("s3"), "seaweedfs"], indirect=True)
+@pytest.mark.parametrize("ordinary_place", ["emulator", nightly("s3"), nightly("seaweedfs")], indirect=True)
 def test_the_steps_over_a_bucket_give_what_the_build_gives(
     tmp_path: Path, asset: Path, ordinary_place: Place, built: Built, cli: Cli
 ) -> None:
