@@ -37,14 +37,19 @@ def task(cli: Cli, seaweedfs_place: Place, tmp_path: Path, asset: Path) -> Task:
     return run
 
 
-def listed(task: Task, place: Uri, raw: Path, shards: int) -> list[tuple[str, list[list[str]]]]:
-    """Each stage with the command of each of its tasks; raw files, intermediates and the dataset are at `place`."""
+def listed(
+    task: Task, place: Uri, raw: Path, shards: int, *, work: Uri | None = None
+) -> list[tuple[str, list[list[str]]]]:
+    """Each stage with the command of each of its tasks; raw files, dataset and, without `work`, intermediates are at
+    `place`."""
     publish_file(raw, place / "raw" / raw.name)
     parameters = (
         *(f"raw_uri={place}/raw/{raw.name}", f"source_uri={place}/source", f"dataset_root={place}/root"),
         *("dataset_name=sample", "valid_fraction=0.1", "deep=8", "workers=1"),
     )
-    code, text = task(["tasks", "synth_raw_to_kd", *parameters, "--shards", str(shards), "--work", f"{place}/work"])
+    code, text = task(
+        ["tasks", "synth_raw_to_kd", *parameters, "--shards", str(shards), "--work", str(work or place / "work")]
+    )
     assert code == 0, text
     return [
         (
@@ -61,26 +66,50 @@ def test_the_raw_sample_is_the_dataset_of_one_machine(
     task: Task, seaweedfs_place: Place, tmp_path: Path, cli: Cli, shards: int
 ) -> None:
     raw = write_raw(tmp_path / "raw.parquet", sample_rows(), row_group_size=32)
+    for stage in listed(task, seaweedfs_place.uri, raw, shards):
+        run_stage(task, stage)
+    assert_that_of_one_machine(cli, seaweedfs_place.uri, raw, shards, tmp_path)
+
+
+@pytest.mark.nightly  # a minute
+def test_two_numbers_of_shards_do_not_meet_at_one_work_place(
+    task: Task, seaweedfs_place: Place, tmp_path: Path, cli: Cli
+) -> None:
+    """Two runs, stage by stage in turn, whose intermediates are at one URI."""
+    raw = write_raw(tmp_path / "raw.parquet", sample_rows()[:80], row_group_size=8)
+    work, places = seaweedfs_place.uri / "work", {shards: seaweedfs_place.uri / f"of_{shards}" for shards in (2, 3)}
+    lists = [listed(task, place, raw, shards, work=work) for shards, place in places.items()]
+    for stages in zip(*lists, strict=True):
+        for stage in stages:
+            run_stage(task, stage)
+    for shards, place in places.items():
+        assert_that_of_one_machine(cli, place, raw, shards, tmp_path / f"of_{shards}")
+
+
+def run_stage(task: Task, stage: tuple[str, list[list[str]]]) -> None:
+    name, commands = stage
+    for argv in commands:
+        code, text = task(argv)
+        assert code == 0, f"{name}: {text}"
+
+
+def assert_that_of_one_machine(cli: Cli, place: Uri, raw: Path, shards: int, folder: Path) -> None:
+    """Source and dataset at `place` are those that `convert-synth` and `build` make in `folder`."""
     done = cli(
-        *("convert-synth", "--raw", raw, "--out", tmp_path / "source", "--assignment", "contiguous"),
+        *("convert-synth", "--raw", raw, "--out", folder / "source", "--assignment", "contiguous"),
         *("--shards", shards, "--dataset", "sample"),
     )
     assert done.returncode == 0, done.stderr
     done = cli(
-        *("build", "--source", tmp_path / "source", "--out", tmp_path / "root", "--shards", shards),
+        *("build", "--source", folder / "source", "--out", folder / "root", "--shards", shards),
         *("--valid-fraction", 0.1, "--deep", 8, "--workers", 1),
     )
     assert done.returncode == 0, done.stderr
-
-    for name, commands in listed(task, seaweedfs_place.uri, raw, shards):
-        for argv in commands:
-            code, text = task(argv)
-            assert code == 0, f"{name}: {text}"
     for name in ("source", "root"):
-        stage_folder(seaweedfs_place.uri / name, tmp_path / "fetched" / name)
-    assert tree(tmp_path / "fetched/source") == tree(tmp_path / "source")
-    assert sources.data_files(tmp_path / "fetched/root") == sources.data_files(tmp_path / "root")
-    assert sources.content(tmp_path / "fetched/root") == sources.content(tmp_path / "root")
+        stage_folder(place / name, folder / "fetched" / name)
+    assert tree(folder / "fetched/source") == tree(folder / "source")
+    assert sources.data_files(folder / "fetched/root") == sources.data_files(folder / "root")
+    assert sources.content(folder / "fetched/root") == sources.content(folder / "root")
 
 
 def test_a_finding_in_one_shard_ends_its_task_alone_and_nothing_is_promoted(
