@@ -34,6 +34,8 @@ PIP_CONF ?=
 REPRODUCIBLE ?= render-shard validate-alignment traces-api train
 # What the images are built on; with a digest (`make base-image` prints it) it is that very image.
 BASE_IMAGE ?= python:3.11-slim
+# What `make train-cuda` builds on: an image with a torch for CUDA.
+CUDA_BASE ?=
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
 # Tasks of each stage of SYNTH KD, 1 to 64; set, `make compile` writes under dist/. Without it: the locked layout of four.
@@ -231,6 +233,11 @@ smoke: $(ASSET) ## All steps in their containers over an object store, held agai
 smoke-train: $(ASSET) ## The training image on the dataset that `make smoke` left: two processes, a resume
 	@$(bake) train
 	@REGISTRY=$(REGISTRY) VERSION=$(VERSION) docker/smoke-train.sh data/smoke/dataset data/smoke-train
+
+.PHONY: train-cuda
+train-cuda: ## The training image over a base with torch for CUDA: make train-cuda CUDA_BASE=nvcr.io/nvidia/pytorch:…
+	@test -n "$(CUDA_BASE)" || { echo 'name the base: make train-cuda CUDA_BASE=IMAGE, with Python 3.11 or 3.12 and torch'; exit 2; }
+	@export CUDA_BASE=$(CUDA_BASE); $(bake) train-cuda
 
 pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each task in its image: over folders, over an object store
 	@$(bake) smoke

@@ -3,6 +3,7 @@
 #   REGISTRY   where the images are named to live; the compiled pipeline names the same
 #   VERSION    their tag: the version of the package, never a tag that moves
 #   BASE_IMAGE what the images are built on: with its digest (`make base-image` prints it), or an image of this machine
+#   CUDA_BASE  an image with a torch for CUDA, for the target train-cuda (`make train-cuda`); in no group
 #   MEGATRON   another megatron-core than that of constraints.txt, such as 0.19.2, with BASE_IMAGE=python:3.12-slim
 #   GIT_SHA    what the manifest records; `make images` reads it off the checkout
 
@@ -10,6 +11,7 @@ variable "REGISTRY" { default = "ghcr.io/spanloom" }
 variable "VERSION" { default = "0.1.0" }
 variable "GIT_SHA" { default = "unknown" }
 variable "BASE_IMAGE" { default = "python:3.11-slim" }
+variable "CUDA_BASE" { default = "scratch" }
 variable "MEGATRON" { default = "" }
 variable "TORCH_INDEX" { default = "https://download.pytorch.org/whl/cpu" }
 # A pip.conf with a mirror and its credentials: mounted while pip runs, kept by no layer.
@@ -94,6 +96,19 @@ target "train" {
   target   = "image"
   tags     = [named("train")]
   args     = { BASE = "train", TITLE = "spanloom-train", IMAGE = named("train") }
+}
+
+# `train` over a base that brings torch for CUDA. The tag differs, since the wheel of torch does.
+target "train-cuda" {
+  inherits = ["_all"]
+  target   = "image"
+  tags     = ["${REGISTRY}/spanloom-train:${VERSION}-cuda"]
+  args = {
+    BASE       = "train-cuda"
+    CUDA_BASE  = CUDA_BASE
+    TITLE      = "spanloom-train"
+    IMAGE      = "${REGISTRY}/spanloom-train:${VERSION}-cuda"
+  }
 }
 
 # The SBOM of each base as a file.
