@@ -40,16 +40,15 @@ def task(cli: Cli, seaweedfs_place: Place, tmp_path: Path, asset: Path) -> Task:
 def listed(
     task: Task, place: Uri, raw: Path, shards: int, *, work: Uri | None = None
 ) -> list[tuple[str, list[list[str]]]]:
-    """Each stage with the command of each of its tasks; raw files, dataset and, without `work`, intermediates are at
-    `place`."""
+    """Each stage with the command of each of its tasks; raw files, dataset and what tasks hand on are at `place`.
+    `work`: where the rendered shards are, else beside the dataset."""
     publish_file(raw, place / "raw" / raw.name)
     parameters = (
         *(f"raw_uri={place}/raw/{raw.name}", f"source_uri={place}/source", f"dataset_root={place}/root"),
         *("dataset_name=sample", "valid_fraction=0.1", "deep=8", "workers=1"),
+        *((f"work_uri={work}",) if work is not None else ()),
     )
-    code, text = task(
-        ["tasks", "synth_raw_to_kd", *parameters, "--shards", str(shards), "--work", str(work or place / "work")]
-    )
+    code, text = task(["tasks", "synth_raw_to_kd", *parameters, "--shards", str(shards), "--work", f"{place}/tasks"])
     assert code == 0, text
     return [
         (
@@ -75,7 +74,7 @@ def test_the_raw_sample_is_the_dataset_of_one_machine(
 def test_two_numbers_of_shards_do_not_meet_at_one_work_place(
     task: Task, seaweedfs_place: Place, tmp_path: Path, cli: Cli
 ) -> None:
-    """Two runs, stage by stage in turn, whose intermediates are at one URI."""
+    """Two runs, stage by stage in turn, whose rendered shards are at one URI."""
     raw = write_raw(tmp_path / "raw.parquet", sample_rows()[:80], row_group_size=8)
     work, places = seaweedfs_place.uri / "work", {shards: seaweedfs_place.uri / f"of_{shards}" for shards in (2, 3)}
     lists = [listed(task, place, raw, shards, work=work) for shards, place in places.items()]
