@@ -56,8 +56,6 @@ SYNTH_RAW_TO_KD: dict[str, str | None] = {
 }
 
 PIPELINES = {"synth_kd": SYNTH_KD, "synth_raw_to_kd": SYNTH_RAW_TO_KD}
-PLACES = ("raw_uri", "source_uri", "dataset_root", "work_uri", "tokenizer_uri")
-"""Parameters that are paths or URIs."""
 
 
 def stages_of(
