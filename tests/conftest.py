@@ -1,5 +1,6 @@
 """Fixtures that more than one test folder uses. Small sources are made by `sources`, in tests/sources.py."""
 
+import gc
 import os
 import subprocess
 from collections import Counter
@@ -24,6 +25,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+gc.disable()  # until tests are collected: importing them leaves next to no garbage, and looking for it takes a tenth
+
 
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than there are cores: tests wait for deadlines, browsers, databases and the slower of two processes."""
@@ -41,6 +44,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("beside")
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """What importing and collecting made stays to the end: each later collection would look at millions of objects."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
