@@ -6,6 +6,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import openai_harmony
 import pytest
@@ -31,6 +32,12 @@ gc.disable()  # until tests are collected: importing them leaves next to no garb
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than there are cores: tests wait for deadlines, browsers, databases and the slower of two processes."""
     return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Workers of xdist share one process that is forked."""
+    if not warm.COLD:
+        node.workerinput["warm"] = warm.start_server(str(_asset()))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,11 +68,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count:5}  {reason.removeprefix('Skipped: ')}")
 
 
+def _asset() -> Path:
+    path = locate_asset()
+    return verify_asset(path if path.is_file() else REPOSITORY / path).resolve()
+
+
 @pytest.fixture(scope="session")
 def asset() -> Path:
     """The verified tokenizer asset. `make setup` brings it."""
-    path = locate_asset()
-    return verify_asset(path if path.is_file() else REPOSITORY / path).resolve()
+    return _asset()
 
 
 @pytest.fixture(scope="session")
@@ -92,7 +103,9 @@ def cli(asset: Path) -> Cli:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _warm(asset: Path) -> None:
+def _warm(asset: Path, request: pytest.FixtureRequest) -> None:
+    if address := getattr(request.config, "workerinput", {}).get("warm"):
+        warm.join_server(address)
     warm.fork_workers(str(asset))
 
 
