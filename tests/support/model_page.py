@@ -41,10 +41,10 @@ def line_of(pair: Pair, origin: str, result: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
-def rows(folder: Path) -> Iterator[str]:
-    """The lines of all pairs."""
+def rows(folder: Path, every: int = 1) -> Iterator[str]:
+    """The lines of all pairs, or of each `every`-th."""
     truth = origins()
-    for pair, model in models_of(pairs(), folder):
+    for pair, model in models_of(pairs()[::every], folder):
         yield row_of(pair, model, truth[pair.tokenizer])
 
 
