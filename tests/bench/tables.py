@@ -302,7 +302,7 @@ def packing(found: dict[str, Any]) -> Sheet:
     return Sheet(
         key="packing",
         title="Packed chat: tokens a second, blocks of 1,024, ratios within each run",
-        columns=("route", "tokens/s", "held against"),
+        columns=("route", "tokens/s", "compared with"),
         rows=[
             (
                 line["route"],
