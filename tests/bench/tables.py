@@ -279,7 +279,7 @@ def memory(found: dict[str, Any]) -> Sheet:
     sizes = [size["rows"] for size in found["sizes"]]
     return Sheet(
         key="memory",
-        title=f"Peak memory by process and stage: {found['method']}",
+        title=f"Peak memory by process: {found['method']}",
         columns=("process", "stage", *(f"{rows:,} rows" for rows in sizes), "bytes a row", "without mapped files"),
         rows=[
             (
@@ -291,6 +291,7 @@ def memory(found: dict[str, Any]) -> Sheet:
                 f"{line['anonymous_per_row']:.0f}",
             )
             for line in found["growth"]
+            if line["stage"] in ("whole", "validate")
         ],
         caption=f"allowed: about {BOUND} bytes a row in the parent; {_mib(WORKER_BOUND)} and flat in a worker",
     )
@@ -301,7 +302,7 @@ def packing(found: dict[str, Any]) -> Sheet:
     return Sheet(
         key="packing",
         title="Packed chat: tokens a second, blocks of 1,024, ratios within each run",
-        columns=("route", "tokens/s", "held against"),
+        columns=("route", "tokens/s", "compared with"),
         rows=[
             (
                 line["route"],
