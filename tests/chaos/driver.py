@@ -5,15 +5,20 @@ In: arguments, a folder, a `Fault`. Out: a `Run`.
 
 import json
 import os
-import subprocess
-import sys
+import socket
+import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
+
+from support import warm
 
 REPOSITORY = Path(__file__).parents[2]
+
+SECONDS_TO_START = 300
+"""For the server to import everything, on a busy machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,23 +63,33 @@ class Driver:
             os.environ.get("O200K_HARMONY_VOCAB_PATH", REPOSITORY / "data/tokenizer/o200k_base.tiktoken")
         )
         paths = [str(REPOSITORY / "src"), str(REPOSITORY / "tests"), os.environ.get("PYTHONPATH", "")]
-        self._server = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "chaos.server"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                "O200K_HARMONY_VOCAB_PATH": str(asset.resolve()),
-                "SPANLOOM_GIT_SHA": "0" * 40,
-                "SPANLOOM_STORAGE_DEADLINE": "5",
-                "TMPDIR": str(self.folder / "tmp"),
-                # Neither may have threads before it forks.
-                "OMP_NUM_THREADS": "1",
-                "OPENBLAS_NUM_THREADS": "1",
-            },
-            text=True,
-        )
+        fresh = {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            # Neither may have threads before it forks.
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        environment = {
+            **os.environ,
+            "O200K_HARMONY_VOCAB_PATH": str(asset.resolve()),
+            "SPANLOOM_GIT_SHA": "0" * 40,
+            "SPANLOOM_STORAGE_DEADLINE": "5",
+            "TMPDIR": str(self.folder / "tmp"),
+        }
+        with tempfile.TemporaryDirectory() as address, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{address}/socket")
+            listener.listen()
+            listener.settimeout(SECONDS_TO_START)
+            self._server = warm.start(
+                "chaos.server",
+                f"{address}/socket",
+                env={**environment, **({} if warm.is_running() else fresh)},
+                streams=(2, 2),
+                cold=not warm.is_running(),
+            )
+            self._connection = listener.accept()[0]
+        self._connection.setblocking(True)
+        self._lines = self._connection.makefile("rw")
         self._hear()
 
     def __enter__(self) -> Self:
@@ -84,9 +99,9 @@ class Driver:
         self.close()
 
     def close(self) -> None:
-        self._pipe(self._server.stdin).close()
+        self._lines.close()
+        self._connection.close()
         self._server.wait()
-        self._pipe(self._server.stdout).close()
 
     def run(
         self,
@@ -110,7 +125,7 @@ class Driver:
             "seconds": seconds,
             "own_process": own_process,
         }
-        print(json.dumps(asked), file=self._pipe(self._server.stdin), flush=True)
+        print(json.dumps(asked), file=self._lines, flush=True)
         said = self._hear()
         return Run(
             code=said["code"],
@@ -122,12 +137,7 @@ class Driver:
         )
 
     def _hear(self) -> Any:
-        line = self._pipe(self._server.stdout).readline()
+        line = self._lines.readline()
         if not line:
             raise RuntimeError(f"the server ended with exit code {self._server.wait()}; its stderr says why")
         return json.loads(line)
-
-    @staticmethod
-    def _pipe(stream: IO[str] | None) -> IO[str]:
-        assert stream is not None
-        return stream

@@ -1,7 +1,7 @@
 """Runs `spanloom` commands one after another, each in a fork of a process that has imported everything.
 
-In: a JSON line on stdin for each run. Out: a JSON line on stdout. Run as `python -m chaos.server`; `driver` talks to
-it.
+In: a JSON line for each run, over a Unix socket whose address is the argument. Out: a JSON line. `driver` starts it, as
+a fork where tests have a process with everything imported already.
 
 A command takes seconds to import what it needs and a fork takes milliseconds, which is what makes it possible to try
 every file-system change of a build. What differs from a process of its own: see `support.warm`; and there are no plots
@@ -17,6 +17,7 @@ import select
 import socket
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,14 +37,15 @@ TAKES_SPACE = frozenset(f"{_CREATING} {_WRITING}".split())
 
 def main() -> None:
     supervisor.adopt_orphans()
-    answers = os.dup(1)
-    os.dup2(2, 1)
+    warnings.simplefilter("ignore")
     sys.modules["matplotlib"] = None  # type: ignore[assignment]  # plots take half of the time and change no file
     importlib.import_module("support.warm_imports")
-    with os.fdopen(answers, "w") as out:
-        print(json.dumps({"ready": True}), file=out, flush=True)
-        for line in sys.stdin:
-            print(json.dumps(run(**json.loads(line))), file=out, flush=True)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[1])
+        with connection.makefile("rw") as lines:
+            print(json.dumps({"ready": True}), file=lines, flush=True)
+            for line in lines:
+                print(json.dumps(run(**json.loads(line))), file=lines, flush=True)
 
 
 def run(

@@ -113,6 +113,11 @@ def start_server(asset: str) -> str:
     return str(server._forkserver_address)
 
 
+def is_running() -> bool:
+    """Whether this process has a server to fork from."""
+    return not COLD and forkserver._forkserver._forkserver_address is not None  # type: ignore[attr-defined]
+
+
 def join_server(address: str) -> None:
     """From here on, forks come from a server that another process started: importing everything takes 8 s of CPU."""
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
