@@ -215,7 +215,7 @@ def test_the_preview_of_an_example_trains_the_lines_of_the_assistant(name: str, 
     done = [one for one in read(FOLDER / name, **options)[1] if isinstance(one, Converted)]
     for one, conversation in zip(done, expected, strict=True):
         ours = [line for line in conversation if line.startswith(("analysis:", "commentary:", "final:", "call "))]
-        documents = preview_documents(one, asset)
+        documents, _ = preview_documents(one, asset)
         # Each run is counted once: a document trains one, or its notes say how many.
         runs = sum(int(document.notes[0].split()[0]) if document.notes else 1 for document in documents)
         roles = [message["role"] for message in json.loads(one.row["messages_json"])["messages"]]

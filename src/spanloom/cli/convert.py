@@ -298,13 +298,13 @@ def _show_first(
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             is_named = True
         elif isinstance(done, Converted):
-            documents = preview_documents(done, asset)
+            documents, total = preview_documents(done, asset, PREVIEWED if whole else 1)
             if whole:
-                print_documents(console, documents[:PREVIEWED], Shown())
+                print_documents(console, documents, Shown())
             else:
                 print_legend(console, documents[0].span_names)
                 print_outline(console, documents[0])
-            if more := len(documents) - (PREVIEWED if whole else 1):
+            if more := total - len(documents):
                 console.print(f"… and {more:,} more document{'s' if more > 1 else ''} of this conversation")
             if not whole:
                 console.print("all of the text: --preview --verbose")

@@ -24,8 +24,11 @@ from spanloom.supervision import TokenDocuments, shift_to_labels
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
 
 
-def preview_documents(converted: Converted, asset: Path) -> list[ShownDocument]:
-    """The documents of one conversation. Raises SpanloomError where a build would refuse it."""
+def preview_documents(converted: Converted, asset: Path, most: int | None = None) -> tuple[list[ShownDocument], int]:
+    """The first `most` documents of one conversation, or all, and how many it has.
+
+    Raises SpanloomError where a build would refuse the conversation.
+    """
     encoding = tokenizer.load_encoding(asset)
     try:
         conversation = parse_conversation(messages_json(converted.conversation), profile=CHAT_OF_ANY_MODEL)
@@ -36,10 +39,11 @@ def preview_documents(converted: Converted, asset: Path) -> list[ShownDocument]:
     for _, reason in rendered.refused:
         raise SpanloomError(f"openai-harmony does not take this conversation: {reason}", where=converted.where)
     vocabulary = load_vocabulary(asset, tokenizer.SPECIAL_NAMES)
-    return [
+    documents = [
         _shown(rendered.documents.between(number, number + 1), cut, str(converted.row["id"]), vocabulary)
-        for number, cut in enumerate(cuts)
+        for number, cut in enumerate(cuts[:most])
     ]
+    return documents, len(cuts)
 
 
 def _shown(document: TokenDocuments, cut: Cut, conversation: str, vocabulary: Vocabulary) -> ShownDocument:
