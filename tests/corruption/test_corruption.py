@@ -81,12 +81,12 @@ def test_edits_of_manifest_leaves_are_found(bench: Bench) -> None:
     manifest = json.loads((bench.reset() / ROOT / "manifest.json").read_bytes())
     edits = list(leaf_edits(manifest))
     assert len(edits) > 261
-    assert held(bench, drawn(edits, 20)) == []
+    assert held(bench, drawn(edits, 14)) == []
 
 
 def test_damaged_files_are_found(bench: Bench) -> None:
     edits = list(file_edits())
-    assert held(bench, drawn(edits, 20)) == []
+    assert held(bench, drawn(edits, 14)) == []
 
 
 @pytest.mark.parametrize("kind", ["whole files", "single values"])
@@ -96,7 +96,7 @@ def test_hostile_inputs_end_in_a_clear_answer(bench: Bench, kind: str) -> None:
     inputs = whole_files() if kind == "whole files" else single_values(*manifests)
     unclear = [
         f"{command}: {given}: {fault}"
-        for given in drawn(inputs, 10)
+        for given in drawn(inputs, 7)
         for command, fault in answers(bench, given)
         if fault is not None
     ]

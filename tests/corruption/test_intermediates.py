@@ -28,6 +28,6 @@ def killed_late(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_a_build_goes_on_over_damage_to_the_right_dataset_or_stops_in_words(killed_late: Prepared) -> None:
     tried = {
-        f"{kind}: {name}": wrong_after(killed_late, kind, damage) for kind, name, damage in drawn(list(damages()), 6)
+        f"{kind}: {name}": wrong_after(killed_late, kind, damage) for kind, name, damage in drawn(list(damages()), 3)
     }
     assert [f"{name}: {fault}" for name, fault in tried.items() if fault] == []

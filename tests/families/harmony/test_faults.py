@@ -23,12 +23,13 @@ import pytest
 
 from conftest import Cli
 from support import sources, warm
+from support.nightly import drawn
 
 pytestmark = pytest.mark.slow
 
 ROWS = (8300, 4300, 300, 100)  # parts: 3, 2, 1 and 1
 OPTIONS = ("--valid-fraction", "0.1", "--deep", "0", "--workers", "2")
-KILLS = int(os.environ.get("SPANLOOM_KILLS", "4"))
+KILLS = int(os.environ.get("SPANLOOM_KILLS", drawn(4, 2)))
 """How often a build is killed at a random point: two of each kind; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""

@@ -42,8 +42,11 @@ def weight_of(number: int) -> float:
 
 @pytest.mark.parametrize(
     "rules",
-    [CutRules(), CutRules(call_format="as-served", mask_generation_prompt=True), CutRules(call_format="json")],
-    ids=["constrain", "as-served", "json"],
+    [
+        pytest.param(CutRules(), id="constrain"),
+        pytest.param(CutRules(call_format="as-served", mask_generation_prompt=True), id="as-served"),
+        pytest.param(CutRules(call_format="json"), id="json", marks=pytest.mark.nightly),
+    ],
 )
 def test_each_token_that_is_trained_has_the_context_that_a_server_shows(
     rules: CutRules, source: Path, tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding

@@ -32,12 +32,13 @@ from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.manifest import parse_manifest
 from support import warm
 from support.http_service import served
+from support.nightly import drawn
 from support.postgres import PostgresServer, postgres_server
 from support.traces import json_lines
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = int(os.environ.get("SPANLOOM_KILLS", "4"))
+ROUNDS = int(os.environ.get("SPANLOOM_KILLS", drawn(4, 2)))
 """Kills of each command, the first of those that the seed draws; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""

@@ -23,8 +23,9 @@ from spanloom.families.harmony.contract.messages import SystemFields, harmony_me
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
 from spanloom.families.harmony.render.official import render_through_harmony
+from support.nightly import drawn
 
-EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", "1500"))
+EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 750)))
 
 DROPS = (
     "refusal", "reasoning", "reasoning_content", "tool_calls", "tools", "name", "audio", "notes", "id",
