@@ -43,16 +43,16 @@ def masks_in(names: Sequence[str], reading: Reading, where: str) -> list[str]:
         if reading.mask not in names:
             raise SourceError(f"there is no column {reading.mask}", where=where, remedy=f"one of {', '.join(names)}")
         return [reading.mask]
-    found = [name for name in MASKS if name in names]
-    if not found:
+    mask_names = [name for name in MASKS if name in names]
+    if not mask_names:
         raise SourceError(
             "no column says which tokens are trained",
             where=where,
             remedy=f"one of {', '.join(MASKS)}; name another: --mask COLUMN",
         )
-    if MASKS[0] in found:
+    if MASKS[0] in mask_names:
         return [MASKS[0]]
-    return [name for name in found if name != MASKS[3]] or found
+    return [name for name in mask_names if name != MASKS[3]] or mask_names
 
 
 def needed_columns(names: Sequence[str], masks: Sequence[str]) -> list[str]:

@@ -57,12 +57,12 @@ def mask_beside(prefix: Path, reading: Reading) -> Path:
 
 def prefixes_in(folder: Path, reading: Reading) -> list[Path]:
     """The prefixes of tokens in a folder, by name: those of masks and other arrays beside them are left out."""
-    found = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
-    named = [prefix for prefix in found if prefix.name.endswith(TOKENS_ENDING)]
+    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
+    named = [prefix for prefix in prefixes if prefix.name.endswith(TOKENS_ENDING)]
     if named:
         return named
     masks = MASK_ENDINGS if reading.mask is None else (*MASK_ENDINGS, reading.mask)
-    return [prefix for prefix in found if not prefix.name.endswith((*masks, "_span"))]
+    return [prefix for prefix in prefixes if not prefix.name.endswith((*masks, "_span"))]
 
 
 def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int) -> list[Unit]:

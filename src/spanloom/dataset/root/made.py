@@ -53,10 +53,10 @@ def made_or_standing(
     if (root / manifest.MANIFEST_NAME).exists():
         if not resume and ((begun := read_record(work)) is None or begun.identity != record.identity):
             raise another_dataset(root, "--no-resume asks to build again")
-        standing = standing_dataset(root, differs)
+        finished = standing_dataset(root, differs)
         if is_work_of(work, record):
             clear_leftovers(root, work, record)
-        return standing, True
+        return finished, True
     if claim is None:
         claim_unless_begun(root, work, record)
     else:
@@ -72,15 +72,15 @@ def made_or_standing(
 
 def standing_dataset(root: Path, differs: Differs) -> Manifest:
     """The finished dataset at `root`, whole and of this code. Raises ConflictError saying what differs."""
-    standing = manifest.read(root)
-    difference = differs(standing.content)
-    if difference is None and standing.content.git_sha != git_sha():
-        difference = f"it was made by other code ({standing.content.git_sha})"
-    if difference is None and (damage := first_damage(root, standing.content)) is not None:
+    finished = manifest.read(root)
+    difference = differs(finished.content)
+    if difference is None and finished.content.git_sha != git_sha():
+        difference = f"it was made by other code ({finished.content.git_sha})"
+    if difference is None and (damage := first_damage(root, finished.content)) is not None:
         difference = f"it is this one, but damaged: {damage}"
     if difference is not None:
         raise another_dataset(root, difference)
-    return standing
+    return finished
 
 
 def another_dataset(root: Path, difference: str) -> ConflictError:

@@ -340,8 +340,8 @@ def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     for bit, (king, king_at, rook, rook_at) in enumerate(
         (("K", 4, "R", 7), ("K", 4, "R", 0), ("k", 60, "r", 63), ("k", 60, "r", 56))
     ):
-        stands = (squares[:, king_at] == PIECE_INDICES[king]) & (squares[:, rook_at] == PIECE_INDICES[rook])
-        wrong |= held[:, bit] & ~stands
+        in_place = (squares[:, king_at] == PIECE_INDICES[king]) & (squares[:, rook_at] == PIECE_INDICES[rook])
+        wrong |= held[:, bit] & ~in_place
     return np.asarray(wrong)
 
 

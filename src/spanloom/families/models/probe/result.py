@@ -60,7 +60,7 @@ def probe(
     served: bool = True,
 ) -> ProbeResult:
     """Finds the form of the template, and proves each conversation. `variables`: template variables for all."""
-    sets = [{**given, **(variables or {})} for given in thinking_variables(model.template, thinking)]
+    sets = [{**thinking_set, **(variables or {})} for thinking_set in thinking_variables(model.template, thinking)]
     form = find_form(model.template, sets)
     proving = Proving(form=form, variables=sets, served=served)
     return ProbeResult(
@@ -88,8 +88,10 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         "stops": {str(number): text for number, text in result.model.stops.items()},
         "turn_ends": dict(Counter(run.turn_end for run in runs).most_common()),
         "variables": [
-            {"variables": json.loads(given), "runs": count}
-            for given, count in Counter(json.dumps(dict(run.variables), sort_keys=True) for run in runs).most_common()
+            {"variables": json.loads(variables), "runs": count}
+            for variables, count in Counter(
+                json.dumps(dict(run.variables), sort_keys=True) for run in runs
+            ).most_common()
         ],
         "boundary": dict(Counter(run.boundary for run in runs)),
         "hazards": {**result.hazards.as_dict(), "history_rewritten": result.in_several_documents > 0},

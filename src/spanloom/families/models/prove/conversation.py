@@ -78,7 +78,7 @@ def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun |
     sets = proving.variables
     if not rendered.conversation.messages[run].get("reasoning"):
         # The model that answers at once is asked not to think, where it can be asked.
-        sets = sorted(sets, key=lambda given: any(value is True for value in given.values()))
+        sets = sorted(sets, key=lambda values: any(value is True for value in values.values()))
     for variables in sets:
         try:
             return prove_run(rendered, run, variables, served=proving.served)

@@ -243,8 +243,8 @@ class _Build:
             return task, outcome
 
         for task in self._tasks(shard, read):
-            standing = standing_part(task) if self.options.resume else None
-            outcome = standing or (make_part(task) if pool is None else pool.submit(make_part, task))
+            finished_part = standing_part(task) if self.options.resume else None
+            outcome = finished_part or (make_part(task) if pool is None else pool.submit(make_part, task))
             waiting.append((task, outcome))
             while len(waiting) >= most:
                 yield finished()

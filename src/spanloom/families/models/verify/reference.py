@@ -130,7 +130,7 @@ class Reference:
             raise UnprovenError(f"message {place} is not to be trained")
         variables = json.loads(row["variables"][number])
         own = template_settings(conversation, self.names)
-        if all({**given, **own} != variables for given in self.config["variables"]):
+        if all({**values, **own} != variables for values in self.config["variables"]):
             raise UnprovenError(f"the template variables {variables} are none of the manifest's")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
@@ -183,8 +183,8 @@ class Reference:
             for at, message in enumerate([*conversation.messages[:count], *more])
         ]
         template = self.template if now is None else load_chat_template(self._place.parent, now=now)
-        given = template_tools(conversation) if tools is None else tools
-        return template.render(messages, tools=given, add_generation_prompt=prompt, **variables)
+        described = template_tools(conversation) if tools is None else tools
+        return template.render(messages, tools=described, add_generation_prompt=prompt, **variables)
 
     def texts(
         self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str, whole: str
