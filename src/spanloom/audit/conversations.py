@@ -74,7 +74,7 @@ class Conversations:
             start, end = int(ends[number] - documents.lengths[number]), int(ends[number])
             tokens = documents.tokens[start:end]
             question = self._first_question(documents, frames, number)
-            asking = self._asking(question)
+            asking = next(filter(None, map(self._messages.asking, _questions(question))), [])
             if not asking:
                 compared.unmatched += 1
                 continue
@@ -95,10 +95,6 @@ class Conversations:
             else:
                 compared.places.setdefault(name, []).append(start + place)
         return Proofs(known, sampled), compared
-
-    def _asking(self, question: bytes) -> list[int]:
-        """The conversations with a question."""
-        return next(filter(None, map(self._messages.asking, _questions(question))), [])
 
     def _proven(self, asking: Sequence[int], tokens: npt.NDArray[np.int32]) -> tuple[list[Document], str | None]:
         """The proven documents that a document may be, and why one of the conversations is not proven."""

@@ -95,5 +95,4 @@ def _size(path: Path) -> int:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
     return report_artifacts(result)

@@ -72,7 +72,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
     findings = sum(result["found"].values())
     return {
         "report": {"clean": result["clean"], "findings": findings},

@@ -177,7 +177,7 @@ class _Run:
                 code = "J1" if value is UNREADABLE else "J2"
                 self.invalid += 1
                 self._find(number, line_number, 0, None, finding(code, ""))
-            elif "benign" in value and _is_batch(value):
+            elif "benign" in value and all(isinstance(value.get(name), list) for name in BATCH_LISTS):
                 self._batch(number, line_number, line, value)
             else:
                 self._sample(number, line_number, line, value)
@@ -280,10 +280,6 @@ class _Run:
             by_code=dict(sorted(self.by_code.items())),
             severities=self.severities,
         )
-
-
-def _is_batch(value: dict[str, Any]) -> bool:
-    return all(isinstance(value.get(name), list) for name in BATCH_LISTS)
 
 
 def _below(path: str, finding: Finding) -> Finding:

@@ -102,7 +102,6 @@ def _sizes(out: str) -> dict[str, int]:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the manifest."""
     said = result["conversion"]
     counts = {"rows_read": said["rows_read"], "rows": said["rows_written"], "skipped": sum(said["skipped"].values())}
     return {"metrics": {**counts, "shards": len(result["storage"]["shards"])}}

@@ -131,7 +131,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     skipped = sum(result["skipped"].values())
     counts = {"rows_read": result["rows_read"], "rows": result["entry"]["rows"], "skipped": skipped}
     return {

@@ -205,7 +205,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {
         "rows": sum(shard["rows"] for shard in result["shards"]),
         "valid_rows": sum(shard["valid"] for shard in result["shards"]),

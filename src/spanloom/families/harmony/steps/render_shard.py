@@ -315,7 +315,6 @@ def _publish_shard(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     rejected = sum(result["rejected"].values())
     counts = {"rows_read": result["rows_read"], "rows": result["rows"], "rejected": rejected}
     spans = {f"{name}_tokens": count for name, count in result["span_tokens"].items()}

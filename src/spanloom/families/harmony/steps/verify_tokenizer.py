@@ -64,5 +64,4 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return {"tokenizer": {name: result[name] for name in ("sha256", "vocab_size", "eod")}}

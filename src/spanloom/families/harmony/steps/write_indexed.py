@@ -241,7 +241,6 @@ def _build_of(shard: dict[str, Any], valid_fraction: float) -> dict[str, Any]:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     rejected = sum(result["rejected"].values())
     return {
         "inventory": {

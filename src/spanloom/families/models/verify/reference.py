@@ -77,8 +77,10 @@ class _Swapped:
     lead: str
 
     def ways(self) -> list[str]:
-        """How the text may be written."""
-        return _python(self.core) if self.kind == VALUE else _written(self.core)
+        """How the text may be written: a value of JSON as it is, or as Python."""
+        if self.kind == VALUE:
+            return list(dict.fromkeys([self.core, str(json.loads(self.core))]))
+        return _written(self.core)
 
 
 Words = dict[str, _Swapped]
@@ -363,8 +365,3 @@ def _written(text: str) -> list[str]:
         once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         ways += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
     return list(dict.fromkeys(ways))
-
-
-def _python(written: str) -> list[str]:
-    """The ways a template may write a value of JSON: as it is, or as Python."""
-    return list(dict.fromkeys([written, str(json.loads(written))]))

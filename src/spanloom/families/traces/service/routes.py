@@ -23,12 +23,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from spanloom.errors import SourceError
+from spanloom.errors import OptionError, SourceError
 from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, build_dataset
 from spanloom.families.traces.defaults import CONTROL_TOKENS, FORMAT, PROTECT_METADATA
 from spanloom.families.traces.errors import (
     InvalidManifestError,
-    OptionError,
     StoreBusyError,
     StoreError,
     TraceError,

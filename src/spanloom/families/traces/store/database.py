@@ -52,8 +52,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
-from spanloom.families.traces.errors import OptionError, StoreBusyError, StoreError
+from spanloom.families.traces.errors import StoreBusyError, StoreError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.trace import (
     CheckedTrace,
