@@ -83,7 +83,7 @@ def convert(
     place = os.fspath(out)
     with scratch_for("convert", [*places, place], None if scratch is None else Path(scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
-        return convert_chat.run(here=staging, chat=chat, out=place, conversion=conversion, workers=workers)
+        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=workers)
 
 
 def _pairs(values: Mapping[str, str] | None) -> tuple[str, ...]:

@@ -222,7 +222,7 @@ def convert(
             else:
                 assert out is not None
                 written = convert_chat.run(
-                    here=staging, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
+                    staging=staging, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
                 )
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, as_json)

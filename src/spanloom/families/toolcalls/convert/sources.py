@@ -183,8 +183,8 @@ def outcome_table(done: Converted) -> list[str]:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [
-        f"{told:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
-        for told, became, records, reason in rows
+        f"{label:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
+        for label, became, records, reason in rows
     ]
 
 
