@@ -62,9 +62,6 @@ SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Each row of the source is one document, or as many as it was cut into, or rejected, and named in the rejects file
     then."""
@@ -178,9 +175,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
     whole.run.each(report, shards, check_rows_of)
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 stage_source = staged_source
 
 
@@ -190,9 +184,6 @@ def stage_source_shards(scratch: Scratch, place: str, only: tuple[int, ...]) -> 
 
 
 stage_tokenizer = staged_asset
-
-
-# --- Documents for people ---------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, asset: Path | None) -> Vocabulary:
@@ -237,9 +228,6 @@ def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     """Nothing beside id, language and exercise."""
     return ()
-
-
-# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

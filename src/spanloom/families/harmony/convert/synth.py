@@ -196,9 +196,6 @@ def convert_synth(
         return manifest
 
 
-# --- One row ---------------------------------------------------------------------------------------------------------
-
-
 def skip_reason(row: RawRow) -> Skip | None:
     """Why a row makes no conversation, or None when it does."""
     for column, reason in REQUIRED_COLUMNS.items():
@@ -250,9 +247,6 @@ def system_message(conversion: Conversion) -> dict[str, Any]:
             knowledge_cutoff=conversion.knowledge_cutoff,
         )
     )
-
-
-# --- Reading ---------------------------------------------------------------------------------------------------------
 
 
 def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
@@ -339,9 +333,6 @@ def file_batches(raw: RawFile, row_groups: Sequence[int] | None = None) -> Itera
                 for name in raw.columns
             ]
             yield [dict(zip(raw.columns, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-# --- Writing ---------------------------------------------------------------------------------------------------------
 
 
 def source_manifest(
