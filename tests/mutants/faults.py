@@ -158,7 +158,7 @@ FAULTS: tuple[Fault, ...] = (
         name="staged-by-the-objects-own-word",
         module="spanloom.storage.staging",
         old="download.sha256 or stored.metadata.get(SHA256_KEY)",
-        new="found.metadata.get(SHA256_KEY) or download.sha256",
+        new="stored.metadata.get(SHA256_KEY) or download.sha256",
         why="a file would be held against what its object says of itself, not against the manifest",
         tests=("tests/storage/test_objects.py::test_a_size_or_a_hash_that_is_not_the_expected_one_leaves_no_file",),
     ),
