@@ -50,13 +50,13 @@ class Executor:
         if "dataset" in outputs.get("artifacts", {}) and "dataset" in facts:
             facts["dataset"]["root"] = self.parameter("dataset_root")
             _write(self.output_path("dataset"), facts["dataset"])
-        told = {
+        described = {
             name: {"artifacts": [{**artifact, "metadata": {**artifact.get("metadata", {}), **facts.get(name, {})}}]}
             for name in outputs.get("artifacts", {})
             for artifact in _artifacts(self.given, "outputs", name)[:1]
         }
         if where := outputs.get("outputFile"):
-            _write(Path(where), {"artifacts": told})
+            _write(Path(where), {"artifacts": described})
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], Executor | None]:
@@ -90,22 +90,24 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], Executor | None]:
 
 def _executor(words: list[str]) -> Executor:
     try:
-        given = json.loads(words[0])
+        executor_input = json.loads(words[0])
     except (IndexError, ValueError):
-        given = None
-    if not isinstance(given, dict):
+        executor_input = None
+    if not isinstance(executor_input, dict):
         raise ArtifactError(
             f"{EXECUTOR_INPUT} must be the JSON that Kubeflow Pipelines puts in place of {{{{$}}}}",
             remedy=f"outside a pipeline, leave {EXECUTOR_INPUT} out",
         )
-    return Executor(given=given)
+    return Executor(given=executor_input)
 
 
-def _artifacts(given: dict[str, Any], side: str, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = given.get(side, {}).get("artifacts", {}).get(name, {}).get("artifacts", [])
-    if not found:
+def _artifacts(executor_input: dict[str, Any], side: str, name: str) -> list[dict[str, Any]]:
+    artifacts: list[dict[str, Any]] = (
+        executor_input.get(side, {}).get("artifacts", {}).get(name, {}).get("artifacts", [])
+    )
+    if not artifacts:
         raise ArtifactError(f"the executor input has no artifact {name!r} among its {side}")
-    return found
+    return artifacts
 
 
 def _path(artifact: dict[str, Any]) -> str:
@@ -144,8 +146,8 @@ def report_artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows of a validation: artifact → metadata. `result`: its report as JSON."""
     findings = sum(result["found"].values())
     checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
-    told = {"clean": result["clean"], "findings": findings}
-    return {"report": told, "html": told, "metrics": {"findings": findings, **checked}}
+    verdict = {"clean": result["clean"], "findings": findings}
+    return {"report": verdict, "html": verdict, "metrics": {"findings": findings, **checked}}
 
 
 def identity_of(result: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ def usable_cpus(membership: Path = PROC_CGROUP, cgroups: Path = CGROUPS) -> int:
     limits = [
         *(_cpus_v2(_text(folder / "cpu.max")) for folder in _folders(membership, cgroups, "")),
         *(
-            _cpus_v1(_text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us"))
+            _cpus_v2(f"{_text(folder / 'cpu.cfs_quota_us')} {_text(folder / 'cpu.cfs_period_us')}")
             for folder in _folders(membership, cgroups, "cpu")
         ),
     ]
@@ -75,14 +75,9 @@ def _text(path: Path) -> str | None:
 
 
 def _cpus_v2(text: str | None) -> float | None:
-    """`150000 100000` is 1.5 CPUs, `max 100000` no limit."""
+    """`150000 100000` is 1.5 CPUs; `max 100000` and, of version 1, `-1 100000` no limit."""
     quota, _, period = (text or "").partition(" ")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
-
-
-def _cpus_v1(quota: str | None, period: str | None) -> float | None:
-    """A quota of -1 is no limit."""
-    return _cpus_v2(f"{quota} {period}")
 
 
 def _bytes(text: str | None) -> int | None:

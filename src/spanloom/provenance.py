@@ -43,8 +43,8 @@ def git_sha() -> str:
 
     An image says it in SPANLOOM_GIT_SHA, a wheel carries it in a file, a checkout is asked through git.
     """
-    if said := os.environ.get(GIT_SHA_VARIABLE):
-        return said
+    if stated := os.environ.get(GIT_SHA_VARIABLE):
+        return stated
     package = Path(__file__).parent
     baked = package / "_git_sha.txt"
     if baked.is_file():
@@ -100,7 +100,7 @@ def library_versions(*more: str) -> dict[str, str | None]:
     """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     for name in (
         "spanloom",
         "openai-harmony",
@@ -113,10 +113,10 @@ def library_versions(*more: str) -> dict[str, str | None]:
         *more,
     ):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            versions[name] = None
+    return versions
 
 
 def built_by() -> str:

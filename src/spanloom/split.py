@@ -60,5 +60,7 @@ def among(digests: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> n
     """
     if not ordered.size:
         return np.zeros(digests.size, dtype=np.bool_)
-    found: npt.NDArray[np.bool_] = ordered[np.minimum(np.searchsorted(ordered, digests), ordered.size - 1)] == digests
-    return found
+    is_member: npt.NDArray[np.bool_] = (
+        ordered[np.minimum(np.searchsorted(ordered, digests), ordered.size - 1)] == digests
+    )
+    return is_member

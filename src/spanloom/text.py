@@ -31,7 +31,7 @@ def is_utf8(text: str) -> bool:
 
 def visible(text: str) -> str:
     """`\\x1b[31m` → `␛[31m`, a right-to-left override → `⟨U+202E⟩`, a stray byte → `⟨ff⟩`. Keeps line feed and tab."""
-    return _STEERING.sub(lambda found: _picture(ord(found.group())), text)
+    return _STEERING.sub(lambda match: _picture(ord(match.group())), text)
 
 
 def visible_line(text: str, longest: int | None = None) -> str:
@@ -42,7 +42,7 @@ def visible_line(text: str, longest: int | None = None) -> str:
 
 def visible_json(text: str) -> str:
     """JSON text with the same value, in which control characters are escaped: a C1 control as `\\u009b`."""
-    return _STEERING.sub(lambda found: _json_escape(ord(found.group())), text)
+    return _STEERING.sub(lambda match: _json_escape(ord(match.group())), text)
 
 
 def _json_escape(point: int) -> str:

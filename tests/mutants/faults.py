@@ -157,8 +157,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="staged-by-the-objects-own-word",
         module="spanloom.storage.staging",
-        old="download.sha256 or found.metadata.get(SHA256_KEY)",
-        new="found.metadata.get(SHA256_KEY) or download.sha256",
+        old="download.sha256 or stored.metadata.get(SHA256_KEY)",
+        new="stored.metadata.get(SHA256_KEY) or download.sha256",
         why="a file would be held against what its object says of itself, not against the manifest",
         tests=("tests/storage/test_objects.py::test_a_size_or_a_hash_that_is_not_the_expected_one_leaves_no_file",),
     ),
@@ -416,8 +416,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="stop-token-not-looked-at",
         module="spanloom.audit.judging",
-        old="found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)",
-        new="found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost][:0])",
+        old="findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)",
+        new="findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost][:0])",
         why="a model that never learns to end its turn would pass the audit",
         tests=("tests/audit/test_faults.py",),
     ),

@@ -128,8 +128,8 @@ def check_options(arguments: Mapping[str, Any]) -> None:
         wrong = [name for name, absent in OF_HARMONY.items() if arguments[name] != absent]
         remedy = "leave them away: they are for gpt-oss, without --model"
     if wrong:
-        given = ", ".join(f"--{_CALLED.get(name, name).replace('_', '-')}" for name in wrong)
-        raise SpanloomError(f"{given} cannot be combined with what is built", remedy=remedy)
+        wrong_options = ", ".join(f"--{_CALLED.get(name, name).replace('_', '-')}" for name in wrong)
+        raise SpanloomError(f"{wrong_options} cannot be combined with what is built", remedy=remedy)
 
 
 def _built_for_harmony(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":

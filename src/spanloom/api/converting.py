@@ -81,9 +81,9 @@ def convert(
     )
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     place = os.fspath(out)
-    with scratch_for("convert", [*places, place], None if scratch is None else Path(scratch)) as here:
-        chat = convert_chat.open_chat(convert_chat.local_inputs(here, places), conversion)
-        return convert_chat.run(here=here, chat=chat, out=place, conversion=conversion, workers=workers)
+    with scratch_for("convert", [*places, place], None if scratch is None else Path(scratch)) as staging:
+        chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
+        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=workers)
 
 
 def _pairs(values: Mapping[str, str] | None) -> tuple[str, ...]:

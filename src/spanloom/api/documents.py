@@ -7,7 +7,7 @@ mask, spans and text. Neither Megatron nor torch is imported.
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -245,12 +245,9 @@ class Dataset:
                 loss_mask=mask[start:stop].astype(np.bool_),
                 span_ids=spans[start:stop],
                 span_names=self.span_names,
-                _row=self._row_later(part, first + at) if rows is None else rows[at].copy,
+                _row=partial(self._row, part, first + at) if rows is None else rows[at].copy,
                 _dataset=self,
             )
-
-    def _row_later(self, part: _Part, sequence: int) -> Callable[[], Row]:
-        return lambda: self._row(part, sequence)
 
     def _row(self, part: _Part, sequence: int) -> Row:
         """One row of the row table. The row group that it is in is kept, since the next may be beside it."""

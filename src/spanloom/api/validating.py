@@ -46,7 +46,7 @@ def validate(
     def path(place: Place | None) -> Path | None:
         return None if place is None else Path(place)
 
-    found, _ = validated(
+    findings, _ = validated(
         os.fspath(root),
         sources=[os.fspath(place) for place in ([source] if isinstance(source, str | os.PathLike) else source)],
         deep=deep,
@@ -57,7 +57,7 @@ def validate(
         scratch=path(scratch),
         progress=Progress(mode=Mode.SILENT),
     )
-    return found
+    return findings
 
 
 def validated(
@@ -92,12 +92,12 @@ def validated(
             raise OptionError("these data are without a tokenizer: leave out --tokenizer")
         with scratch_for("root", [root, *sources], scratch) as staging:
             folder = staged_root(staging, root, kind.check)
-            found = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
+            findings = kind.validate(folder, [kind.stage_source(staging, place) for place in sources], deep)
             if report is not None:
-                write_atomically(report, readable_json(found.as_dict()))
+                write_atomically(report, readable_json(findings.as_dict()))
             if html is not None:
-                write_atomically(html, kind.report_page(folder, found, root).encode())
-        return found, {"root": root, **found.as_dict()}
+                write_atomically(html, kind.report_page(folder, findings, root).encode())
+        return findings, {"root": root, **findings.as_dict()}
     if len(sources) > 1:
         raise OptionError("--source: a token dataset is built from one place; give it once")
     with ExitStack() as places:
@@ -113,7 +113,7 @@ def validated(
             progress.say("loading Megatron's reader …")
         load_reader(chosen)
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-            found = validate_dataset(
+            findings = validate_dataset(
                 folder,
                 family,
                 source=source_folder,
@@ -122,9 +122,9 @@ def validated(
                 reader=chosen,
                 on_progress=on_progress,
             )
-        result = result_json(folder, written, found)
+        result = result_json(folder, written, findings)
         if report is not None or html is not None:
-            facts = dataset_facts(folder, written, family, found, timings=progress.timings)
+            facts = dataset_facts(folder, written, family, findings, timings=progress.timings)
             write_report(facts, written.content, family, json_file=report, html_file=html)
     finished = result["manifest"] is not None
-    return found, {**result, "root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}
+    return findings, {**result, "root": root, "manifest": f"{root.rstrip('/')}/manifest.json" if finished else None}

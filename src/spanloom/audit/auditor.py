@@ -53,7 +53,7 @@ class Auditor:
 def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = None) -> Auditor:
     """The auditor of a model. `unshown`: what another auditor of the same options found; else it is found here."""
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
-    sets = [{**given, **options.variables} for given in thinking_variables(model.template, options.thinking)]
+    sets = [{**thinking, **options.variables} for thinking in thinking_variables(model.template, options.thinking)]
     proving = Proving(form=find_form(model.template, sets), variables=sets)
     ending = ("eos_token", "pad_token", "bos_token")
     ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)
@@ -77,5 +77,5 @@ def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = Non
     judged = judge(documents, tables)
     again = retokenised(model, documents, judged.frames, len(proven))
     names = {*judged.found, *([classes.RETOKENISED] if again else [])}
-    found = tuple(name for name in classes.NAMES if name in names)
-    return Auditor(model=model, proving=proving, tables=tables, unshown=found, proven=len(proven))
+    class_names = tuple(name for name in classes.NAMES if name in names)
+    return Auditor(model=model, proving=proving, tables=tables, unshown=class_names, proven=len(proven))

@@ -74,7 +74,7 @@ class Conversations:
             start, end = int(ends[number] - documents.lengths[number]), int(ends[number])
             tokens = documents.tokens[start:end]
             question = self._first_question(documents, frames, number)
-            asking = self._asking(question)
+            asking = next(filter(None, map(self._messages.asking, _questions(question))), [])
             if not asking:
                 compared.unmatched += 1
                 continue
@@ -95,10 +95,6 @@ class Conversations:
             else:
                 compared.places.setdefault(name, []).append(start + place)
         return Proofs(known, sampled), compared
-
-    def _asking(self, question: bytes) -> list[int]:
-        """The conversations with a question."""
-        return next(filter(None, map(self._messages.asking, _questions(question))), [])
 
     def _proven(self, asking: Sequence[int], tokens: npt.NDArray[np.int32]) -> tuple[list[Document], str | None]:
         """The proven documents that a document may be, and why one of the conversations is not proven."""
@@ -247,8 +243,8 @@ def _by_digest(digests: "array[int]", places: "array[int]") -> _Digests:
 def _with_digest(digests: _Digests, wanted: int) -> list[int]:
     keys, places = digests
     key = np.uint64(wanted)
-    found: list[int] = places[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")].tolist()
-    return found
+    candidates: list[int] = places[np.searchsorted(keys, key) : np.searchsorted(keys, key, side="right")].tolist()
+    return candidates
 
 
 def _powers(text: bytes) -> list[int]:
@@ -258,23 +254,23 @@ def _powers(text: bytes) -> list[int]:
 
 def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
     """The digests of the beginnings of a text with these lengths, which are sorted."""
-    hashed, at, found = blake2b(digest_size=8), 0, []
+    hashed, at, beginnings = blake2b(digest_size=8), 0, []
     for length in lengths:
         hashed.update(text[at:length])
         at = length
-        found.append(int.from_bytes(hashed.digest(), "little"))
-    return found
+        beginnings.append(int.from_bytes(hashed.digest(), "little"))
+    return beginnings
 
 
-def merged(found: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:
+def merged(matches: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:
     """Findings of a batch with more places. Documents whose text frames explain are not reported to differ."""
     explained = [
-        found[name][0]
+        matches[name][0]
         for name in (classes.HISTORY_REWRITTEN, classes.DOUBLE_BOS, classes.MISSING_BOS, classes.SPECIAL_IN_TEXT)
-        if name in found
+        if name in matches
     ]
     known = np.concatenate(explained) if explained else np.zeros(0, np.int64)
-    result = dict(found)
+    result = dict(matches)
     for name, added in places.items():
         tokens = np.sort(np.array(added, np.int64))
         documents = np.searchsorted(ends, tokens, side="right")

@@ -49,12 +49,12 @@ def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) ->
     if proofs is not None:
         of_token = np.repeat(proofs.known, documents.lengths)
         sampled = np.where(of_token, proofs.sampled, sampled)
-    found = _Found(documents)
-    whole = _whole_documents(documents, flags, found)
-    _masks(documents, tables, frames, sampled, whole, found)
-    _ends(documents, tables, flags, frames, whole, found)
-    _texts(documents, tables, flags, frames, found)
-    return Judged(found=found.sorted(), sampled=sampled, frames=frames)
+    findings = _Found(documents)
+    whole = _whole_documents(documents, flags, findings)
+    _masks(documents, tables, frames, sampled, whole, findings)
+    _ends(documents, tables, flags, frames, whole, findings)
+    _texts(documents, tables, flags, frames, findings)
+    return Judged(found=findings.sorted(), sampled=sampled, frames=frames)
 
 
 class _Found:
@@ -69,15 +69,15 @@ class _Found:
             self._places.setdefault(name, []).append(places)
 
     def sorted(self) -> dict[str, tuple[Ints, Ints]]:
-        found = {}
+        by_class = {}
         for name, parts in self._places.items():
             places = np.sort(np.concatenate(parts))
             documents, first = np.unique(np.searchsorted(self.ends, places, side="right"), return_index=True)
-            found[name] = (documents, places[first])
-        return found
+            by_class[name] = (documents, places[first])
+        return by_class
 
 
-def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], found: _Found) -> Bools:
+def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], findings: _Found) -> Bools:
     """`no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask says nothing of turns."""
     starts = documents.ends - documents.lengths
     trained = np.add.reduceat(documents.trained, starts, dtype=np.int64) if len(documents) else starts
@@ -86,30 +86,32 @@ def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], found: 
     trained_texts = np.add.reduceat(text & documents.trained, starts, dtype=np.int64) if len(documents) else starts
     none = trained == 0
     every = ~none & (texts > 0) & (trained_texts == texts)
-    found.add(classes.NO_LOSS, starts[none])
-    found.add(classes.ALL_TRAINED, starts[every])
-    found.add(classes.UNKNOWN_IDS, np.flatnonzero(flags & ABSENT))
+    findings.add(classes.NO_LOSS, starts[none])
+    findings.add(classes.ALL_TRAINED, starts[every])
+    findings.add(classes.UNKNOWN_IDS, np.flatnonzero(flags & ABSENT))
     if documents.differs is not None:
-        found.add(classes.LABELS_DIFFER, np.flatnonzero(documents.differs))
+        findings.add(classes.LABELS_DIFFER, np.flatnonzero(documents.differs))
     of_no_turns: Bools = none | every
     return of_no_turns
 
 
-def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, found: _Found) -> None:
+def _masks(
+    documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, findings: _Found
+) -> None:
     """What is trained and is not sampled, what is sampled and is not trained."""
     wrong = np.flatnonzero(documents.trained & ~sampled)
-    wrong = wrong[~whole[np.searchsorted(found.ends, wrong, side="right")]]
+    wrong = wrong[~whole[np.searchsorted(findings.ends, wrong, side="right")]]
     frame = frames.frame_of(wrong)
     roles, run = frames.roles[frame], frames.run_of[frame]
-    found.add(classes.CONTEXT_TRAINED, wrong[(roles == SYSTEM) | (roles == USER)])
-    found.add(classes.TOOL_RESULT_TRAINED, wrong[roles == TOOL])
+    findings.add(classes.CONTEXT_TRAINED, wrong[(roles == SYSTEM) | (roles == USER)])
+    findings.add(classes.TOOL_RESULT_TRAINED, wrong[roles == TOOL])
     own = roles == ASSISTANT
     behind = own & (wrong >= frames.stops[run]) & frames.stopped[run] if frames.stops.size else own
     before = own & (wrong < frames.begins[run]) if frames.stops.size else own
-    found.add(classes.BEHIND_STOP_TRAINED, wrong[behind])
-    found.add(classes.PROMPT_TRAINED, wrong[before])
+    findings.add(classes.BEHIND_STOP_TRAINED, wrong[behind])
+    findings.add(classes.PROMPT_TRAINED, wrong[before])
     # Proofs know: the model samples this answer in another document, where the template writes it otherwise.
-    found.add(classes.HISTORY_REWRITTEN, wrong[own & ~behind & ~before])
+    findings.add(classes.HISTORY_REWRITTEN, wrong[own & ~behind & ~before])
 
     counted = np.concatenate([[0], np.cumsum(documents.trained)])
     trained = counted[frames.stops] - counted[frames.begins]
@@ -126,11 +128,11 @@ def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools,
     np.minimum.at(first_user, frames.document[asked], frames.starts[asked])
     untrained &= frames.starts[frames.first] > first_user[document] if document.size else untrained
     later = _trained_later(document, trained > 0)
-    found.add(classes.HISTORY_UNTRAINED, frames.begins[untrained & later])
-    found.add(classes.COMPLETION_UNTRAINED, frames.begins[untrained & ~later])
+    findings.add(classes.HISTORY_UNTRAINED, frames.begins[untrained & later])
+    findings.add(classes.COMPLETION_UNTRAINED, frames.begins[untrained & ~later])
     some = np.flatnonzero(judged & (trained > 0))
     stop_lost = some[frames.stopped[some] & ~documents.trained[np.maximum(frames.stops[some] - 1, 0)]]
-    found.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)
+    findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)
     # The stop token aside, all of the run is to be trained.
     body = size - frames.stopped
     last = np.minimum(frames.stops - frames.stopped, counted.size - 1)
@@ -138,13 +140,13 @@ def _masks(documents: Documents, tables: Tables, frames: Frames, sampled: Bools,
     for number in partly.tolist():
         begin = int(frames.begins[number])
         inside = documents.trained[begin : int(last[number])]
-        found.add(classes.COMPLETION_UNTRAINED, np.array([begin + int(np.argmin(inside))]))
+        findings.add(classes.COMPLETION_UNTRAINED, np.array([begin + int(np.argmin(inside))]))
     # A trained run without a stop token, where more of the document follows.
     open_runs = some[~frames.stopped[some]]
-    ends_document = frames.stops[open_runs] >= found.ends[document[open_runs]]
+    ends_document = frames.stops[open_runs] >= findings.ends[document[open_runs]]
     at_end = ends_document & tables.grammar.stop_last
-    found.add(classes.TRUNCATED, frames.stops[open_runs[at_end]] - 1)
-    found.add(classes.STOP_UNTRAINED, frames.stops[open_runs[~at_end]] - 1)
+    findings.add(classes.TRUNCATED, frames.stops[open_runs[at_end]] - 1)
+    findings.add(classes.STOP_UNTRAINED, frames.stops[open_runs[~at_end]] - 1)
 
 
 def _trained_later(document: Ints, trained: Bools) -> Bools:
@@ -164,17 +166,17 @@ def _ends(
     flags: npt.NDArray[np.uint8],
     frames: Frames,
     whole: Bools,
-    found: _Found,
+    findings: _Found,
 ) -> None:
     """BOS, and documents that end inside a message of context, or inside an answer whose mask says nothing."""
     starts = documents.ends - documents.lengths
     first = documents.tokens[starts]
     bos = tables.grammar.bos
     if bos is not None:
-        found.add(classes.MISSING_BOS, starts[first != bos])
+        findings.add(classes.MISSING_BOS, starts[first != bos])
         two = documents.lengths > 1
         second = documents.tokens[starts[two] + 1]
-        found.add(classes.DOUBLE_BOS, starts[two][(first[two] == bos) & (second == bos)])
+        findings.add(classes.DOUBLE_BOS, starts[two][(first[two] == bos) & (second == bos)])
     last = np.searchsorted(frames.document, np.arange(len(documents)), side="right") - 1
     closers = np.concatenate([[0], np.cumsum((flags & CLOSER) != 0)])
     in_last = closers[frames.ends[last]] - closers[np.minimum(frames.headed[last], frames.ends[last])]
@@ -184,12 +186,14 @@ def _ends(
     answers = (frames.roles[last] == ASSISTANT) & whole & tables.grammar.stop_last
     runs = frames.run_of[last]
     answers &= ~frames.stopped[runs] if runs.size and frames.stopped.size else answers
-    found.add(classes.TRUNCATED, documents.ends[open_end | answers] - 1)
+    findings.add(classes.TRUNCATED, documents.ends[open_end | answers] - 1)
 
 
-def _texts(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames, found: _Found) -> None:
+def _texts(
+    documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames, findings: _Found
+) -> None:
     """Control tokens where the template writes none; reasoning in history."""
-    found.add(classes.SPECIAL_IN_TEXT, np.flatnonzero(flags & UNWRITTEN))
+    findings.add(classes.SPECIAL_IN_TEXT, np.flatnonzero(flags & UNWRITTEN))
     # Behind the token that closes a message is white space alone.
     closers = np.append(np.flatnonzero(flags & CLOSER), documents.tokens.size)
     ordinary = np.concatenate([[0], np.cumsum((flags & ORDINARY) != 0)])
@@ -199,9 +203,9 @@ def _texts(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], f
     behind = ordinary[frames.ends[inside]] - ordinary[closed[inside] + 1]
     # Another control token behind it belongs to the template: tools are written between messages by some.
     goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
-    found.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
+    findings.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
     if tables.grammar.reasoning is not None:
-        found.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, flags, frames))
+        findings.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, flags, frames))
 
 
 def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames) -> Ints:

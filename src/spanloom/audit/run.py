@@ -114,7 +114,7 @@ def audit(
         )
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
-    found: Counter[str] = Counter()
+    finding_counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[int, Example]]] = {}
     whole = _Part(0)
     with TemporaryDirectory(prefix="spanloom-audit-") as folder:
@@ -130,7 +130,7 @@ def audit(
             for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
                 setattr(whole, name, getattr(whole, name) + getattr(part, name))
             whole.refused.update(part.refused)
-            found.update(part.found)
+            finding_counts.update(part.found)
             for name, shown in part.examples.items():
                 kept = [*examples.get(name, ()), *((part.number, each) for each in shown)]
                 examples[name] = sorted(kept, key=lambda each: each[0])[:EXAMPLES]
@@ -140,7 +140,7 @@ def audit(
                 spool.add(values, numbers, lengths)
                 first += values.size
             on_progress(whole.rows, total)
-        repeated = _duplicates(spool, found)
+        repeated = _duplicates(spool, finding_counts)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
     if repeated:
@@ -161,7 +161,7 @@ def audit(
         documents=whole.documents,
         tokens=whole.tokens,
         trained=whole.trained,
-        found=dict(found),
+        found=dict(finding_counts),
         examples={name: tuple(each for _, each in shown) for name, shown in examples.items()},
         declared={**opened.declared, **dict.fromkeys(options.declare, "--declare")},
         unshown=auditor.unshown,
@@ -255,8 +255,8 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
     for documents in read_unit(task.unit, task.rows):
         if not len(documents):
             continue
-        judged, found = _judged(documents, auditor, conversations, part, task.encode - part.encoded)
-        for name, (numbers, places) in found.items():
+        judged, findings = _judged(documents, auditor, conversations, part, task.encode - part.encoded)
+        for name, (numbers, places) in findings.items():
             if name in task.unshown:
                 continue
             part.found[name] += numbers.size
@@ -301,14 +301,14 @@ def _example(auditor: Auditor, documents: Documents, judged: Judged, number: int
     )
 
 
-def _duplicates(spool: Spool, found: Counter[str]) -> list[int]:
+def _duplicates(spool: Spool, finding_counts: Counter[str]) -> list[int]:
     """Counts documents that repeat an earlier one. Returns the numbers of the first."""
     first: list[int] = []
     for numbers in spool.repeated():
-        found[classes.DUPLICATE] += numbers.size
+        finding_counts[classes.DUPLICATE] += numbers.size
         first = sorted([*first, *np.sort(numbers)[:EXAMPLES].tolist()])[:EXAMPLES]
-    if not found[classes.DUPLICATE]:
-        del found[classes.DUPLICATE]
+    if not finding_counts[classes.DUPLICATE]:
+        del finding_counts[classes.DUPLICATE]
     return first
 
 

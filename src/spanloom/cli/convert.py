@@ -196,8 +196,8 @@ def convert(
     conversion = made_of(ChatConversion, arguments, system_fields=system_fields(**around), **lists, **origin)
     asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
     progress = make_progress(quiet, verbose)
-    with scratch_for("convert", [*inputs, out], scratch) as here:
-        chat = convert_chat.open_chat(convert_chat.local_inputs(here, inputs), conversion)
+    with scratch_for("convert", [*inputs, out], scratch) as staging:
+        chat = convert_chat.open_chat(convert_chat.local_inputs(staging, inputs), conversion)
         for line in chat.described():
             progress.say(line)
         if asking:
@@ -222,7 +222,7 @@ def convert(
             else:
                 assert out is not None
                 written = convert_chat.run(
-                    here=here, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
+                    staging=staging, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
                 )
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, as_json)
@@ -241,16 +241,18 @@ QUESTIONS = {
 }
 
 
-def _asked(given: dict[str, str | None]) -> dict[str, str | None]:
+def _asked(settings: dict[str, str | None]) -> dict[str, str | None]:
     """What options say around the conversations, the rest asked for; an empty answer leaves it out."""
-    said = dict(given)
+    answers = dict(settings)
     for name, question in QUESTIONS.items():
-        if said[name] is None:
+        if answers[name] is None:
             try:
-                said[name] = typer.prompt(f"{question} Enter leaves it out", default="", show_default=False, err=True)
+                answers[name] = typer.prompt(
+                    f"{question} Enter leaves it out", default="", show_default=False, err=True
+                )
             except typer.Abort:  # Ctrl-C, or the end of the input
                 raise typer.Exit(EXIT_INTERRUPTED) from None
-    return said
+    return answers
 
 
 def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[ChatInput, ChatConversion]":
@@ -350,7 +352,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
     _tell_loss(done["skipped"], done["dropped"], done["dropped_characters"], drop)
     if done["rejects"]:
         say(f"refused records: {', '.join(entry['path'] for entry in done['rejects'])} under {out}")
-    said = {
+    summary = {
         "identity": done["model_identity"],
         "effort": done["reasoning_effort"],
         "date": done["conversation_start_date"],
@@ -358,7 +360,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
         "developer": done["developer"],
     }
     _tell_keys(done["metadata"], done.get("refused_keys", {}))
-    around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in said.items())
+    around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in summary.items())
     say(f"settings: {around}")
     _tell_harmony(done["harmony"]["refused"], done["harmony"]["not_rendered"])
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")

@@ -20,7 +20,8 @@ def step(name: str, module: str) -> Callable[[Declared], Declared]:
 
     The function declares the options. Those that are parameters of `run`, or of the function named after the step where
     `run` hands options on to it, go to `run`, a `Switch` as a bool; so does what the function makes of the others and
-    returns. The command ends with the step's `exit_code`, where it has one, or by the report that `run` returns.
+    returns. The command ends with the step's `exit_code`, where it has one, or by the report that `run` returns. Of the
+    result, as JSON, `artifact_metadata` of the step makes what Kubeflow shows: artifact → metadata.
     """
 
     def join(declared: Declared) -> Declared:

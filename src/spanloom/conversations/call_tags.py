@@ -48,9 +48,9 @@ def looks_like_toolace(text: str, system: str) -> bool:
 def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str, Any]]]:
     """The text before the calls of a text, and the calls; the whole text and none where it holds no calls."""
     if style == "hermes":
-        return _tagged(text, _HERMES, where, lambda found: _hermes_call(found[1], where))
+        return _tagged(text, _HERMES, where, lambda match: _hermes_call(match[1], where))
     if style == "openhands":
-        return _tagged(text, _OPENHANDS, where, lambda found: _openhands_call(found))
+        return _tagged(text, _OPENHANDS, where, lambda match: _openhands_call(match))
     if style == "glaive":
         before, mark, after = text.partition(_GLAIVE)
         return (before.strip(), [_glaive_call(after, where)]) if mark else (text, [])
@@ -68,16 +68,16 @@ def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str
 
 def written_results(text: str, style: str) -> list[dict[str, Any]]:
     """The results that a message of a tool holds: `{"name", "content"}`, the name None where the text has none."""
-    found = [match[1].strip() for match in _RESPONSE.finditer(text)] if style == "hermes" else []
-    if not found or _RESPONSE.sub("", text).strip():
+    results = [match[1].strip() for match in _RESPONSE.finditer(text)] if style == "hermes" else []
+    if not results or _RESPONSE.sub("", text).strip():
         return [{"name": None, "content": text}]
-    return [{"name": _named(inner), "content": inner} for inner in found]
+    return [{"name": _named(inner), "content": inner} for inner in results]
 
 
 def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
     """The names and results that a message of the user brings, where a data set has no role for tools."""
-    if style == "openhands" and (found := _EXECUTION.match(text)):
-        return [(found[1], text[found.end() :])]
+    if style == "openhands" and (match := _EXECUTION.match(text)):
+        return [(match[1], text[match.end() :])]
     if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.sub("", text).strip():
         return [(result["name"], result["content"]) for result in written_results(text, style)]
     return []
@@ -102,13 +102,13 @@ def _unclear(where: str, what: str) -> RecordRefusedError:
 
 
 def _tagged(text: str, pattern: re.Pattern[str], where: str, read: Any) -> tuple[str, list[dict[str, Any]]]:
-    found = list(pattern.finditer(text))
-    if not found:
+    tags = list(pattern.finditer(text))
+    if not tags:
         return text, []
-    between = [text[before.end() : after.start()] for before, after in pairwise(found)]
-    if "".join([*between, text[found[-1].end() :]]).strip():
+    between = [text[before.end() : after.start()] for before, after in pairwise(tags)]
+    if "".join([*between, text[tags[-1].end() :]]).strip():
         raise _unclear(where, "text follows a call in it")
-    return text[: found[0].start()].strip(), [read(match) for match in found]
+    return text[: tags[0].start()].strip(), [read(match) for match in tags]
 
 
 def _value(text: str) -> Any:
@@ -131,9 +131,9 @@ def _hermes_call(text: str, where: str) -> dict[str, Any]:
     return call
 
 
-def _openhands_call(found: re.Match[str]) -> dict[str, Any]:
-    arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.finditer(found[2])}
-    return {"name": found[1], "arguments": arguments}
+def _openhands_call(block: re.Match[str]) -> dict[str, Any]:
+    arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.finditer(block[2])}
+    return {"name": block[1], "arguments": arguments}
 
 
 def _glaive_call(text: str, where: str) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _is_set(name: str, value: Any, where: str, is_named: bool) -> bool:
     if name in DETAILS:
         details = value if isinstance(value, list) else [value]
         kinds = [detail.get("train") if isinstance(detail, dict) else None for detail in details]
-        if all(one is kinds[0] for one in kinds) and isinstance(kinds[0], bool):
+        if all(kind is kinds[0] for kind in kinds) and isinstance(kinds[0], bool):
             return kinds[0]
         raise RecordRefusedError(
             Refusal.WEIGHT_ZERO,

@@ -226,7 +226,7 @@ def _rejects(root: Path, content: Content) -> dict[str, Any]:
     counts = content.totals.rejected
     examples: dict[str, list[dict[str, Any]]] = {reason: [] for reason in counts}
     for shard in content.shards:
-        if shard.rejects_file is not None and any(len(found) < EXAMPLES for found in examples.values()):
+        if shard.rejects_file is not None and any(len(of_reason) < EXAMPLES for of_reason in examples.values()):
             _read_examples(root / shard.rejects_file.path, examples)
     return {
         "rows_read": content.totals.rows_read,
@@ -246,10 +246,10 @@ def _read_examples(path: Path, examples: dict[str, list[dict[str, Any]]]) -> Non
         with path.open("rb") as lines:
             for line in lines:
                 reject = json.loads(line)
-                found = examples.get(reject.pop("reason"))
-                if found is not None and len(found) < EXAMPLES:
+                kept = examples.get(reject.pop("reason"))
+                if kept is not None and len(kept) < EXAMPLES:
                     detail = _cut(reject.pop("detail"))
-                    found.append({**{name: _cut(value) for name, value in reject.items()}, "detail": detail})
+                    kept.append({**{name: _cut(value) for name, value in reject.items()}, "detail": detail})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return  # a missing or changed file is a finding of validation's
 

@@ -219,7 +219,7 @@ class DatasetFamily(Protocol):
     def check_source(self, report: Report, check: SourceCheck) -> None:
         """The dataset held against the source that it was built from."""
 
-    def stage_source(self, here: Scratch, place: str) -> Path:
+    def stage_source(self, scratch: Scratch, place: str) -> Path:
         """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""
 
     @property
@@ -230,7 +230,7 @@ class DatasetFamily(Protocol):
         need the files of one shard of the dataset and of the source for it.
         """
 
-    def stage_tokenizer(self, here: Scratch, place: str | None) -> Path | None:
+    def stage_tokenizer(self, scratch: Scratch, place: str | None) -> Path | None:
         """The tokenizer of the dataset on this machine; None stands for the usual places."""
 
     def load_vocabulary(self, content: Content, tokenizer: Path | None) -> Vocabulary:

@@ -28,7 +28,7 @@ class DataFolder(Protocol):
     def INSTEAD(self) -> Mapping[str, str]:
         """Commands that are for token datasets alone, each with what to do instead, such as `stats`."""
 
-    def stage_source(self, here: Scratch, place: str) -> Path:
+    def stage_source(self, scratch: Scratch, place: str) -> Path:
         """What the folder was made from, on this machine: a local place as it is, a remote one staged."""
 
     def validate(self, root: Path, sources: Sequence[Path], deep: int | None) -> Report:

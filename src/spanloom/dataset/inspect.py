@@ -97,15 +97,15 @@ def _rows(dataset: _Dataset, split: str, shard: int) -> Iterator[pa.RecordBatch]
 def _by_address(dataset: _Dataset, addresses: tuple[str, ...]) -> Iterator[_Place]:
     root, content = dataset.root, dataset.content
     for address in addresses:
-        found = re.fullmatch(r"([a-z]+)/(\d+)/(\d+)", address)
-        if not found or found[1] not in content.totals.splits:
+        match = re.fullmatch(r"([a-z]+)/(\d+)/(\d+)", address)
+        if not match or match[1] not in content.totals.splits:
             splits = " or ".join(content.totals.splits)
             raise SpanloomError(
                 f"{address!r} is no document",
                 remedy=f"give SPLIT/SHARD/SEQUENCE, such as train/0/17; SPLIT is {splits}",
             )
-        split, shard, sequence = found[1], int(found[2]), int(found[3])
-        counts = next((one.splits[split] for one in content.shards if one.shard == shard), None)
+        split, shard, sequence = match[1], int(match[2]), int(match[3])
+        counts = next((entry.splits[split] for entry in content.shards if entry.shard == shard), None)
         if counts is None or sequence >= counts.sequences:
             there = f"{counts.sequences:,} documents" if counts else "no such shard"
             raise SpanloomError(f"there is no document {address}: {there}", where=str(root))
@@ -123,18 +123,18 @@ def _by_id(dataset: _Dataset, ids: tuple[str, ...]) -> list[_Place]:
     if column is None:
         raise SpanloomError("the documents of this dataset have no id to choose by", where=str(root))
     first_cuts = {f"{name}#0": name for name in ids}  # of a conversation that has several documents
-    found: dict[str, list[_Place]] = {name: [] for name in (*first_cuts, *ids)}
-    wanted = pa.array(found, pa.string())
+    places: dict[str, list[_Place]] = {name: [] for name in (*first_cuts, *ids)}
+    wanted = pa.array(places, pa.string())
     for split, shard in _shards(dataset.content, None, None):
         for batch in _rows(dataset, split, shard):
             _require_column(batch, column, root)
             for row in batch.filter(pc.is_in(batch.column(column), value_set=wanted)).to_pylist():
-                found[row[column]].append(_Place((), split, shard, row["sequence"], row))
+                places[row[column]].append(_Place((), split, shard, row["sequence"], row))
     for cut, name in first_cuts.items():
-        if not found[name]:
-            remedy = f"each run of a conversation is a document: {cut} is the first" if found[cut] else ""
+        if not places[name]:
+            remedy = f"each run of a conversation is a document: {cut} is the first" if places[cut] else ""
             raise SpanloomError(f"no document has the id {name!r}", where=str(root), remedy=remedy)
-    return [place for name in dict.fromkeys(ids) for place in found[name]]
+    return [place for name in dict.fromkeys(ids) for place in places[name]]
 
 
 def _by_rank(dataset: _Dataset, selection: Selection) -> list[_Place]:
@@ -193,14 +193,14 @@ def _has_special_text(reader: ShardReader, sequence: int, vocabulary: Vocabulary
 
 def _shards(content: Content, split: str | None, shard: int | None) -> Iterator[tuple[str, int]]:
     for name in content.totals.splits:
-        for one in content.shards:
+        for entry in content.shards:
             if (
                 split in (None, name)
-                and shard in (None, one.shard)
-                and name in one.splits
-                and one.splits[name].sequences
+                and shard in (None, entry.shard)
+                and name in entry.splits
+                and entry.splits[name].sequences
             ):
-                yield name, one.shard
+                yield name, entry.shard
 
 
 def _document(dataset: _Dataset, place: _Place) -> ShownDocument:

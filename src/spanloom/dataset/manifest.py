@@ -237,15 +237,15 @@ def known_families() -> tuple[str, ...]:
 
 def check(manifest: Any, where: Path | Uri) -> Manifest:
     """A JSON value → the manifest. Raises ManifestError naming the first place that does not follow the schema."""
-    said = manifest if isinstance(manifest, dict) else {}
-    if {"storage", "schema_version"} <= said.keys() and "content" not in said:
+    data = manifest if isinstance(manifest, dict) else {}
+    if {"storage", "schema_version"} <= data.keys() and "content" not in data:
         raise ManifestError(
-            f"this is a source of conversations, not a dataset (schema_version {_short(repr(said['schema_version']))})",
+            f"this is a source of conversations, not a dataset (schema_version {_short(repr(data['schema_version']))})",
             where=str(where),
             remedy="`spanloom build --source` makes a dataset of it; give the root of that",
         )
-    content = said.get("content")
-    version = said.get("schema_version")
+    content = data.get("content")
+    version = data.get("schema_version")
     if isinstance(content, dict) and isinstance(family := content.get("family"), str):
         if isinstance(version, str) and version != SCHEMA_VERSION and family not in known_families():
             raise ManifestError(
@@ -256,15 +256,15 @@ def check(manifest: Any, where: Path | Uri) -> Manifest:
         check_family(family, where)
     check_schema(manifest, SCHEMA_VERSION, schema(), where)
     try:
-        found = Manifest.model_validate(manifest)
+        validated = Manifest.model_validate(manifest)
     except ValidationError as fault:
         raise _damaged(f"the manifest does not follow {SCHEMA_VERSION}: {_short(str(fault))}", where) from None
     seen: set[str] = set()
-    for file in found.content.listed_files():
+    for file in validated.content.listed_files():
         if file.path in seen:
             raise _damaged(f"the manifest lists a file twice: {_short(file.path)}", where)
         seen.add(file.path)
-    return found
+    return validated
 
 
 def _damaged(what: str, where: Path | Uri) -> ManifestError:
@@ -337,11 +337,11 @@ def schema_version_at(place: str) -> str | None:
                 whole = parse_json(read_object(uri) or b"", ManifestError, "the manifest", str(uri), _AGAIN)
             else:
                 whole = read_json(Path(place) / name, ManifestError, "the manifest", _AGAIN)
-            said = whole["schema_version"]
+            version = whole["schema_version"]
         except (FileNotFoundError, ManifestError, KeyError, TypeError):
             continue  # whoever reads it as a manifest says what is wrong with it
-        if isinstance(said, str):
-            return said
+        if isinstance(version, str):
+            return version
     return None
 
 
@@ -388,9 +388,9 @@ def files_of(content: Mapping[str, Any]) -> Iterator[ListedFile]:
             yield ListedFile.model_validate(shard["rejects_file"])
 
 
-def same_content(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_content(manifest: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two manifests, as JSON has them, are of the same dataset."""
-    return canonical_json(one["content"]) == canonical_json(other["content"])
+    return canonical_json(manifest["content"]) == canonical_json(other["content"])
 
 
 def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] = check) -> None:
@@ -402,10 +402,10 @@ def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] 
     for name in (MANIFEST_NAME, PENDING_NAME):
         if not (root / name).exists():
             continue
-        standing = read_as(root / name, as_json(check))
-        if not same_content(standing, manifest):
+        present = read_as(root / name, as_json(check))
+        if not same_content(present, manifest):
             raise ConflictError(
-                f"a {name} with other content is here already, made {_made(standing)}",
+                f"a {name} with other content is here already, made {_made(present)}",
                 where=str(root),
                 remedy="build into another --out, or remove that dataset first",
             )
@@ -421,9 +421,9 @@ def promote(root: Path, check: Check[object] = check, *, environment: Mapping[st
     """
     pending, final = root / PENDING_NAME, root / MANIFEST_NAME
     if final.exists():
-        standing = read_as(final, as_json(check))
-        if not same_content(standing, read_as(pending, as_json(check))):
-            raise ConflictError(f"another {MANIFEST_NAME} is here already, made {_made(standing)}", where=str(root))
+        promoted = read_as(final, as_json(check))
+        if not same_content(promoted, read_as(pending, as_json(check))):
+            raise ConflictError(f"another {MANIFEST_NAME} is here already, made {_made(promoted)}", where=str(root))
         pending.unlink()
     elif environment:
         written = read_as(pending, as_json(check))

@@ -99,14 +99,14 @@ def data_folder(place: str) -> "DataFolder | None":
     return FOLDERS[version]() if version in FOLDERS else None
 
 
-def check_manifest(said: Any, where: "Path | Uri") -> dict[str, Any]:
+def check_manifest(stored: Any, where: "Path | Uri") -> dict[str, Any]:
     """A manifest of any schema, as JSON has it. Raises ManifestError where it does not follow its schema."""
     from spanloom.dataset import manifest
 
-    version = said.get("schema_version") if isinstance(said, dict) else None
+    version = stored.get("schema_version") if isinstance(stored, dict) else None
     check = (
         FOLDERS[version]().check
         if isinstance(version, str) and version in FOLDERS
         else manifest.as_json(manifest.check)
     )
-    return check(said, where)
+    return check(stored, where)

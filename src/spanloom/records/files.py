@@ -25,15 +25,15 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
     wanted = ", ".join(f"*{suffix}" for suffix in suffixes)
     if place.is_dir():
         # What begins with a dot is no data: a temporary file of a run that was killed, a cache.
-        found = sorted(
+        files = sorted(
             path.relative_to(place).as_posix()
             for path in place.rglob("*")
             if path.name.endswith(suffixes) and path.is_file() and not path.name.startswith(".")
         )
-        if not found:
+        if not files:
             raise SourceError("the folder holds none of " + wanted, where=str(place), remedy="give such files")
-        check_names(found)
-        return [place / name for name in found]
+        check_names(files)
+        return [place / name for name in files]
     if not place.exists():
         raise SourceError("the source is not there", where=str(place), remedy=f"give a file ({wanted}) or a folder")
     if not place.is_file():

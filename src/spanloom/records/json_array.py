@@ -111,8 +111,8 @@ class _Text:
     def peek(self) -> str:
         """The next character that is no white space, "" at the end."""
         while True:
-            found = _SPACE.match(self._held, self.at)
-            self.at = found.end() if found else self.at
+            match = _SPACE.match(self._held, self.at)
+            self.at = match.end() if match else self.at
             if self.at < len(self._held):
                 return self._held[self.at]
             if not self._more():

@@ -67,12 +67,12 @@ def find_record_files(places: Sequence[Path]) -> list[RecordFile]:
     these either: beside data they describe it. Raises SourceError
     for a place without files, a file that is named twice, and two files of one name.
     """
-    found: dict[Path, RecordFile] = {}
+    files: dict[Path, RecordFile] = {}
     names: dict[str, Path] = {}
     for place in places:
         for path, name in _files(place):
             resolved = path.resolve()
-            if resolved in found:
+            if resolved in files:
                 raise SourceError("the file is named twice", where=str(path), remedy="name each file once")
             check_names([name])
             if name in names:
@@ -82,8 +82,8 @@ def find_record_files(places: Sequence[Path]) -> list[RecordFile]:
                     remedy="give the folder above both, or rename one: records are named by their file",
                 )
             names[name] = path
-            found[resolved] = RecordFile(path=path, name=name, kind=kind_of(path), state=file_state(path))
-    return list(found.values())
+            files[resolved] = RecordFile(path=path, name=name, kind=kind_of(path), state=file_state(path))
+    return list(files.values())
 
 
 def _files(place: Path) -> Iterator[tuple[Path, str]]:

@@ -12,9 +12,9 @@ from spanloom.storage.stores.objects import StoredObject
 from spanloom.storage.uri import is_uri, parse_uri
 
 
-def staged_records(here: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
+def staged_records(scratch: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
     """A file of one of these kinds, or all such files of a folder. Raises StorageError where there is none."""
-    path = here.path(place)
+    path = scratch.path(place)
     if not is_uri(place):
         return path
     uri = parse_uri(place)
@@ -29,8 +29,8 @@ def objects_of_records(place: str, suffixes: tuple[str, ...]) -> dict[str, Store
     One object at the URI itself has its own name. Raises StorageError where there is none.
     """
     uri = parse_uri(place)
-    if uri.key.endswith(suffixes) and (found := find(uri)):
-        return {uri.name: found}
+    if uri.key.endswith(suffixes) and (stored := find(uri)):
+        return {uri.name: stored}
     below = [entry for entry in list_objects(uri) if entry.uri.key.endswith(suffixes)]
     if not below:
         kinds = " or ".join(f"*{suffix}" for suffix in suffixes)

@@ -94,8 +94,8 @@ class BearerToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            scheme, _, shown = given.partition(b" ")
+            authorization = dict(scope["headers"]).get(b"authorization", b"")
+            scheme, _, shown = authorization.partition(b" ")
             if not hmac.compare_digest(shown.strip(), self._wanted) or scheme.lower() != b"bearer":
                 answer = problem(401, "A bearer token is needed", {"www-authenticate": "Bearer"})
                 await answer(scope, receive, send)

@@ -33,18 +33,18 @@ def told_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Nothing of what was sent. Those of `more_errors` among them count as the errors that they stand for.
     """
-    more = sum(one["ctx"]["count"] for one in errors if one["type"] == MORE_ERRORS)
-    errors = [one for one in errors if one["type"] != MORE_ERRORS]
+    more = sum(error["ctx"]["count"] for error in errors if error["type"] == MORE_ERRORS)
+    errors = [error for error in errors if error["type"] != MORE_ERRORS]
     more += max(0, len(errors) - ERRORS_TOLD)
-    told = [
+    shown = [
         {
-            "type": one["type"],
-            "loc": [_beginning(part, _PLACE_TOLD) if isinstance(part, str) else part for part in one["loc"]],
-            "msg": _beginning(str(one["msg"]), _MESSAGE_TOLD),
+            "type": error["type"],
+            "loc": [_beginning(part, _PLACE_TOLD) if isinstance(part, str) else part for part in error["loc"]],
+            "msg": _beginning(str(error["msg"]), _MESSAGE_TOLD),
         }
-        for one in errors[:ERRORS_TOLD]
+        for error in errors[:ERRORS_TOLD]
     ]
-    return [*told, {"type": MORE_ERRORS, "loc": ["body"], "msg": f"{more:,} more errors"}] if more else told
+    return [*shown, {"type": MORE_ERRORS, "loc": ["body"], "msg": f"{more:,} more errors"}] if more else shown
 
 
 def more_errors(count: int) -> dict[str, Any]:

@@ -134,9 +134,9 @@ def _told(request: Request, status: int, detail: Any, headers: Mapping[str, str]
         title, texts = detail[:TEXT_TOLD], []
     else:
         title = "This cannot be asked"
-        texts = [(".".join(map(str, one["loc"])), str(one["msg"])) for one in told_errors(detail)]
-    said = TextSection(heading=f"{status} {HTTPStatus(status).phrase}", texts=texts, after=_WHERE_NEXT)
-    answer = html(texts_page(title, path=[("start", "/"), ("all requests", "/docs")], sections=[said]), status)
+        texts = [(".".join(map(str, error["loc"])), str(error["msg"])) for error in told_errors(detail)]
+    section = TextSection(heading=f"{status} {HTTPStatus(status).phrase}", texts=texts, after=_WHERE_NEXT)
+    answer = html(texts_page(title, path=[("start", "/"), ("all requests", "/docs")], sections=[section]), status)
     answer.headers.update(headers or {})
     return answer
 

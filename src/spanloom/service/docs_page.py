@@ -17,7 +17,7 @@ def docs_page(schema: dict[str, Any]) -> str:
         for method in _METHODS:
             if (operation := item.get(method)) is None:
                 continue
-            taken = [f"{one['name']} ({one['in']})" for one in operation.get("parameters", ())]
+            taken = [f"{parameter['name']} ({parameter['in']})" for parameter in operation.get("parameters", ())]
             if "requestBody" in operation:
                 taken.append("a body of JSON")
             rows.setdefault((operation.get("tags") or ["other"])[0], []).append(

@@ -61,8 +61,8 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = dict(scope["headers"]).get(REQUEST_ID.encode(), b"")
-        name = given.decode() if _ID.fullmatch(given) else uuid.uuid4().hex
+        named = dict(scope["headers"]).get(REQUEST_ID.encode(), b"")
+        name = named.decode() if _ID.fullmatch(named) else uuid.uuid4().hex
         request_id.set(name)
         began = time.perf_counter()
         counts = {"received": 0, "sent": 0, "status": 0, "whole": 0}
@@ -123,7 +123,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         beside: dict[str, Any] = getattr(record, "said", {})  # the caller's values beside the message
-        said: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -132,11 +132,11 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             # The message of an error of a database may quote what was sent: its kind and place must do.
-            said["error"] = record.exc_info[0].__name__
-            said["request_id"] = said.get("request_id") or request_id.get()
+            entry["error"] = record.exc_info[0].__name__
+            entry["request_id"] = entry.get("request_id") or request_id.get()
             frames = [*traceback.walk_tb(record.exc_info[2])][-8:]
-            said["places"] = [f"{frame.f_code.co_filename}:{line}" for frame, line in frames]
-        return json.dumps(said)
+            entry["places"] = [f"{frame.f_code.co_filename}:{line}" for frame, line in frames]
+        return json.dumps(entry)
 
 
 def log_to_stderr() -> None:

@@ -43,11 +43,14 @@ def run(
         message = f"{len(shard_reports)} reports of shards are given, but {len(shard_digests)} files of digests"
         raise SpanloomError(message, remedy="give --shard-report and --shard-digests once for each shard, in order")
     places = [root, source, report, html, *shard_reports, *shard_digests]
-    with scratch_for("assemble-validation", places, scratch) as here:
+    with scratch_for("assemble-validation", places, scratch) as staging:
         began = monotonic()
-        files = [(here.file(one), here.file(other)) for one, other in zip(shard_reports, shard_digests, strict=True)]
-        local_root = staged_root(here, root, only=_is_small)
-        standing = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
+        files = [
+            (staging.file(shard_report), staging.file(shard_digest))
+            for shard_report, shard_digest in zip(shard_reports, shard_digests, strict=True)
+        ]
+        local_root = staged_root(staging, root, only=_is_small)
+        views = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
         content = manifest.read_any(local_root).content
         family = family_of(content.family)
         result = join_shards(
@@ -56,7 +59,7 @@ def run(
             family,
             files,
             _listing(root, local_root),
-            source=staged_shards(here, family, source, ()),
+            source=staged_shards(staging, family, source, ()),
             scratch=chosen_scratch(scratch),
         )
         conclude(
@@ -64,13 +67,13 @@ def run(
             family,
             result,
             seconds=monotonic() - began,
-            report_file=None if report is None else here.path(report),
-            html_file=None if html is None else here.path(html),
+            report_file=None if report is None else staging.path(report),
+            html_file=None if html is None else staging.path(html),
         )
         for place in filter(None, (report, html)):
-            here.publish_file(place, replace=True)
+            staging.publish_file(place, replace=True)
         if is_uri(root) and result.clean:
-            publish_promoted(parse_uri(root), local_root, standing)
+            publish_promoted(parse_uri(root), local_root, views)
     return result
 
 
@@ -92,5 +95,4 @@ def _size(path: Path) -> int:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
     return report_artifacts(result)

@@ -112,15 +112,15 @@ def made_and_validated(
         if replaced := replacing is not None and is_replacing(work):
             progress.say(f"going on to replace the dataset at {root} by the one under {work / NEW_NAME}")
             _say_kept(root, finish_replacing(root, work, is_own_view), progress)
-        standing = _to_be_replaced(root, differs, replacing, replaced=replaced)
-        target = root if standing is None else work / NEW_NAME
+        replaceable = _to_be_replaced(root, differs, replacing, replaced=replaced)
+        target = root if replaceable is None else work / NEW_NAME
 
         def claim() -> None:
             assert replacing is not None
-            made_by = None if standing is None else partial(replacing.is_identity_of, standing.content)
+            made_by = None if replaceable is None else partial(replacing.is_identity_of, replaceable.content)
             claim_or_discard(root, work, record, made_by=made_by, resume=replacing.resume, remove_views=remove_views)
 
-        if standing is None:
+        if replaceable is None:
             written, finished = made_or_standing(
                 root,
                 work,
@@ -131,7 +131,7 @@ def made_and_validated(
                 resume=replacing is None or replacing.resume,
             )
         else:
-            check_replaceable(root, standing.content, record.files)
+            check_replaceable(root, replaceable.content, record.files)
             claim()
             progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
             for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):  # of a run that was killed before it replaced
@@ -175,9 +175,9 @@ def _to_be_replaced(root: Path, differs: Differs, replacing: Replacing | None, *
     """
     if replacing is None or not replacing.overwrite or not (root / manifest.MANIFEST_NAME).exists():
         return None
-    standing = manifest.read(root)
-    is_new = replaced and replacing.resume and standing.content.git_sha == git_sha()
-    return None if is_new and differs(standing.content) is None else standing
+    finished = manifest.read(root)
+    is_new = replaced and replacing.resume and finished.content.git_sha == git_sha()
+    return None if is_new and differs(finished.content) is None else finished
 
 
 def _say_kept(root: Path, names: Iterable[str], progress: "Progress") -> None:
@@ -235,28 +235,27 @@ def run(
     last object. `family_of`: from the family that a manifest names to its functions.
     """
     load_reader(chosen_reader(reader))
-    with scratch_for("validate-alignment", [root, source, report, html], scratch) as here:
-        local_root = staged_root(here, root)
-        standing = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
+    with scratch_for("validate-alignment", [root, source, report, html], scratch) as staging:
+        local_root = staged_root(staging, root)
+        views = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
         family = family_of(manifest.read_any(local_root).content.family)
         result = validate_alignment(
             root=local_root,
             family=family,
-            source=None if source is None else family.stage_source(here, source),
+            source=None if source is None else family.stage_source(staging, source),
             deep=deep,
-            tokenizer=family.stage_tokenizer(here, tokenizer),
+            tokenizer=family.stage_tokenizer(staging, tokenizer),
             reader=reader,
-            report_file=None if report is None else here.path(report),
-            html_file=None if html is None else here.path(html),
+            report_file=None if report is None else staging.path(report),
+            html_file=None if html is None else staging.path(html),
             on_progress=on_progress,
         )
         for place in filter(None, (report, html)):
-            here.publish_file(place, replace=True)
+            staging.publish_file(place, replace=True)
         if is_uri(root) and result.clean:
-            publish_promoted(parse_uri(root), local_root, standing)
+            publish_promoted(parse_uri(root), local_root, views)
     return result
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
     return report_artifacts(result)

@@ -38,8 +38,8 @@ def run(
 
     `family_of`: from the family that a manifest names to its functions.
     """
-    with scratch_for("validate-shard", [root, shard, source, report, digests], scratch) as here:
-        local_root = staged_root(here, root, only=lambda name: False)  # noqa: ARG005  # the manifest alone
+    with scratch_for("validate-shard", [root, shard, source, report, digests], scratch) as staging:
+        local_root = staged_root(staging, root, only=lambda name: False)  # noqa: ARG005  # the manifest alone
         content = manifest.read_any(local_root).content
         family = family_of(content.family)
         own = {file.path for file in files_of_shard(content, shard)}
@@ -47,11 +47,11 @@ def run(
         if is_uri(root):
             listed = listed_root(parse_uri(root))
             versions = {name: entry.version for name, entry in listed.items() if name in own}
-            staged_root(here, root, only=own.__contains__)
-        given = GivenSource(
-            place=staged_shards(here, family, source, (shard,)),
+            staged_root(staging, root, only=own.__contains__)
+        named_source = GivenSource(
+            place=staged_shards(staging, family, source, (shard,)),
             deep=deep,
-            tokenizer=family.stage_tokenizer(here, tokenizer),
+            tokenizer=family.stage_tokenizer(staging, tokenizer),
             at_hand=(shard,),
         )
         result, recorded = validate_shard(
@@ -59,20 +59,19 @@ def run(
             content,
             family,
             shard,
-            digests_file=here.path(digests),
-            source=given,
+            digests_file=staging.path(digests),
+            source=named_source,
             versions=versions,
             on_progress=on_progress,
             scratch=chosen_scratch(scratch),
         )
-        write_atomically(here.path(report), readable_json(recorded))
+        write_atomically(staging.path(report), readable_json(recorded))
         for place in (digests, report):
-            here.publish_file(place, replace=True)
+            staging.publish_file(place, replace=True)
     return result
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the report as JSON."""
     findings = sum(result["found"].values())
     return {
         "report": {"clean": result["clean"], "findings": findings},

@@ -31,18 +31,18 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
     StorageError when the store ignores the condition of create-only writes: two builds would overwrite each other.
     """
     uri, store = root / CLAIM_NAME, open_store(root)
-    if (standing := read_object(uri)) is None:
+    if (claim := read_object(uri)) is None:
         with TemporaryDirectory(prefix="spanloom-claim-") as directory:
             path = Path(directory) / CLAIM_NAME
             path.write_bytes(readable_json({"build": build, **signature()}))
             # What is there afterwards is read, and says whose it is.
             with suppress(AlreadyThereError, LostUploadError):
                 store.create(path, uri, Sending())
-        if (standing := read_object(uri)) is None:
+        if (claim := read_object(uri)) is None:
             raise StorageError("the claim was written and is not there", where=str(uri), remedy="run again")
-    _check_ours(standing, build, uri)
+    _check_ours(claim, build, uri)
     if os.environ.get(SKIP_VARIABLE) != "1":
-        _check_create_only(standing, uri)
+        _check_create_only(claim, uri)
 
 
 def _check_create_only(claim: bytes, uri: Uri) -> None:
@@ -63,9 +63,9 @@ def _check_create_only(claim: bytes, uri: Uri) -> None:
         )
 
 
-def _check_ours(standing: bytes, build: dict[str, Any], uri: Uri) -> None:
+def _check_ours(present: bytes, build: dict[str, Any], uri: Uri) -> None:
     try:
-        claim = json.loads(standing)
+        claim = json.loads(present)
         theirs = claim["build"]
         differing = [
             name for name in {**theirs, **build} if canonical_json(theirs.get(name)) != canonical_json(build.get(name))

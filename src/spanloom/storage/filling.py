@@ -87,11 +87,11 @@ def locked(record: Path) -> Iterator[IO[bytes]]:
 def _clear(out: Path, stream: IO[bytes], identity: Any, files: Sequence[str]) -> bool:
     """Clears what a killed run left and writes the record of this one, before anything else is written."""
     stream.seek(0)
-    if (said := _read(stream)) is not None:
-        clear_temporaries_of(path_below(out, name) for name in said["files"])
-        if said["identity"] == identity and is_regular(path_below(out, said["files"][-1])):
+    if (left := _read(stream)) is not None:
+        clear_temporaries_of(path_below(out, name) for name in left["files"])
+        if left["identity"] == identity and is_regular(path_below(out, left["files"][-1])):
             return True
-        remove_files(out, reversed(said["files"]))
+        remove_files(out, reversed(left["files"]))
     stream.truncate(0)
     stream.write(readable_json({"identity": identity, "files": list(files)}))
     stream.flush()
@@ -102,7 +102,7 @@ def _clear(out: Path, stream: IO[bytes], identity: Any, files: Sequence[str]) ->
 def _read(stream: IO[bytes]) -> dict[str, Any] | None:
     """The record of a run; None where it is torn: nothing else was written then."""
     try:
-        said = json.loads(stream.read(RECORD_LIMIT))
-        return {"identity": said["identity"], "files": [str(name) for name in said["files"]]} if said["files"] else None
+        kept = json.loads(stream.read(RECORD_LIMIT))
+        return {"identity": kept["identity"], "files": [str(name) for name in kept["files"]]} if kept["files"] else None
     except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -45,13 +45,13 @@ class Steps:
         self._append({"files": list(files)})
         self._begun, self._names = list(files), [*self._names, *files]
 
-    def end(self, said: Any) -> None:
-        """The files of the step are complete, under their names and on the disk. `said`: for the next run."""
+    def end(self, record: Any) -> None:
+        """The files of the step are complete, under their names and on the disk. `record`: for the next run."""
         # First, since nobody knows what is in the record where appending fails. With the line in it, the next run needs
         # the files; without, it removes them.
         self._begun = []
-        self.ended.append(json.loads(canonical_json(said)))  # as a run that goes on reads it
-        self._append({"ended": said})
+        self.ended.append(json.loads(canonical_json(record)))  # as a run that goes on reads it
+        self._append({"ended": record})
 
     def undo(self) -> None:
         """Removes what the step that has not ended left."""
@@ -60,9 +60,9 @@ class Steps:
 
     def _read_record(self, header: dict[str, Any]) -> bool:
         """Takes up what a run of this identity has recorded, or clears what another has. Whether it was this one."""
-        found = _read(self._stream)
+        steps = _read(self._stream)
         end = 0
-        for line_end, value in found:
+        for line_end, value in steps:
             if "files" in value:
                 self._begun = [str(name) for name in value["files"]]
                 self._names += self._begun
@@ -71,11 +71,11 @@ class Steps:
                 self._begun = []
                 self.ended.append(value["ended"])
             end = line_end
-        if found and found[0][1] == header:
+        if steps and steps[0][1] == header:
             self.undo()
             self._names = [name for name in self._names if name not in self._begun]
         else:
-            self._begun = [*self._names, *(str(value["last"]) for _, value in found[:1])]
+            self._begun = [*self._names, *(str(value["last"]) for _, value in steps[:1])]
             self.undo()
             self._names, self.ended, end = [], [], 0
         self._begun = []
@@ -139,7 +139,7 @@ def filling_in_steps(out: Path, *, record_name: str, identity: Any, last: str) -
 def _read(stream: IO[bytes]) -> list[tuple[int, dict[str, Any]]]:
     """The lines of a record, each with where it ends. A line that is torn was written last, before what it tells of."""
     stream.seek(0)
-    found: list[tuple[int, dict[str, Any]]] = []
+    steps: list[tuple[int, dict[str, Any]]] = []
     end = 0
     for line in stream.read(RECORD_LIMIT).splitlines(keepends=True):
         end += len(line)
@@ -147,7 +147,7 @@ def _read(stream: IO[bytes]) -> list[tuple[int, dict[str, Any]]]:
             value = json.loads(line) if line.endswith(b"\n") else None
         except (ValueError, RecursionError):
             break
-        if not isinstance(value, dict) or (not found and not {"identity", "last"} <= value.keys()):
+        if not isinstance(value, dict) or (not steps and not {"identity", "last"} <= value.keys()):
             break
-        found.append((end, value))
-    return found
+        steps.append((end, value))
+    return steps

@@ -154,10 +154,10 @@ def publish(temporary: Path, path: Path, sha256: str) -> None:
 
 def _check_same(path: Path, sha256: str) -> None:
     check_writable(path)
-    standing = sha256_file(path)
-    if standing != sha256:
+    digest = sha256_file(path)
+    if digest != sha256:
         raise ConflictError(
-            f"refusing to overwrite a file that holds other bytes (there: sha256 {standing}; new: {sha256})",
+            f"refusing to overwrite a file that holds other bytes (there: sha256 {digest}; new: {sha256})",
             where=str(path),
             remedy="build into another --out, or remove that dataset first",
         ) from None

@@ -81,8 +81,8 @@ def _publish(upload: Upload, transfers: Transfers) -> None:
     uri, store = upload.uri, open_store(upload.uri)
     sha256 = upload.sha256 or sha256_file(upload.path)
     # Looking first spares the upload of what is there already; the precondition is what keeps two builders apart.
-    if not upload.replace and (standing := find(uri, transfers.stop)) is not None:
-        _check_same(standing, upload.path, sha256)
+    if not upload.replace and (present := find(uri, transfers.stop)) is not None:
+        _check_same(present, upload.path, sha256)
         return
     _create(upload, sha256, store, transfers)
 
@@ -105,19 +105,19 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
             taken = True
         except LostUploadError as lost:
             wrong = str(lost)
-        standing = find(uri, transfers.stop)
-        if standing is None:
+        present = find(uri, transfers.stop)
+        if present is None:
             if taken:
                 raise ConflictError("an object was there and is gone again", where=str(uri), remedy="run again")
-        elif standing.metadata == metadata:  # by this very upload
-            held = store.holds(standing, upload.path)
+        elif present.metadata == metadata:  # by this very upload
+            held = store.holds(present, upload.path)
             if held or (held is None and not unconfirmed):
                 return
             with suppress(SpanloomError):  # not allowed, or gone already: the next try sees what is there
-                keep_trying(partial(store.delete, standing), store=store, uri=uri, stop=transfers.stop)
+                keep_trying(partial(store.delete, present), store=store, uri=uri, stop=transfers.stop)
             wrong = "what is there after it has another checksum"
         elif not upload.replace:
-            _check_same(standing, upload.path, sha256)
+            _check_same(present, upload.path, sha256)
             return
     raise StorageError(
         f"{DAMAGED_TRIES} uploads came to nothing: {wrong}",
@@ -127,22 +127,22 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
     )
 
 
-def _check_same(standing: StoredObject, path: Path, sha256: str) -> None:
-    digest = standing.metadata.get(SHA256_KEY)
-    held = open_store(standing.uri).holds(standing, path)
+def _check_same(present: StoredObject, path: Path, sha256: str) -> None:
+    digest = present.metadata.get(SHA256_KEY)
+    held = open_store(present.uri).holds(present, path)
     if held is not False and digest == sha256:
         return
     if held is not False and digest is None:  # not ours: a checksum of 32 bits alone would be too little
         with TemporaryDirectory(prefix="spanloom-compare-") as directory:
-            digest = sha256_file(stage_file(standing.uri, Path(directory) / "object"))
+            digest = sha256_file(stage_file(present.uri, Path(directory) / "object"))
         if digest == sha256:
             return
     known = digest if digest != sha256 else "unknown, not that of its metadata"
     raise ConflictError(
-        f"refusing to overwrite an object that holds other bytes (there: {standing.bytes} bytes, "
-        f"sha256 {known or 'unknown'}, written {signed_by(standing.metadata, standing.written_at)}; "
+        f"refusing to overwrite an object that holds other bytes (there: {present.bytes} bytes, "
+        f"sha256 {known or 'unknown'}, written {signed_by(present.metadata, present.written_at)}; "
         f"new: {path.stat().st_size} bytes, sha256 {sha256})",
-        where=str(standing.uri),
+        where=str(present.uri),
         remedy="give another URI, or remove what that build left there first",
     )
 

@@ -33,17 +33,17 @@ def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *
     try:
         # Without waiting: a FIFO opens at once and is distinguished from a file then.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise refuse(f"it is {kind_of(found.st_mode)}, no file")
-            data = b"" if found.st_size > limit else stream.read(limit + 1)
+            status = os.fstat(stream.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise refuse(f"it is {kind_of(status.st_mode)}, no file")
+            data = b"" if status.st_size > limit else stream.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
     except ValueError as fault:  # a name that cannot be one: with a NUL, with half of a surrogate pair
         raise refuse(str(fault)) from None
     except OSError as refusal:
         raise refuse(refusal.strerror or str(refusal)) from None
-    if found.st_size > limit or len(data) > limit:
+    if status.st_size > limit or len(data) > limit:
         raise refuse(f"it has more than {limit >> 20} MiB")
     return data
 
@@ -88,11 +88,11 @@ def _int_of_64_bits(digits: str) -> int:
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         twice = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)
         raise ValueError(f"duplicate key {twice[:60]!r} in an object")
-    return found
+    return values
 
 
 def _finite(digits: str) -> float:

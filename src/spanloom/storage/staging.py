@@ -51,10 +51,10 @@ def require(
     stop: threading.Event | None = None,
 ) -> StoredObject:
     """`find`, with an error when the object is not there, or its bucket is not."""
-    if (found := find(uri, stop)) is None:
+    if (stored := find(uri, stop)) is None:
         list_objects(uri)  # a bucket that does not exist says so here
         raise StorageError("the object is not there", where=str(uri), remedy=remedy)
-    return found
+    return stored
 
 
 def list_objects(prefix: Uri) -> list[StoredObject]:
@@ -63,7 +63,7 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
     Raises StorageError for a listing that goes in a circle, and for one that names nothing new until the deadline.
     """
     store = open_store(prefix)
-    found: dict[str, StoredObject] = {}
+    objects: dict[str, StoredObject] = {}
     tokens: set[str | None] = {None}
     token: str | None = None
 
@@ -75,9 +75,9 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
         while True:
             entries, following = store.page(prefix, token)
             for entry in entries:
-                if entry.uri.key in found:
+                if entry.uri.key in objects:
                     raise circle(f"it names {entry.uri.key!r}")
-                found[entry.uri.key] = entry
+                objects[entry.uri.key] = entry
             if following is None:
                 return
             if following in tokens:
@@ -85,8 +85,8 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
             tokens.add(following)
             token = following
 
-    keep_trying(attempt, store=store, uri=prefix, progress=lambda: len(found), enough=1)
-    return sorted((entry for entry in found.values() if not entry.uri.key.endswith("/")), key=lambda e: e.uri.key)
+    keep_trying(attempt, store=store, uri=prefix, progress=lambda: len(objects), enough=1)
+    return sorted((entry for entry in objects.values() if not entry.uri.key.endswith("/")), key=lambda e: e.uri.key)
 
 
 def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | None = None) -> Path:
@@ -98,16 +98,16 @@ def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | 
 def stage_folder(uri: Uri, directory: Path) -> Path:
     """Downloads everything below `uri/` into `directory`. Raises StorageError when nothing is there."""
     prefix = f"{uri.key}/" if uri.key else ""
-    found = list_objects(uri)
-    if not found:
+    objects = list_objects(uri)
+    if not objects:
         raise StorageError(
             "there is nothing below this URI", where=str(uri), remedy="fix the URI, or run the step that writes it"
         )
-    names = [entry.uri.key.removeprefix(prefix) for entry in found]
+    names = [entry.uri.key.removeprefix(prefix) for entry in objects]
     stage_files(
         [
             Download(uri=entry.uri, path=directory / safe_name(name, uri), bytes=entry.bytes)
-            for entry, name in zip(found, names, strict=True)
+            for entry, name in zip(objects, names, strict=True)
         ]
     )
     return directory
@@ -127,7 +127,7 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
     replaced. Objects may be named `a` and `a/b`, files may not.
     """
     _check_names(downloads)
-    found: dict[Download, StoredObject] = {}
+    objects: dict[Download, StoredObject] = {}
 
     looking = Transfers()
 
@@ -142,18 +142,18 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
                 where=str(download.uri),
                 remedy="it is not the object that the manifest was written for: upload it again",
             )
-        found[download] = entry
+        objects[download] = entry
 
     looking.run([lambda download=download: look(download) for download in downloads])  # type: ignore[misc]
-    wanted = [download for download in downloads if download in found]
-    total = sum(entry.bytes for entry in found.values())
+    wanted = [download for download in downloads if download in objects]
+    total = sum(entry.bytes for entry in objects.values())
     for directory in {download.path.parent for download in wanted}:
         directory.mkdir(parents=True, exist_ok=True)
     if wanted:
-        _check_room(wanted[0].path.parent, total - sum(_size(_partial(d.path, found[d])) for d in wanted))
+        _check_room(wanted[0].path.parent, total - sum(_size(_partial(d.path, objects[d])) for d in wanted))
     transfers = Transfers(total, on_progress)
     transfers.run(
-        [lambda download=download: _stage(download, found[download], transfers) for download in wanted]  # type: ignore[misc]
+        [lambda download=download: _stage(download, objects[download], transfers) for download in wanted]  # type: ignore[misc]
     )
 
 
@@ -194,8 +194,8 @@ def _check_room(directory: Path, needed: int) -> None:
         )
 
 
-def _partial(path: Path, found: StoredObject) -> Path:
-    version = hashlib.sha256(f"{found.uri} {found.version}".encode()).hexdigest()[:16]
+def _partial(path: Path, stored: StoredObject) -> Path:
+    version = hashlib.sha256(f"{stored.uri} {stored.version}".encode()).hexdigest()[:16]
     return path.with_name(f".{path.name}{TEMPORARY_MARK}{version}")
 
 
@@ -203,52 +203,52 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _stage(download: Download, found: StoredObject, transfers: Transfers) -> None:
+def _stage(download: Download, stored: StoredObject, transfers: Transfers) -> None:
     """Downloads until the bytes are known to be right: by their sha256, where a manifest or the object's own metadata
     says it; else by the store's checksum; where it has none, by a second download with the same sha256.
     """
-    store, partial = open_store(found.uri), _partial(download.path, found)
-    said = download.sha256 or found.metadata.get(SHA256_KEY)
+    store, partial = open_store(stored.uri), _partial(download.path, stored)
+    digest = download.sha256 or stored.metadata.get(SHA256_KEY)
     came: list[str] = []
     for _ in range(DAMAGED_TRIES):
-        sha256 = _receive(found, partial, store, transfers)
-        if sha256 == said:
+        sha256 = _receive(stored, partial, store, transfers)
+        if sha256 == digest:
             break
-        held = store.holds(found, partial)
+        held = store.holds(stored, partial)
         if held or (held is None and sha256 in came):  # these are the bytes that the store has
-            if said is None:
+            if digest is None:
                 break
             partial.unlink()
-            raise _another_object(found, sha256, download.sha256)
+            raise _another_object(stored, sha256, download.sha256)
         partial.unlink()
         came.append(sha256)
     else:
         raise StorageError(
             f"{DAMAGED_TRIES} downloads were damaged on the way: they have sha256 {', '.join(dict.fromkeys(came))}; "
-            f"the store's checksum is {found.crc32c or found.md5 or found.version}",
-            where=str(found.uri),
+            f"the store's checksum is {stored.crc32c or stored.md5 or stored.version}",
+            where=str(stored.uri),
             remedy=_PROXY,
         )
     partial.replace(download.path)
     fsync_directory(download.path.parent)
 
 
-def _another_object(found: StoredObject, sha256: str, expected: str | None) -> StorageError:
+def _another_object(stored: StoredObject, sha256: str, expected: str | None) -> StorageError:
     if expected is None:
         return StorageError(
             f"the object has sha256 {sha256}, which is not the one that its writer recorded in its metadata "
-            f"({SHA256_KEY}: {found.metadata[SHA256_KEY]})",
-            where=str(found.uri),
+            f"({SHA256_KEY}: {stored.metadata[SHA256_KEY]})",
+            where=str(stored.uri),
             remedy="it was damaged in the store, or replaced by something that kept the metadata: write it again",
         )
     return StorageError(
         f"the object has sha256 {sha256}, the manifest says {expected}",
-        where=str(found.uri),
+        where=str(stored.uri),
         remedy="it was changed after the manifest was written: bring the right object back, or build again",
     )
 
 
-def _receive(found: StoredObject, partial: Path, store: Store, transfers: Transfers) -> str:
+def _receive(stored: StoredObject, partial: Path, store: Store, transfers: Transfers) -> str:
     """Fills `partial` up to the object's size, going on where it ends. Returns the sha256 of all of it."""
     digest = hashlib.sha256()
     with partial.open("a+b") as file:
@@ -262,38 +262,38 @@ def _receive(found: StoredObject, partial: Path, store: Store, transfers: Transf
         def sink(data: bytes) -> None:
             nonlocal have
             transfers.moved(len(data))
-            if have + len(data) > found.bytes:
-                raise DamagedTransferError(f"more than the {found.bytes} bytes of the object came")
+            if have + len(data) > stored.bytes:
+                raise DamagedTransferError(f"more than the {stored.bytes} bytes of the object came")
             file.write(data)
             digest.update(data)
             have += len(data)
 
         def attempt() -> None:
-            if have < found.bytes:
-                store.read(found, have, sink)
-            if have < found.bytes:
-                raise DamagedTransferError(f"the connection ended after {have} of {found.bytes} bytes")
+            if have < stored.bytes:
+                store.read(stored, have, sink)
+            if have < stored.bytes:
+                raise DamagedTransferError(f"the connection ended after {have} of {stored.bytes} bytes")
 
-        if have > found.bytes:  # somebody else's file under our name
+        if have > stored.bytes:  # somebody else's file under our name
             file.truncate(0)
             raise StorageError("a partial download is longer than its object", where=str(partial), remedy="run again")
-        if found.bytes - have > PIECES_FROM:
-            for data in _ranges(found, have, store, transfers):
+        if stored.bytes - have > PIECES_FROM:
+            for data in _ranges(stored, have, store, transfers):
                 file.write(data)
                 digest.update(data)
         else:
-            keep_trying(attempt, store=store, uri=found.uri, progress=lambda: have, stop=transfers.stop)
+            keep_trying(attempt, store=store, uri=stored.uri, progress=lambda: have, stop=transfers.stop)
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
 
 
-def _ranges(found: StoredObject, have: int, store: Store, transfers: Transfers) -> Iterator[bytes]:
+def _ranges(stored: StoredObject, have: int, store: Store, transfers: Transfers) -> Iterator[bytes]:
     """The bytes of an object from `have` on, in order: several ranges are on their way at once. What has been yielded
     and written is what a later run goes on with."""
 
     def receive(first: int, halt: threading.Event) -> bytes:
-        end, data = min(first + RANGE, found.bytes), bytearray()
+        end, data = min(first + RANGE, stored.bytes), bytearray()
 
         def sink(block: bytes) -> None:
             transfers.moved(len(block))
@@ -303,46 +303,46 @@ def _ranges(found: StoredObject, have: int, store: Store, transfers: Transfers) 
 
         def attempt() -> None:
             if len(data) < end - first:
-                store.read(found, first + len(data), sink, end)
+                store.read(stored, first + len(data), sink, end)
             if len(data) < end - first:
                 raise DamagedTransferError(f"the connection ended {end - first - len(data)} bytes before {end}")
 
-        keep_trying(attempt, store=store, uri=found.uri, progress=lambda: len(data), stop=halt)
+        keep_trying(attempt, store=store, uri=stored.uri, progress=lambda: len(data), stop=halt)
         return bytes(data)
 
-    jobs = (partial(receive, first) for first in range(have, found.bytes, RANGE))
+    jobs = (partial(receive, first) for first in range(have, stored.bytes, RANGE))
     with closing(in_order(jobs, transfers.pieces, PIECES, transfers.stop)) as received:
         yield from received
 
 
 def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
     """The bytes of a small object, checked like any download, or None when it is not there."""
-    if (found := find(uri)) is None:
+    if (stored := find(uri)) is None:
         return None
-    if found.bytes > limit:
-        raise StorageError(f"the object has {found.bytes} bytes, which is no manifest", where=str(uri))
+    if stored.bytes > limit:
+        raise StorageError(f"the object has {stored.bytes} bytes, which is no manifest", where=str(uri))
     with TemporaryDirectory(prefix="spanloom-read-") as directory:
         path = Path(directory) / "object"
-        _stage(Download(uri=uri, path=path), found, Transfers())
+        _stage(Download(uri=uri, path=path), stored, Transfers())
         return path.read_bytes()
 
 
-def read_range(found: StoredObject, first: int, end: int, stop: threading.Event | None = None) -> bytes:
+def read_range(stored: StoredObject, first: int, end: int, stop: threading.Event | None = None) -> bytes:
     """The bytes of an object from `first` up to `end`: held in memory, and by no checksum but their number and version.
 
     Raises StorageError when they cannot be had, and when the object is no longer the one that was found.
     """
-    store, data = open_store(found.uri), bytearray()
+    store, data = open_store(stored.uri), bytearray()
 
     def attempt() -> None:
         if len(data) < end - first:
-            store.read(found, first + len(data), data.extend, end)
+            store.read(stored, first + len(data), data.extend, end)
         if len(data) < end - first:
             raise DamagedTransferError(f"the connection ended {end - first - len(data)} bytes before {end}")
 
-    keep_trying(attempt, store=store, uri=found.uri, progress=lambda: len(data), stop=stop)
+    keep_trying(attempt, store=store, uri=stored.uri, progress=lambda: len(data), stop=stop)
     if len(data) > end - first:
-        raise StorageError(f"more than the {end - first} bytes of a range came", where=str(found.uri), remedy=_PROXY)
+        raise StorageError(f"more than the {end - first} bytes of a range came", where=str(stored.uri), remedy=_PROXY)
     return bytes(data)
 
 

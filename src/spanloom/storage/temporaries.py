@@ -100,8 +100,8 @@ def clear_temporaries_of(paths: Iterable[Path], *, spare_held: bool = False) -> 
         if folder.is_symlink() or not folder.is_dir():
             continue
         for path in list(folder.iterdir()):
-            found = _TEMPORARY_NAME.fullmatch(path.name)
-            if found and found[1] in expected and stat.S_ISREG(_mode(path)):
+            match = _TEMPORARY_NAME.fullmatch(path.name)
+            if match and match[1] in expected and stat.S_ISREG(_mode(path)):
                 with _kept_free(path) as free:
                     if free or not spare_held:
                         discard(path)
@@ -161,10 +161,10 @@ def _temporaries_of(path: Path, machine: str) -> Iterator[tuple[Path, list[Path]
     # A folder may be written to and not be listed.
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
-            found = _HELD_NAME.fullmatch(entry.name) if TEMPORARY_MARK in entry.name else None
-            if found and (found[2], found[3]) == (path.name, machine):
-                beside = names.setdefault(found[1], [])
-                if found[4]:
+            match = _HELD_NAME.fullmatch(entry.name) if TEMPORARY_MARK in entry.name else None
+            if match and (match[2], match[3]) == (path.name, machine):
+                beside = names.setdefault(match[1], [])
+                if match[4]:
                     beside.append(path.parent / entry.name)
     for name, beside in names.items():
         yield path.parent / name, beside

@@ -81,8 +81,8 @@ def parameters_of(words: Sequence[str], declared: Mapping[str, str | None]) -> d
     """
     values = {name: default for name, default in declared.items() if default is not None}
     for word in words:
-        name, found, value = word.partition("=")
-        if not found:
+        name, equals, value = word.partition("=")
+        if not equals:
             raise SpanloomError(f"{word!r} is not NAME=VALUE", remedy="write it as source_uri=/data/source")
         if name not in declared:
             raise SpanloomError(

@@ -157,7 +157,7 @@ class ChatTemplate:
         traced: bool,
         generation: bool = False,
     ) -> str:
-        given = {
+        passed = {
             **self.special_tokens,
             **variables,
             "messages": [{key: value for key, value in message.items() if value is not None} for message in messages],
@@ -167,7 +167,7 @@ class ChatTemplate:
         }
         token = METER.set(Meter(limits=self._limits, traced=traced, generation=generation))
         try:
-            return self._compiled.environment.concat(self._compiled.generate(given))
+            return self._compiled.environment.concat(self._compiled.generate(passed))
         except LimitError as fault:
             raise self._error(f"the template was stopped: {fault.message}") from None
         except SecurityError as fault:
@@ -206,15 +206,15 @@ def load_chat_template(
         )
     if not place.is_dir() and not place.is_file():
         raise ChatTemplateError("this is no regular file", where=str(place), remedy="give a file or a folder")
-    found, tokens, file = _from_folder(place) if place.is_dir() else _from_file(place)
+    templates, tokens, file = _from_folder(place) if place.is_dir() else _from_file(place)
     wanted = name or "default"
-    if wanted not in found:
-        known = ", ".join(sorted(found)) or "none"
+    if wanted not in templates:
+        known = ", ".join(sorted(templates)) or "none"
         raise ChatTemplateError(
             f"there is no chat template {wanted!r}; there is {known}", where=str(place), remedy="give another file"
         )
     return ChatTemplate(
-        found[wanted],
+        templates[wanted],
         special_tokens={**tokens, **(special_tokens or {})},
         now=now,
         limits=limits,
@@ -227,22 +227,22 @@ def _from_folder(folder: Path) -> tuple[dict[str, str], dict[str, str], Path]:
 
     Newer tokenizers have the template in a file of its own, which then counts.
     """
-    found: dict[str, str] = {}
+    templates: dict[str, str] = {}
     tokens: dict[str, str] = {}
     file = folder
     config = folder / "tokenizer_config.json"
     if config.is_file():
-        found, tokens, file = _from_file(config)
+        templates, tokens, file = _from_file(config)
     extra = folder / "special_tokens_map.json"
     if extra.is_file():
         tokens = {**_special_tokens(_json_object(extra)), **tokens}
     alone = folder / "chat_template.jinja"
     if alone.is_file():
-        found["default"], file = _text(alone), alone
+        templates["default"], file = _text(alone), alone
     others = folder / "additional_chat_templates"
     if others.is_dir():
-        found |= {path.stem: _text(path) for path in sorted(others.glob("*.jinja")) if path.is_file()}
-    return found, tokens, file
+        templates |= {path.stem: _text(path) for path in sorted(others.glob("*.jinja")) if path.is_file()}
+    return templates, tokens, file
 
 
 def _from_file(path: Path) -> tuple[dict[str, str], dict[str, str], Path]:
@@ -251,19 +251,19 @@ def _from_file(path: Path) -> tuple[dict[str, str], dict[str, str], Path]:
     config = _json_object(path)
     stored = config.get("chat_template")
     if isinstance(stored, str):
-        found = {"default": stored}
+        templates = {"default": stored}
     elif isinstance(stored, list) and all(
         isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("template"), str)
         for item in stored
     ):
-        found = {item["name"]: item["template"] for item in stored}
+        templates = {item["name"]: item["template"] for item in stored}
     elif stored is None:
-        found = {}
+        templates = {}
     else:
         raise ChatTemplateError(
             "chat_template is neither text nor a list of name and template", where=str(path), remedy="fix it"
         )
-    return found, _special_tokens(config), path
+    return templates, _special_tokens(config), path
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -43,8 +43,8 @@ class JsonTokenizer:
         Raises TokenizerError where the tokenizer fails.
         """
         with tokenizer_faults(self.path):
-            found = self._loaded.encode_batch(list(texts), add_special_tokens=special)
-        return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in found]
+            encodings = self._loaded.encode_batch(list(texts), add_special_tokens=special)
+        return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in encodings]
 
     def special_texts(self) -> set[str]:
         """The texts that the tokenizer makes a control token of wherever they are."""

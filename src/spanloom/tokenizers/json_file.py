@@ -60,12 +60,12 @@ class JsonVocabulary:
 
     def __init__(self, tokenizer: Any, structure: Collection[str] = ()) -> None:
         self._tokenizer = tokenizer
-        said = json.loads(self._tokenizer.to_str())
-        decoder = said.get("decoder") or {}
+        described = json.loads(self._tokenizer.to_str())
+        decoder = described.get("decoder") or {}
         kinds = {part.get("type") for part in (decoder, *decoder.get("decoders", []))}
         self._byte_level, self._fallback = "ByteLevel" in kinds, "ByteFallback" in kinds
         self._spaces = "Metaspace" in kinds or self._fallback
-        added = said.get("added_tokens", [])
+        added = described.get("added_tokens", [])
         self._special: dict[int, str] = {
             token["id"]: token["content"] for token in added if token["special"] or token["content"] in structure
         }
@@ -84,8 +84,8 @@ class JsonVocabulary:
         written: str = self._tokenizer.id_to_token(token)
         if self._byte_level and all(character in _BYTES for character in written):
             return bytes(_BYTES[character] for character in written)
-        if self._fallback and (found := _BYTE.fullmatch(written)):
-            return bytes.fromhex(found[1])
+        if self._fallback and (match := _BYTE.fullmatch(written)):
+            return bytes.fromhex(match[1])
         return (written.replace("▁", " ") if self._spaces else written).encode()
 
 

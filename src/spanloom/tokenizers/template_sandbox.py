@@ -253,8 +253,8 @@ class Environment(ImmutableSandboxedEnvironment):
             if meter.traced and type(owner) is str and __obj.__name__ in {"join", "replace"}:
                 __obj = getattr(TracedText(owner), __obj.__name__)
         if type(owner) in _TEXTS and __obj.__name__ in _OF_TEXTS:
-            given = {name: value for name, value in kwargs.items() if name not in _OF_CONTEXT}
-            value = __obj(*args, **given)
+            passed = {name: value for name, value in kwargs.items() if name not in _OF_CONTEXT}
+            value = __obj(*args, **passed)
         else:
             value = super().call(__context, __obj, *args, **kwargs)
         meter.make(_size(value), _width(value))
@@ -421,37 +421,39 @@ def _timed_test(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raises LimitError before a filter or method makes more of its arguments than the limits allow."""
-    given = [*args[1:], *kwargs.values()]
+    values = [*args[1:], *kwargs.values()]
     if name in {"int", "float", "round", "default", "d", "index", "find", "rfind", "count", "split", "rsplit"}:
         counts: list[int] = []  # numbers that nothing grows by
     else:
-        counts = [value for value in given if isinstance(value, int)]
+        counts = [value for value in values if isinstance(value, int)]
     if any(abs(count) > _MAX_COUNT for count in counts):
         raise LimitError(f"{name} is given a number above {_MAX_COUNT:,}")
     value = args[0] if args else None
     expected = 0
     if name in {"format", "format_map"} and isinstance(value, str):
-        expected = _check_format(value) + (value.count("{") + value.count("%")) * sum(map(_size, given))
-    elif name == "replace" and isinstance(value, str) and len(given) >= 2 and isinstance(given[0], str):
-        expected = value.count(given[0]) * _size(given[1])
+        expected = _check_format(value) + (value.count("{") + value.count("%")) * sum(map(_size, values))
+    elif name == "replace" and isinstance(value, str) and len(values) >= 2 and isinstance(values[0], str):
+        expected = value.count(values[0]) * _size(values[1])
     elif name == "join":
         # A method of the separator, or a filter of what is joined: `", ".join(parts)`, `parts | join(", ")`.
-        separator, parts = (value, given[0]) if isinstance(value, str) and given else (given[0] if given else "", value)
+        separator, parts = (
+            (value, values[0]) if isinstance(value, str) and values else (values[0] if values else "", value)
+        )
         expected = _size(separator) * (_size(parts) if isinstance(parts, str | list | tuple | dict) else _MAX_COUNT)
     elif name in {"indent", "expandtabs"} and isinstance(value, str):
-        width = max([4, 8, *(abs(count) for count in counts), *(_size(text) for text in given)])
+        width = max([4, 8, *(abs(count) for count in counts), *(_size(text) for text in values)])
         expected = width * (value.count("\n") + value.count("\t") + 1)
-    elif name == "tojson" and (any(count > 100 for count in counts) or sum(map(_size, given)) > 200):
+    elif name == "tojson" and (any(count > 100 for count in counts) or sum(map(_size, values)) > 200):
         raise LimitError("tojson is given an indent or separators above 100 characters")
     elif name in _WRITING:
         expected = _size(value)
     elif name in {"split", "rsplit"} and isinstance(value, str):
-        parts = value.count(given[0]) if given and isinstance(given[0], str) and given[0] else len(value) // 2
+        parts = value.count(values[0]) if values and isinstance(values[0], str) and values[0] else len(value) // 2
         expected = _ITEM * parts
     elif name in _LISTING and isinstance(value, str):
         expected = _ITEM * len(value)
     elif name in {"wordwrap", "urlize", "xmlattr", "sum", "translate"}:
-        expected = _size(value) * max([1, *(_size(text) for text in given)])
+        expected = _size(value) * max([1, *(_size(text) for text in values)])
     if expected > MAX_CHARACTERS:
         raise LimitError(f"{name} would make {expected:,} characters of text")
 
@@ -507,19 +509,19 @@ def _size(value: Any) -> int:
     size = 0
     waiting: list[Any] = [value]
     while waiting:
-        one = waiting.pop()
+        item = waiting.pop()
         size += _ITEM
-        if isinstance(one, str):
-            size += len(one)
-        elif isinstance(one, list | tuple | dict) and size + _ITEM * len(one) > most:
-            size += _ITEM * len(one)  # before it is copied
-        elif isinstance(one, list | tuple):
-            waiting.extend(one)
-        elif isinstance(one, dict):
-            waiting.extend(one.keys())
-            waiting.extend(one.values())
-        elif isinstance(one, Namespace):
-            waiting.append(one._Namespace__attrs)  # what its repr writes
+        if isinstance(item, str):
+            size += len(item)
+        elif isinstance(item, list | tuple | dict) and size + _ITEM * len(item) > most:
+            size += _ITEM * len(item)  # before it is copied
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            waiting.extend(item.keys())
+            waiting.extend(item.values())
+        elif isinstance(item, Namespace):
+            waiting.append(item._Namespace__attrs)  # what its repr writes
         if size > most:
             raise LimitError(f"it makes a list or dict of more than {most:,} characters: it grows without end")
     return size

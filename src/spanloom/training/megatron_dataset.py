@@ -123,14 +123,14 @@ class SupervisedShard:
         unless the position is the last of a document, which is never trained.
         Taken since `forget`; 0 beyond the last.
         """
-        found = {"loss_mask": self._read("lossmask", np.float32, length)}
+        arrays = {"loss_mask": self._read("lossmask", np.float32, length)}
         if "span" in self._arrays:
-            found["span_id"] = self._read("span", np.int64, length)
+            arrays["span_id"] = self._read("span", np.int64, length)
         if self._weights is not None:
             counts = [part.stop - part.start for part in self._taken.parts]
             weights = np.repeat(self._weights[self._taken.documents], counts).astype(np.float32)[:length]
-            found["weight"] = np.pad(weights, (0, length - weights.size))
-        return found
+            arrays["weight"] = np.pad(weights, (0, length - weights.size))
+        return arrays
 
     def _read(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
         values = np.concatenate([*map(self._arrays[name], self._taken.parts)], dtype=dtype)
@@ -259,8 +259,8 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         return item
 
     def _supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
-        found: dict[str, npt.NDArray[Any]] = self.dataset.supervision(length)
-        return found
+        arrays: dict[str, npt.NDArray[Any]] = self.dataset.supervision(length)
+        return arrays
 
 
 class SpanWireGPTDataset(SpanGPTDataset):
@@ -282,8 +282,8 @@ class SpanWireGPTDataset(SpanGPTDataset):
         return shard
 
     def _supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
-        found: dict[str, npt.NDArray[Any]] = self.dataset.wire(length)
-        return found
+        arrays: dict[str, npt.NDArray[Any]] = self.dataset.wire(length)
+        return arrays
 
 
 @contextmanager

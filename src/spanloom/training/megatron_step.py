@@ -48,8 +48,8 @@ class SpanStep:
                         f"{left} micro-batches of this step were read and not trained on",
                         remedy="this Megatron-LM takes batches in a way that the loss per span does not know",
                     )
-                if kwargs.get("forward_only"):
-                    self._add_to_evaluation()
+                if kwargs.get("forward_only") and self._counts is not None:
+                    self._evaluated = self._counts if self._evaluated is None else self._evaluated + self._counts
                 return result
 
             return counted
@@ -125,7 +125,3 @@ class SpanStep:
 
     def _begin_evaluation(self) -> None:
         self._evaluated = None
-
-    def _add_to_evaluation(self) -> None:
-        if self._counts is not None:
-            self._evaluated = self._counts if self._evaluated is None else self._evaluated + self._counts

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, MissingSeedError, build_dataset
-from spanloom.families.traces.errors import InvalidManifestError, RequestError, UnknownDatasetError
+from spanloom.families.traces.errors import InvalidManifestError, UnknownDatasetError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import dataset_list
 from spanloom.families.traces.store.database import Store, default_url, open_store
@@ -32,7 +33,7 @@ def test_recorded_builds(filled: Store, tmp_path: Path, decisions: dict[str, Any
     tmp_path = tmp_path / name
     case, decision = RECORDED[name], decisions.get(name, {})
     if decision.get("expect_status", case["status"]) != 201:
-        with pytest.raises((ValidationError, RequestError, EmptyDatasetError)) as refused:
+        with pytest.raises((ValidationError, OptionError, EmptyDatasetError)) as refused:
             build_dataset(filled, tmp_path, BuildRequest.model_validate(case["request"]))
         assert not list(tmp_path.glob("datasets/*"))
         response = case["response"]
@@ -167,7 +168,7 @@ def test_the_sample_is_that_of_cpython(count: int, limit: int, seed: int) -> Non
 def test_a_key_never_leaves_the_root(name: str, version: str) -> None:
     try:
         key = dataset_key(name, version)
-    except RequestError:
+    except OptionError:
         return
     assert is_key(key)
     path = Path(os.path.normpath(manifest_file(Path("/root"), key)))
@@ -191,7 +192,7 @@ def test_names_of_any_script_are_keys() -> None:
     assert dataset_key("my data/set", "v 1/2") == "my_data_set-v_1_2"
     assert dataset_key("..", "v1") == "..-v1"
     for name, version in (("a\n", "1"), ("a\\", "1"), ("字" * 86, "1"), ("a", "\x00")):
-        with pytest.raises(RequestError):
+        with pytest.raises(OptionError):
             dataset_key(name, version)
 
 

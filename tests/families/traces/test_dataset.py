@@ -18,11 +18,11 @@ from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix
 from spanloom.dataset.validate.dataset import validate_dataset
-from spanloom.errors import ConflictError
+from spanloom.errors import ConflictError, OptionError
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.errors import OptionError, TraceError
+from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store.database import Store, default_url, open_store

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from spanloom.errors import OptionError
 from spanloom.families.traces import render
-from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.tokens import TokenFormat, TokenizedTrace, tokenized
 from spanloom.families.traces.trace import Trace

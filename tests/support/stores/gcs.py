@@ -171,19 +171,17 @@ def _handler(store: CloudStorage) -> type[BaseHTTPRequestHandler]:
                     raise Refusal(404, "No such upload.")
                 return self._chunk(store.sessions[query["upload_id"]], body)
             precondition = query.get("ifGenerationMatch")
-            if query["uploadType"] == "multipart":
-                resource, media = _two_parts(body, self.headers["Content-Type"])
-                session = Session(
-                    bucket, resource["name"], resource.get("metadata", {}), precondition, resource.get("crc32c")
-                )
-                session.data += media
-                return self._json(store.put(session))
-            resource = json.loads(body)
-            store.check(bucket, resource["name"], precondition)
-            identity = f"session-{len(store.sessions)}"
-            store.sessions[identity] = Session(
+            multipart = query["uploadType"] == "multipart"
+            resource, media = _two_parts(body, self.headers["Content-Type"]) if multipart else (json.loads(body), b"")
+            session = Session(
                 bucket, resource["name"], resource.get("metadata", {}), precondition, resource.get("crc32c")
             )
+            if multipart:
+                session.data += media
+                return self._json(store.put(session))
+            store.check(bucket, resource["name"], precondition)
+            identity = f"session-{len(store.sessions)}"
+            store.sessions[identity] = session
             location = f"http://{self.headers['Host']}{self.path}&upload_id={identity}"
             return self._answer(200, b"", {"Location": location})
 

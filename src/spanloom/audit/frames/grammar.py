@@ -114,14 +114,14 @@ def _conversations() -> list[tuple[Message, ...]]:
 class _Seen:
     """A rendered text in tokens. `places`: of each word in order, its message, first and last token.
 
-    `prompt`: whether the generation prompt ends it; `given`: the number of the set of variables.
+    `prompt`: whether the generation prompt ends it; `variant`: the number of the set of variables.
     """
 
     ids: tuple[int, ...]
     places: tuple[tuple[int, int, int], ...]
     messages: tuple[Message, ...]
     prompt: bool
-    given: int
+    variant: int
 
     @property
     def tools(self) -> bool:
@@ -173,29 +173,29 @@ def _rendered(
     tools = _TOOLS if any(message["role"] == "tool" for message in talk) else None
     rendered = Rendered(model, Conversation(id="frames", messages=talk, tools=tools), form)
     cuts = [(place, True) for place, message in enumerate(talk) if message["role"] == "assistant"]
-    for given, values in enumerate(variables):
+    for variant, values in enumerate(variables):
         for end, prompt in [*cuts, *((place + 1, False) for place, _ in cuts)]:
             try:
                 text = rendered.text(rendered.plain[:end], values, prompt=prompt)
             except RefusedError:
                 continue
-            yield _seen(model, text, talk[:end], prompt=prompt, given=given)
+            yield _seen(model, text, talk[:end], prompt=prompt, variant=variant)
 
 
-def _seen(model: Model, text: str, messages: tuple[Message, ...], *, prompt: bool, given: int) -> _Seen:
+def _seen(model: Model, text: str, messages: tuple[Message, ...], *, prompt: bool, variant: int) -> _Seen:
     encoded = model.tokenizer.encode([text], special=False)[0]
     places = []
     at = 0
     for number, message in enumerate(messages):
         for word in _words_of(message):
-            found = text.find(word, at)
-            if found < 0:
+            position = text.find(word, at)
+            if position < 0:
                 continue
-            at = found + len(word)
-            inside = [n for n, (begin, end) in enumerate(encoded.offsets) if begin < at and end > found]
+            at = position + len(word)
+            inside = [n for n, (begin, end) in enumerate(encoded.offsets) if begin < at and end > position]
             if inside:
                 places.append((number, inside[0], inside[-1]))
-    return _Seen(tuple(encoded.ids.tolist()), tuple(places), messages, prompt, given)
+    return _Seen(tuple(encoded.ids.tolist()), tuple(places), messages, prompt, variant)
 
 
 def _words_of(message: Message) -> list[str]:
@@ -272,12 +272,12 @@ def _with_tools(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]
     for messages in (talk, (system, *talk)):
         for tools in (_TOOLS, _TOOLS[::-1]):
             rendered = Rendered(model, Conversation(id="frames", messages=messages, tools=tools), form)
-            for given, values in enumerate(variables):
+            for variant, values in enumerate(variables):
                 try:
                     text = rendered.text(rendered.plain, values, prompt=False)
                 except RefusedError:
                     continue
-                seen.append(_seen(model, text, messages, prompt=False, given=given))
+                seen.append(_seen(model, text, messages, prompt=False, variant=variant))
     return seen
 
 
@@ -290,7 +290,7 @@ def _definitions(
 
         … <|im_end|> \\n <|im_start|> tools \\n [{"name": … <|im_end|> \\n <|im_start|> user \\n …
     """
-    found: dict[int, list[Ids]] = {}
+    definitions: dict[int, list[Ids]] = {}
     for view in with_tools:
         for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
             ids = view.ids[last + 1 : begin]
@@ -302,9 +302,9 @@ def _definitions(
             own = [header.core for header in headers if header.role == _role(view, after)]
             ends = [place for core in own if (place := _last_place(rest, core)) is not None]
             if ends and min(ends) > 0 and not any(rest[: len(header.core)] == header.core for header in headers):
-                found.setdefault(rest[0], []).append(rest[: min(ends)])
+                definitions.setdefault(rest[0], []).append(rest[: min(ends)])
     # The name of the first tool ends what all have in common. A token before it may reach into the name.
-    cores = [common[:-1] if len(common := _common(alike)) > 1 else common for alike in found.values()]
+    cores = [common[:-1] if len(common := _common(alike)) > 1 else common for alike in definitions.values()]
     return [Header(role=SYSTEM, core=core, tail=()) for core in cores if core]
 
 
@@ -368,7 +368,7 @@ def _reasoning(model: Model, seen: Sequence[_Seen], headers: Sequence[Header]) -
         if not thoughts:
             continue
         words = [number for number, _, _ in view.places]
-        if view.prompt and view.given == 0 and len(view.messages) == 3:
+        if view.prompt and view.variant == 0 and len(view.messages) == 3:
             dropped = words.count(1) < 2
         if not view.prompt and len(view.messages) == 2 and words.count(1) == 2:
             first = view.places[1][1]

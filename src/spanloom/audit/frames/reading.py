@@ -97,8 +97,8 @@ def _headers(
             followed = fits & (behind < limit)
             fits[followed] = tables.first_bytes_of(tokens[behind[followed]]) == header.next_byte
         role[fits], size[fits] = header.role, len(header.core)
-    found = role != 255
-    return candidates[found], role[found], (candidates + size)[found]
+    has_role = role != 255
+    return candidates[has_role], role[has_role], (candidates + size)[has_role]
 
 
 def _tails(

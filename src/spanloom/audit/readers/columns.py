@@ -43,16 +43,16 @@ def masks_in(names: Sequence[str], reading: Reading, where: str) -> list[str]:
         if reading.mask not in names:
             raise SourceError(f"there is no column {reading.mask}", where=where, remedy=f"one of {', '.join(names)}")
         return [reading.mask]
-    found = [name for name in MASKS if name in names]
-    if not found:
+    mask_names = [name for name in MASKS if name in names]
+    if not mask_names:
         raise SourceError(
             "no column says which tokens are trained",
             where=where,
             remedy=f"one of {', '.join(MASKS)}; name another: --mask COLUMN",
         )
-    if MASKS[0] in found:
+    if MASKS[0] in mask_names:
         return [MASKS[0]]
-    return [name for name in found if name != MASKS[3]] or found
+    return [name for name in mask_names if name != MASKS[3]] or mask_names
 
 
 def needed_columns(names: Sequence[str], masks: Sequence[str]) -> list[str]:
@@ -68,9 +68,7 @@ def documents_of_rows(
     ids, lengths = table.numbers(TOKENS_COLUMN)
     if ids.size and (ids.min() < 0 or ids.max() > _MAX_ID):
         bad = int(np.flatnonzero((ids < 0) | (ids > _MAX_ID))[0])
-        raise table.fault(
-            f"the id {int(ids[bad])} is no token id", int(np.searchsorted(np.cumsum(lengths), bad, "right"))
-        )
+        raise table.fault_at(f"the id {int(ids[bad])} is no token id", bad, lengths)
     trained = np.ones(ids.size, np.bool_)
     differs: Bools | None = None
     for name in masks:
@@ -82,8 +80,7 @@ def documents_of_rows(
         else:
             if values.size and (values.min() < 0 or values.max() > 1):
                 bad = int(np.flatnonzero((values < 0) | (values > 1))[0])
-                row = int(np.searchsorted(np.cumsum(lengths), bad, "right"))
-                raise table.fault(f"{name} has the value {int(values[bad])}, not 0 or 1", row)
+                raise table.fault_at(f"{name} has the value {int(values[bad])}, not 0 or 1", bad, lengths)
             trained &= values != 0
     names = batch.schema.names
     sizes, of_row = table.parts(lengths, names)
@@ -137,6 +134,10 @@ class _Rows:
         number = int(self._rows[min(row, self._rows.size - 1)]) if self._rows.size else 0
         return SourceError(what, where=f"{self._file}, row {number}", remedy="write the dataset again")
 
+    def fault_at(self, what: str, place: int, lengths: Ints) -> SourceError:
+        """An error at a value of lists of these lengths."""
+        return self.fault(what, int(np.searchsorted(np.cumsum(lengths), place, "right")))
+
     def numbers(self, name: str) -> tuple[npt.NDArray[Any], Ints]:
         """A column of lists of whole numbers: the flat values, and int64 [R], how many each row has."""
         column = self._batch.column(name)
@@ -157,7 +158,7 @@ class _Rows:
         values, lengths = column.flatten(), pc.list_value_length(column).to_numpy(zero_copy_only=False)
         if values.null_count:
             at = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-            raise self.fault(f"{name} has a null", int(np.searchsorted(np.cumsum(lengths), at, "right")))
+            raise self.fault_at(f"{name} has a null", at, lengths)
         if pa.types.is_boolean(values.type):
             values = values.cast(pa.uint8())
         flat: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
@@ -167,8 +168,7 @@ class _Rows:
         """Which tokens are no padding, bool [T]."""
         values, own = self.numbers(ATTENTION)
         self.check_lengths(ATTENTION, own, lengths)
-        attended: Bools = values != 0
-        return attended
+        return np.asarray(values != 0)
 
     def check_lengths(self, name: str, own: Ints, lengths: Ints) -> None:
         """Raises SourceError where a row's lists differ in length."""

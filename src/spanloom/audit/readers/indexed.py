@@ -57,12 +57,12 @@ def mask_beside(prefix: Path, reading: Reading) -> Path:
 
 def prefixes_in(folder: Path, reading: Reading) -> list[Path]:
     """The prefixes of tokens in a folder, by name: those of masks and other arrays beside them are left out."""
-    found = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
-    named = [prefix for prefix in found if prefix.name.endswith(TOKENS_ENDING)]
+    prefixes = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
+    named = [prefix for prefix in prefixes if prefix.name.endswith(TOKENS_ENDING)]
     if named:
         return named
     masks = MASK_ENDINGS if reading.mask is None else (*MASK_ENDINGS, reading.mask)
-    return [prefix for prefix in found if not prefix.name.endswith((*masks, "_span"))]
+    return [prefix for prefix in prefixes if not prefix.name.endswith((*masks, "_span"))]
 
 
 def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int) -> list[Unit]:
@@ -70,11 +70,8 @@ def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int)
     mask = mask_beside(prefix, reading)
     tokens, flags = _checked(prefix), _checked(mask)
     if tokens.sequences != flags.sequences:
-        raise SourceError(
-            f"the tokens have {tokens.sequences:,} sequences, the mask has {flags.sequences:,}",
-            where=str(_with(mask, ".idx")),
-            remedy=_REMEDY,
-        )
+        what = f"the tokens have {tokens.sequences:,} sequences, the mask has {flags.sequences:,}"
+        raise _broken(what, _with(mask, ".idx"))
     return [
         Unit(
             kind="indexed",
@@ -109,17 +106,13 @@ def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
             lengths = reader.lengths(begin, stop - begin)
             wrong = np.flatnonzero(lengths != masks.lengths(begin, stop - begin))
             if wrong.size:
-                raise SourceError(
-                    "tokens and mask differ in length",
-                    where=f"{unit.shown}, sequence {begin + int(wrong[0])}",
-                    remedy=_REMEDY,
-                )
+                raise _broken("tokens and mask differ in length", f"{unit.shown}, sequence {begin + int(wrong[0])}")
             tokens = reader.read(begin, lengths)["tokens"]
             flags = masks.read(begin, lengths)["mask"]
             if flags.size and (flags.min() < 0 or flags.max() > 1):
-                raise SourceError("the mask has values that are not 0 or 1", where=unit.shown, remedy=_REMEDY)
+                raise _broken("the mask has values that are not 0 or 1", unit.shown)
             if tokens.size and (tokens.min() < 0 or tokens.max() > 2**31 - 1):
-                raise SourceError("there are ids that are no token ids", where=unit.shown, remedy=_REMEDY)
+                raise _broken("there are ids that are no token ids", unit.shown)
             full = lengths > 0
             numbers = np.arange(begin, stop)[full]
             kept = lengths[full]
@@ -153,7 +146,7 @@ def _checked(prefix: Path) -> _Index:
     with path.open("rb") as stream:
         documents = _HEADER.unpack(stream.read(_HEADER.size))[4]
     if path.stat().st_size != _HEADER.size + 12 * index.sequences + 8 * documents:
-        raise SourceError("the index has another size than its header says: torn?", where=str(path), remedy=_REMEDY)
+        raise _broken("the index has another size than its header says: torn?", path)
     whole = ShardReader(arrays={"x": (prefix, index.dtype)}, sequences=index.sequences)
     begin = 0
     steps = [*range(0, index.sequences, _CHUNK), index.sequences]
@@ -163,30 +156,30 @@ def _checked(prefix: Path) -> _Index:
         pointers = np.fromfile(path, dtype="<i8", count=last - first, offset=at)
         ends = begin + np.cumsum(lengths * index.dtype.itemsize)
         if (lengths < 0).any() or not np.array_equal(pointers, ends - lengths * index.dtype.itemsize):
-            raise SourceError("lengths and places in the index do not fit each other", where=str(path), remedy=_REMEDY)
+            raise _broken("lengths and places in the index do not fit each other", path)
         begin = int(ends[-1])
     if begin != data.stat().st_size:
-        raise SourceError(
-            f"the file has {data.stat().st_size:,} bytes, the index speaks of {begin:,}",
-            where=str(data),
-            remedy=_REMEDY,
-        )
+        raise _broken(f"the file has {data.stat().st_size:,} bytes, the index speaks of {begin:,}", data)
     return index
 
 
 def _read_header(prefix: Path) -> _Index:
     for path in (_with(prefix, ".idx"), _with(prefix, ".bin")):
         if not path.is_file():
-            raise SourceError("a file is missing", where=str(path), remedy=_REMEDY)
+            raise _broken("a file is missing", path)
     path = _with(prefix, ".idx")
     with path.open("rb") as stream:
         raw = stream.read(_HEADER.size)
     if len(raw) != _HEADER.size:
-        raise SourceError("the index has no whole header", where=str(path), remedy=_REMEDY)
+        raise _broken("the index has no whole header", path)
     magic, version, code, sequences, _ = _HEADER.unpack(raw)
     if magic != INDEX_MAGIC or version != 1 or code not in _DTYPES:
         raise SourceError("this is no index of whole numbers", where=str(path), remedy="give Megatron's .bin and .idx")
     return _Index(int(sequences), np.dtype(_DTYPES[code]))
+
+
+def _broken(what: str, where: Path | str) -> SourceError:
+    return SourceError(what, where=str(where), remedy=_REMEDY)
 
 
 def _with(prefix: Path, suffix: str) -> Path:

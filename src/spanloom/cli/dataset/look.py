@@ -57,7 +57,7 @@ def validate(
     """
     from spanloom.api.validating import validated
 
-    found, result = validated(
+    findings, result = validated(
         root,
         sources=source or [],
         deep=deep,
@@ -68,7 +68,7 @@ def validate(
         scratch=scratch,
         progress=make_progress(quiet, verbose),
     )
-    _tell_findings(found, result, as_json=as_json, finished=result.get("manifest", True) is not None)
+    _tell_findings(findings, result, as_json=as_json, finished=result.get("manifest", True) is not None)
 
 
 def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:

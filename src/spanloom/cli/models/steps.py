@@ -64,9 +64,9 @@ def step_tokenize(
     from spanloom.api.building import model_rules
     from spanloom.conversations.source.caps import RowCaps
 
-    given = {"stop": _json_of("--stops", stops, list), "variables": _json_of("--variables", variables, dict)}
+    parsed = {"stop": _json_of("--stops", stops, list), "variables": _json_of("--variables", variables, dict)}
     return {
-        "rules": model_rules({**arguments, **given, "inline_think": inline_think == "1"}),
+        "rules": model_rules({**arguments, **parsed, "inline_think": inline_think == "1"}),
         "caps": made_of(RowCaps, arguments),
         "progress": make_progress(quiet, False),
     }

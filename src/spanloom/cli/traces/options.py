@@ -82,8 +82,8 @@ def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest
     """What the options ask for; `others` count first. Faults are reported before a store is opened."""
     from pydantic import ValidationError
 
+    from spanloom.errors import OptionError
     from spanloom.families.traces.build import BuildRequest, key_of
-    from spanloom.families.traces.errors import OptionError
 
     fields = {field: _OPTIONS.get(field, field).removeprefix("--") for field in BuildRequest.model_fields}
     named = {field: options[name] for field, name in fields.items() if name in options}

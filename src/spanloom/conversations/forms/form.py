@@ -127,10 +127,10 @@ def listed(value: Any) -> Any:
 def listed_or_text(value: Any) -> Any:
     """The same of a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, and hold no messages."""
     try:
-        found = listed(value)
+        values = listed(value)
     except RecordRefusedError:
         return value
-    return found if are_messages(found) else value
+    return values if are_messages(values) else value
 
 
 def are_messages(value: Any) -> bool:

@@ -15,12 +15,12 @@ from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
 
 def messages(taken: Taken) -> list[Any]:
     """The list of messages of a record. Raises RecordRefusedError where it has none."""
-    found = listed(taken.one("messages"))
-    if not isinstance(found, list):
+    values = listed(taken.one("messages"))
+    if not isinstance(values, list):
         names = ", ".join(taken.names.names["messages"])
-        fault = f"must be a list, not {kind(found)}" if taken.values["messages"] else "is missing or empty"
+        fault = f"must be a list, not {kind(values)}" if taken.values["messages"] else "is missing or empty"
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the list of messages (one of {names}) {fault}")
-    return found
+    return values
 
 
 def _draft(taken: Taken) -> Draft:
@@ -28,8 +28,8 @@ def _draft(taken: Taken) -> Draft:
 
 
 def _first(record: Mapping[str, Any], names: KeyMap) -> Any:
-    found = names.found("messages", record)
-    value = listed(record[found[0]]) if found else None
+    listing = names.found("messages", record)
+    value = listed(record[listing[0]]) if listing else None
     return value[0] if isinstance(value, list) and value else None
 
 

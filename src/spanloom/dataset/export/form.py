@@ -95,7 +95,7 @@ def export_form(
             drop_too_long=drop_too_long,
         )
     spans = ", ".join(f"{number} {span}" for number, span in enumerate(content.span_names))
-    meanings = {field: said for field, (_, said) in _FIELDS.items()} | {"span_id": spans}
+    meanings = {field: meaning for field, (_, meaning) in _FIELDS.items()} | {"span_id": spans}
     meanings |= {column.name: column.meaning for column in columns}
     if content.block_size is not None:
         meanings["input_ids"] = _BLOCK

@@ -192,9 +192,9 @@ def _documents(root: Path, content: Content, form: Form, split: str, shard: int,
     fields = [field for field in form.schema if is_said_by_rows(field.name)]
     if content.block_size is not None:
         fields.append(pa.field(PADDING_COLUMN, pa.int64(), nullable=False))
-    said = {field.name: _column(rows_file(root, split, shard), field) for field in fields}
+    row_columns = {field.name: _column(rows_file(root, split, shard), field) for field in fields}
     for first, lengths, arrays in reader.batches(tokens):
-        values = {name: list(islice(column, lengths.size)) for name, column in said.items()}
+        values = {name: list(islice(column, lengths.size)) for name, column in row_columns.items()}
         if any(len(column) != lengths.size for column in values.values()):
             raise ArtifactError(
                 f"the rows of this shard end before document {first + lengths.size - 1}",
@@ -232,11 +232,11 @@ def _packed_metadata(exported: Exported) -> bytes:
 
 
 def exported_batch(
-    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **said: list[Any]
+    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **row_columns: list[Any]
 ) -> pa.RecordBatch:
     """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
 
-    `said` is what the rows say of each document: the columns that the family adds, and `padding_tokens`.
+    `row_columns` is what the rows say of each document: the columns that the family adds, and `padding_tokens`.
     """
     tokens = arrays["tokens"]
     loss_mask = shift_to_tokens(arrays["lossmask"], lengths)
@@ -250,12 +250,12 @@ def exported_batch(
     if "span" in arrays:
         values["span_id"] = shift_to_tokens(arrays["span"], lengths)
     if "attention_mask" in schema.names:
-        values["attention_mask"] = _real(lengths, np.array(said[PADDING_COLUMN], dtype=np.int64))
+        values["attention_mask"] = _real(lengths, np.array(row_columns[PADDING_COLUMN], dtype=np.int64))
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32))
     columns = [
         pa.ListArray.from_arrays(offsets, pa.array(values[field.name]), type=field.type)
         if field.name in values
-        else pa.array(said[field.name], field.type)
+        else pa.array(row_columns[field.name], field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -142,13 +142,13 @@ def _by_size(sizes: Sizes, counts: npt.NDArray[np.int64]) -> Units:
     for first in range(0, sizes.size, _CHUNK):
         chunk = sizes[first : first + _CHUNK]
         by_size = np.argsort(chunk, kind="stable")
-        here = np.bincount(chunk, minlength=counts.size)
-        by_size = by_size[here[0] :]
-        here[0] = 0
+        chunk_counts = np.bincount(chunk, minlength=counts.size)
+        by_size = by_size[chunk_counts[0] :]
+        chunk_counts[0] = 0
         # Place of each: where its size continues, and how many of its size come before it in this chunk.
-        places = np.arange(by_size.size) + np.repeat(next_of - (np.cumsum(here) - here), here)
+        places = np.arange(by_size.size) + np.repeat(next_of - (np.cumsum(chunk_counts) - chunk_counts), chunk_counts)
         order[places] = by_size + first
-        next_of += here
+        next_of += chunk_counts
     return order
 
 

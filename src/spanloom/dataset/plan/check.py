@@ -27,18 +27,18 @@ def check_plan(plan: Plan) -> None:
     Memory: 3 bytes a document, 5 where sequences are longer than 65,535.
     """
     for split, counts in plan.content.splits.items():
-        found = {"documents": 0, "samples": 0, "windows": 0, "positions": 0, "repeated": 0, "long_documents": 0}
+        counted = {"documents": 0, "samples": 0, "windows": 0, "positions": 0, "repeated": 0, "long_documents": 0}
         for shard in counts.shards:
             for name, count in _check_shard(plan, split, shard).items():
-                found[name] += count
+                counted[name] += count
         if plan.options.long != "window":
-            found["windows"] = 0
-        said = counts.model_dump()
-        found["padding"] = found["samples"] * plan.options.sequence_length - found["positions"]
-        for name, count in found.items():
-            if said[name] != count:
+            counted["windows"] = 0
+        stated = counts.model_dump()
+        counted["padding"] = counted["samples"] * plan.options.sequence_length - counted["positions"]
+        for name, count in counted.items():
+            if stated[name] != count:
                 raise ArtifactError(
-                    f"{name} of {split} is {said[name]:,}, the files have {count:,}",
+                    f"{name} of {split} is {stated[name]:,}, the files have {count:,}",
                     where=str(plan.folder / PLAN_JSON),
                     remedy=_REMEDY,
                 )

@@ -156,15 +156,15 @@ class Plan:
 
     def split(self, name: str) -> SplitPlan:
         """Raises DatasetError where the plan has no samples of this split."""
-        found = self.content.splits.get(name)
-        if found is None or not found.samples:
+        entry = self.content.splits.get(name)
+        if entry is None or not entry.samples:
             there = [split for split, planned in self.content.splits.items() if planned.samples]
             raise DatasetError(
                 f"the plan has no samples of {name}; it has samples of {', '.join(there) or 'no split'}",
                 where=str(self.folder),
                 remedy="a split has samples where it has documents, and not only long ones that were dropped",
             )
-        return found
+        return entry
 
 
 def plan_file(folder: Path, split: str, shard: int, name: str) -> Path:
@@ -182,13 +182,13 @@ def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
     """`content` and `environment` of a finished plan. Raises ArtifactError where it is missing or damaged."""
     path = folder / PLAN_JSON
     try:
-        said = read_json(path, ArtifactError, "the plan", _AGAIN)
+        stored = read_json(path, ArtifactError, "the plan", _AGAIN)
     except FileNotFoundError:
         raise ArtifactError(
             f"there is no {PLAN_JSON}: this is no plan, or one that was not finished", where=str(folder), remedy=_AGAIN
         ) from None
     try:
-        whole = _Whole.model_validate(said)
+        whole = _Whole.model_validate(stored)
     except ValidationError as fault:
         first = fault.errors()[0]
         place = ".".join(map(str, first["loc"]))[:200] or "(top)"

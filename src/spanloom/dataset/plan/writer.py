@@ -116,8 +116,8 @@ def check_options(options: PlanOptions, content: Content, root: Path) -> None:
 def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
     """The finished plan at `out`, checked again. Raises ConflictError for one of another dataset or other options."""
     content, _ = read_plan(out)
-    said = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
-    if said != identity:
+    recorded = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
+    if recorded != identity:
         raise ConflictError(
             "another plan is here: of other options, or of another dataset",
             where=str(out),
@@ -156,8 +156,8 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
         "options": options.model_dump(),
         "splits": splits,
     }
-    said = PlanContent.model_validate(plan)
-    check_plan(Plan(folder=out, root=root, content=said, dataset=content))
+    plan_content = PlanContent.model_validate(plan)
+    check_plan(Plan(folder=out, root=root, content=plan_content, dataset=content))
     environment = environment_here({"root": str(root.resolve()), "index_files": indexes})
     whole = {"schema_version": SCHEMA_VERSION, "content": plan, "environment": environment}
     write_atomically(out / PLAN_JSON, readable_json(whole))
@@ -315,8 +315,8 @@ def _windows(
             cut = np.array([[0, 0, 0, 0, options.sequence_length]], dtype=np.int32)
             lost += int(np.count_nonzero(lossmask[options.sequence_length :]))
         else:
-            found = cut_document(lossmask, options.sequence_length, pinned=options.question_tokens)
-            cut, shortened = found.windows, shortened + found.shortened
+            pieces = cut_document(lossmask, options.sequence_length, pinned=options.question_tokens)
+            cut, shortened = pieces.windows, shortened + pieces.shortened
         rows.append(np.insert(cut, 0, document, axis=1))
     windows = np.concatenate([np.empty((0, 6), dtype=np.int32), *rows], dtype=np.int32)
     return windows, {"lost_labels": lost, "shortened_questions": shortened}

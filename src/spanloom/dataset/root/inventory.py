@@ -115,6 +115,6 @@ def file_fault(root: Path, file: ListedFile) -> Finding | None:
         return Finding(check="inventory", message="the file is missing", file=name)
     if (size := path.stat().st_size) != file.bytes:
         return Finding(check="inventory", message=f"{size} bytes, the manifest says {file.bytes}", file=name)
-    if (found := sha256_file(path)) != file.sha256:
-        return Finding(check="inventory", message=f"sha256 {found}, the manifest says {file.sha256}", file=name)
+    if (digest := sha256_file(path)) != file.sha256:
+        return Finding(check="inventory", message=f"sha256 {digest}, the manifest says {file.sha256}", file=name)
     return None

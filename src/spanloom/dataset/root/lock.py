@@ -74,8 +74,8 @@ def data_names(*, shards: int, splits: Sequence[str], arrays: Mapping[str, str],
 
 def check_apart(source: Path, root: Path) -> None:
     """The dataset must not lie in its source, nor around it: one would be taken for the other."""
-    one, other = source.resolve(), root.resolve()
-    if one == other or one in other.parents or other in one.parents:
+    origin, other = source.resolve(), root.resolve()
+    if origin == other or origin in other.parents or other in origin.parents:
         raise ConflictError(
             "the output root and the source lie in one another",
             where=f"{root} and {source}",
@@ -168,14 +168,16 @@ def read_record(work: Path) -> BuildRecord | None:
     what = "the record of the build that has begun here"
     remedy = f"give another --out, or move {work} away, and what an unfinished build left beside it"
     try:
-        said = read_json(path, ConflictError, what, remedy)
+        recorded = read_json(path, ConflictError, what, remedy)
     except FileNotFoundError:
         return None
     try:
-        if path.is_symlink() or said["format"] != _BUILD_FORMAT:
+        if path.is_symlink() or recorded["format"] != _BUILD_FORMAT:
             raise ValueError
         record = BuildRecord(
-            identity=dict(said["identity"]), files=tuple(map(str, said["files"])), work=tuple(map(str, said["work"]))
+            identity=dict(recorded["identity"]),
+            files=tuple(map(str, recorded["files"])),
+            work=tuple(map(str, recorded["work"])),
         )
         for name in record.files:
             path_below(work.parent, name)
@@ -197,8 +199,8 @@ def is_work_of(work: Path, record: BuildRecord) -> bool:
 def claim(root: Path, work: Path, record: BuildRecord) -> None:
     """Makes the held folder that of this very build and no other."""
     clear_leftovers(root, work, record)
-    said = {"format": _BUILD_FORMAT, "identity": record.identity, "files": record.files, "work": record.work}
-    write_atomically(work / BUILD_JSON, readable_json(said))
+    recorded = {"format": _BUILD_FORMAT, "identity": record.identity, "files": record.files, "work": record.work}
+    write_atomically(work / BUILD_JSON, readable_json(recorded))
 
 
 def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: str = "remove the root") -> None:

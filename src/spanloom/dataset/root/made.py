@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import Content, ListedFile, Manifest, ShardEntry, SplitRule, TokenizerEntry, Totals
+from spanloom.dataset.manifest import Content, ListedFile, Manifest, ShardEntry, SplitRule, TokenizerEntry
 from spanloom.dataset.root.inventory import add_up, first_damage
 from spanloom.dataset.root.lock import (
     BuildRecord,
@@ -53,10 +53,10 @@ def made_or_standing(
     if (root / manifest.MANIFEST_NAME).exists():
         if not resume and ((begun := read_record(work)) is None or begun.identity != record.identity):
             raise another_dataset(root, "--no-resume asks to build again")
-        standing = standing_dataset(root, differs)
+        finished = standing_dataset(root, differs)
         if is_work_of(work, record):
             clear_leftovers(root, work, record)
-        return standing, True
+        return finished, True
     if claim is None:
         claim_unless_begun(root, work, record)
     else:
@@ -72,15 +72,15 @@ def made_or_standing(
 
 def standing_dataset(root: Path, differs: Differs) -> Manifest:
     """The finished dataset at `root`, whole and of this code. Raises ConflictError saying what differs."""
-    standing = manifest.read(root)
-    difference = differs(standing.content)
-    if difference is None and standing.content.git_sha != git_sha():
-        difference = f"it was made by other code ({standing.content.git_sha})"
-    if difference is None and (damage := first_damage(root, standing.content)) is not None:
+    finished = manifest.read(root)
+    difference = differs(finished.content)
+    if difference is None and finished.content.git_sha != git_sha():
+        difference = f"it was made by other code ({finished.content.git_sha})"
+    if difference is None and (damage := first_damage(root, finished.content)) is not None:
         difference = f"it is this one, but damaged: {damage}"
     if difference is not None:
         raise another_dataset(root, difference)
-    return standing
+    return finished
 
 
 def another_dataset(root: Path, difference: str) -> ConflictError:
@@ -111,8 +111,16 @@ def write_pending(
         Content(
             config=config,
             config_sha256=sha256_json(config),
-            tokenizer=tokenizer_entry(tokenizer, config),
-            split=split_entry(totals, id_column, fraction, repeated_rows),
+            tokenizer=TokenizerEntry(
+                name=tokenizer.name, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size, eod=config["eod"]["id"]
+            ),
+            split=SplitRule(
+                rule=split_rule(id_column),
+                valid_fraction=fraction,
+                threshold=str(valid_threshold(fraction)),
+                repeated_rows=repeated_rows,
+                realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
+            ),
             alignment=ALIGNMENT,
             totals=totals,
             shards=shards,
@@ -128,21 +136,3 @@ def published(root: Path, name: str, data: bytes) -> ListedFile:
     """A file of the dataset beside its shards, created, as a manifest lists it."""
     publish_bytes(data, root / name)
     return ListedFile(path=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
-def tokenizer_entry(tokenizer: JsonTokenizer, config: dict[str, Any]) -> TokenizerEntry:
-    """What a manifest says of a tokenizer.json. `config` has the `eod`."""
-    return TokenizerEntry(
-        name=tokenizer.name, sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size, eod=config["eod"]["id"]
-    )
-
-
-def split_entry(totals: Totals, id_column: str, valid_fraction: float, repeated_rows: int) -> SplitRule:
-    """What a manifest says of a split by id, of these counts."""
-    return SplitRule(
-        rule=split_rule(id_column),
-        valid_fraction=valid_fraction,
-        threshold=str(valid_threshold(valid_fraction)),
-        repeated_rows=repeated_rows,
-        realised_valid_fraction=totals.splits[VALID].sequences / totals.sequences,
-    )

@@ -27,18 +27,18 @@ from spanloom.storage.uri import Uri, is_uri, parse_uri
 @contextmanager
 def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
     """A dataset on this machine as it lies at `root`, right or wrong, while the block runs."""
-    with scratch_for("root", [root], scratch) as here:
-        yield staged_root(here, root)
+    with scratch_for("root", [root], scratch) as staging:
+        yield staged_root(staging, root)
 
 
 def staged_root(
-    here: Scratch, place: str, check: Check[object] = manifest.check, only: Callable[[str], bool] | None = None
+    scratch: Scratch, place: str, check: Check[object] = manifest.check, only: Callable[[str], bool] | None = None
 ) -> Path:
     """A dataset as it lies at a place: its manifests and all files of its folders, listed or not, right or wrong.
 
     `check` is that of its manifest's schema. `only`: which of the files are brought, by their path in the root.
     """
-    path = here.path(place)
+    path = scratch.path(place)
     if not is_uri(place):
         return path
     uri = parse_uri(place)
@@ -74,14 +74,14 @@ def staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
 
 
 def _staged(uri: Uri, directory: Path, names: Iterable[str]) -> dict[str, bytes]:
-    standing = {}
+    present = {}
     for name in names:
         data = read_object(uri / name)
         (directory / name).unlink(missing_ok=True)
         if data is not None:
             write_atomically(directory / name, data)
-            standing[name] = data
-    return standing
+            present[name] = data
+    return present
 
 
 def publish_data(files: Iterable[ListedFile], local_root: Path, uri: Uri) -> None:
@@ -110,7 +110,7 @@ def publish_pending(
 
 
 def made_at(
-    root: str, here: Scratch, identity: Callable[[], Mapping[str, Any]], make: Callable[[Path], Manifest]
+    root: str, scratch: Scratch, identity: Callable[[], Mapping[str, Any]], make: Callable[[Path], Manifest]
 ) -> dict[str, Any]:
     """The pending manifest of the dataset that `make` writes at `root`: in the folder, or here and then published.
 
@@ -127,12 +127,12 @@ def made_at(
         return written.as_dict()
 
     claim_root(uri, {"git_sha": git_sha(), **identity()})
-    shutil.rmtree(here.path(root), ignore_errors=True)  # what a killed run left, perhaps of another source
-    return pending_at(root, here, assemble)
+    shutil.rmtree(scratch.path(root), ignore_errors=True)  # what a killed run left, perhaps of another source
+    return pending_at(root, scratch, assemble)
 
 
 def pending_at(
-    root: str, here: Scratch, assemble: Callable[[Path], dict[str, Any]], check: Check[object] = manifest.check
+    root: str, scratch: Scratch, assemble: Callable[[Path], dict[str, Any]], check: Check[object] = manifest.check
 ) -> dict[str, Any]:
     """What `assemble` writes as the pending manifest of a local root and returns as JSON has it, at a place.
 
@@ -140,7 +140,7 @@ def pending_at(
     """
     if not is_uri(root):
         return assemble(Path(root))
-    uri, local = parse_uri(root), here.path(root)
+    uri, local = parse_uri(root), scratch.path(root)
     if staged_manifests(uri, local):
         return assemble(local)  # held against what is there
     written = assemble(local)

@@ -28,7 +28,7 @@ IsOwnView = Callable[[Path], bool]
 """Whether the file at this path, which has the name of a view, is one: only then it may be removed."""
 
 
-def check_replaceable(root: Path, standing: Content, names: Iterable[str]) -> None:
+def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> None:
     """Refuses to replace the dataset at `root` where somebody else's files lie among its own.
 
     `names`: what the new dataset may write. Raises ConflictError for one that is taken by what the old one does not
@@ -40,7 +40,7 @@ def check_replaceable(root: Path, standing: Content, names: Iterable[str]) -> No
             where=str(root / MANIFEST_NAME),
             remedy="give another --out",
         )
-    listed = {file.path for file in standing.listed_files()}
+    listed = {file.path for file in finished.listed_files()}
     beside = {
         path.relative_to(root).as_posix()
         for folder in (*SPLITS, REJECTS)

@@ -102,8 +102,8 @@ class DigestRuns:
         """
         waiting: Digests = np.empty(0, dtype=np.uint64)
         for again in self._again():
-            found = np.unique(again)
-            waiting = np.concatenate([waiting, found[np.isin(found, waiting[-1:], invert=True)]])
+            repeats = np.unique(again)
+            waiting = np.concatenate([waiting, repeats[np.isin(repeats, waiting[-1:], invert=True)]])
             while waiting.size > CANDIDATES:  # the last one stays: the next range may go on with it
                 yield waiting[:CANDIDATES]
                 waiting = waiting[CANDIDATES:]

@@ -65,18 +65,18 @@ def rejected_rows(
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
-                said = _parsed(line, id_column)
-                if said is None:
+                reject = _parsed(line, id_column)
+                if reject is None:
                     wrong("the line is not a rejected row, spelled as canonical JSON", number)
                     continue
-                if said["shard"] != shard.shard:
-                    wrong(f"shard is {said['shard']}", number)
-                if not before < said["row"] < shard.rows_read:
-                    wrong(f"row {said['row']} does not follow row {before}, or is none of {shard.rows_read}", number)
+                if reject["shard"] != shard.shard:
+                    wrong(f"shard is {reject['shard']}", number)
+                if not before < reject["row"] < shard.rows_read:
+                    wrong(f"row {reject['row']} does not follow row {before}, or is none of {shard.rows_read}", number)
                     continue
-                before = said["row"]
+                before = reject["row"]
                 yield RejectedRow(
-                    line=number, row=before, id=said[id_column], reason=said["reason"], detail=said["detail"]
+                    line=number, row=before, id=reject[id_column], reason=reject["reason"], detail=reject["detail"]
                 )
     except OSError as unreadable:
         wrong(f"the file cannot be read: {unreadable.strerror}")
@@ -85,20 +85,20 @@ def rejected_rows(
 def _parsed(line: bytes, id_column: str) -> dict[str, Any] | None:
     demanded = {**REJECT_TYPES, id_column: (str, type(None))}
     try:
-        said = orjson.loads(line)
+        stored = orjson.loads(line)
     except ValueError:
         return None
     types = {**demanded, **REFUSAL_TYPES}
-    if isinstance(said, dict) and not said.keys() & REFUSAL_TYPES.keys():
+    if isinstance(stored, dict) and not stored.keys() & REFUSAL_TYPES.keys():
         types = demanded
     if (
-        not isinstance(said, dict)
-        or said.keys() != types.keys()
-        or any(type(said[name]) not in kinds for name, kinds in types.items())
-        or canonical_json(said) + b"\n" != line
+        not isinstance(stored, dict)
+        or stored.keys() != types.keys()
+        or any(type(stored[name]) not in kinds for name, kinds in types.items())
+        or canonical_json(stored) + b"\n" != line
     ):
         return None
-    return said
+    return stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ def check_row_places(
         times = {split: _times(row_numbers(table), first, count) for split, table in placed.tables.items()}
         aside = _times(rejected, first, count)
         if several:
-            times = {split: np.minimum(found, 1) for split, found in times.items()}
+            times = {split: np.minimum(number, 1) for split, number in times.items()}
         written = sum(times.values(), np.zeros(count, dtype=np.int64))
         for at in np.flatnonzero(written + aside != 1).tolist():
             if aside[at] and written[at]:

@@ -124,9 +124,9 @@ def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             there = file.schema_arrow
             for field in wanted:
-                found = [there.field(index).type for index in there.get_all_field_indices(field.name)]
-                if found != [field.type] and not (field.nullable and not found):
-                    raise refuse(f"{field.name} is {' and '.join(map(str, found)) or 'missing'}, not {field.type}")
+                types = [there.field(index).type for index in there.get_all_field_indices(field.name)]
+                if types != [field.type] and not (field.nullable and not types):
+                    raise refuse(f"{field.name} is {' and '.join(map(str, types)) or 'missing'}, not {field.type}")
             columns = [field.name for field in wanted if field.name in there.names]
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False):
                 for field in wanted:

@@ -58,7 +58,7 @@ def files_of_shard(content: Content, number: int) -> list[ListedFile]:
     return files if shard.rejects_file is None else [*files, shard.rejects_file]
 
 
-def staged_shards(here: Scratch, family: DatasetFamily, source: str, only: tuple[int, ...]) -> Path:
+def staged_shards(scratch: Scratch, family: DatasetFamily, source: str, only: tuple[int, ...]) -> Path:
     """The manifest of a source and some of its shards, on this machine. Raises SpanloomError for a family whose checks
     need the dataset as a whole."""
     if family.stage_source_shards is None:
@@ -66,7 +66,7 @@ def staged_shards(here: Scratch, family: DatasetFamily, source: str, only: tuple
             "a dataset of this family cannot be validated by shard",
             remedy="run `spanloom step validate-alignment`, which takes the whole dataset",
         )
-    return family.stage_source_shards(here, source, only)
+    return family.stage_source_shards(scratch, source, only)
 
 
 # --- One shard --------------------------------------------------------------------------------------------------------
@@ -175,9 +175,9 @@ class _JoinRun:
             if self._calls >= len(parts):
                 raise ArtifactError(f"the report of shard {shard.shard} lacks a check", remedy=_AGAIN)
             part = parts[self._calls]
-            found = Report(checked=part["checked"], found=part["found"], errors=part["errors"])
-            found.findings = [Finding(**finding) for finding in part["findings"]]
-            report.include(found)
+            part_report = Report(checked=part["checked"], found=part["found"], errors=part["errors"])
+            part_report.findings = [Finding(**finding) for finding in part["findings"]]
+            report.include(part_report)
             results.append(part["result"])
         self._calls += 1
         return results
@@ -205,32 +205,32 @@ def join_shards(
     `source` the manifest is read; its shards need not be there. `listing`: the files of the root as they are now.
     Raises ArtifactError for reports that are not of all shards of this dataset, made with the same options.
     """
-    found = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
-    if len(found) != len(content.shards):
+    parts = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
+    if len(parts) != len(content.shards):
         raise ArtifactError(
-            f"{len(found)} reports are given, the dataset has {len(content.shards)} shards", remedy=_AGAIN
+            f"{len(parts)} reports are given, the dataset has {len(content.shards)} shards", remedy=_AGAIN
         )
-    if len({report["deep"] for report in found}) > 1:
+    if len({report["deep"] for report in parts}) > 1:
         raise ArtifactError("the shards were validated with different --deep", remedy=_AGAIN)
     with DigestRuns(0, scratch) as digests:
-        for (_, file), report in zip(shards, found, strict=True):
+        for (_, file), report in zip(shards, parts, strict=True):
             if sha256_file(file) != report["digests_sha256"]:
                 raise ArtifactError("these digests are not those of the report", where=str(file), remedy=_AGAIN)
             digests.add_file(file)
-        given = GivenSource(place=source, at_hand=())
-        inventory = _inventory(root, content, found, listing)
-        return joined_checks(root, content, family, _JoinRun(found), digests, inventory, given)
+        named_source = GivenSource(place=source, at_hand=())
+        inventory = _inventory(root, content, parts, listing)
+        return joined_checks(root, content, family, _JoinRun(parts), digests, inventory, named_source)
 
 
 def _read(path: Path, number: int, content: Content) -> dict[str, Any]:
-    found = read_json(path, ArtifactError, "the report of a shard", _AGAIN)
+    stored = read_json(path, ArtifactError, "the report of a shard", _AGAIN)
     wanted = {"artifact": ARTIFACT, "shard": number, "content_sha256": sha256_json(content.as_dict())}
     for name, value in wanted.items():
-        if not isinstance(found, dict) or found.get(name) != value:
-            stated = found.get(name) if isinstance(found, dict) else None
+        if not isinstance(stored, dict) or stored.get(name) != value:
+            stated = stored.get(name) if isinstance(stored, dict) else None
             message = f"this is not the report of shard {number} of this dataset: {name} is {stated!r}, not {value!r}"
             raise ArtifactError(message, where=str(path), remedy=_AGAIN)
-    return dict(found)
+    return dict(stored)
 
 
 def _inventory(

@@ -127,15 +127,15 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
         yield wrong(f"packing is given, which {documents} have none of")
 
 
-def source_input(given: Source) -> dict[str, Any]:
+def source_input(source: Source) -> dict[str, Any]:
     """What `input` must be of a folder of conversations."""
     return {
-        "schema_version": given.manifest["schema_version"],
-        "manifest_sha256": given.manifest_sha256,
-        **named_origin(given.manifest),
+        "schema_version": source.manifest["schema_version"],
+        "manifest_sha256": source.manifest_sha256,
+        **named_origin(source.manifest),
         "shards": [
             {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in given.shards
+            for shard in source.shards
         ],
     }
 

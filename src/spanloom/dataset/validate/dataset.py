@@ -93,10 +93,10 @@ def validate_dataset(
     with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
         run = _Run(threads, content, on_progress)
-        given = None if source is None else GivenSource(place=source, deep=deep, tokenizer=tokenizer)
+        named_source = None if source is None else GivenSource(place=source, deep=deep, tokenizer=tokenizer)
         try:
             with DigestRuns(content.totals.sequences, scratch) as digests:
-                return joined_checks(root, content, family, run, digests, inventory, given, chosen)
+                return joined_checks(root, content, family, run, digests, inventory, named_source, chosen)
         except BaseException:
             run.stopped.set()  # else leaving the block would wait for all shards
             threads.shutdown(wait=False, cancel_futures=True)

@@ -56,9 +56,6 @@ RATIO = None
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
     packing = _packing(shard)
@@ -198,13 +195,7 @@ def _input_of(files: list[Path], hashes: list[str], check: SourceCheck) -> Itera
         yield {"path": name, "rows": rows, "bytes": file.stat().st_size, "sha256": sha256}
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer
-
-
-# --- Blocks for people ------------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
@@ -241,9 +232,6 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
     for name, label in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
         if row[name]:
             yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {label}"
-
-
-# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

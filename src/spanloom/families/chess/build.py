@@ -375,8 +375,8 @@ def _finished(root: Path, target: Path) -> dict[str, Any] | None:
 
 def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
     """The finished root: the one that is requested, or a conflict."""
-    standing = manifest.read(root)
-    content = standing["content"]
+    finished = manifest.read(root)
+    content = finished["content"]
     inputs = [[kind, file["path"], file["sha256"]] for kind in KINDS for file in content["input"][kind]]
     difference = None
     if content["config"] != identity["config"]:
@@ -391,4 +391,4 @@ def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
             where=str(root),
             remedy="give another --out, or remove what is there first",
         )
-    return standing
+    return finished

@@ -114,26 +114,26 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
         if replaced := is_replacing(work):
             progress.say(f"going on to replace the dataset at {root} by the one under {work / NEW_NAME}")
             _say_kept(root, finish_replacing(root, work, is_own_view), progress)
-        standing = manifest.read(root) if (root / manifest.MANIFEST_NAME).exists() else None
-        if standing is not None and (
+        finished = manifest.read(root) if (root / manifest.MANIFEST_NAME).exists() else None
+        if finished is not None and (
             not options.overwrite
-            or (replaced and options.resume and differs(root, standing.content, identity, options) is None)
+            or (replaced and options.resume and differs(root, finished.content, identity, options) is None)
         ):
-            _check_same(options, record, standing, work)
+            _check_same(options, record, finished, work)
             progress.say(f"{root} holds this very dataset already; validating it")
             if is_work_of(work, record):
                 clear_leftovers(root, work, record)
             with _ready(validator, options.reader) as process:
-                report = _validate(options, asset, root, standing, process, progress)
-            result = BuildResult(root=root, manifest=standing, report=report, already_built=True)
+                report = _validate(options, asset, root, finished, process, progress)
+            result = BuildResult(root=root, manifest=finished, report=report, already_built=True)
         else:
-            if standing is not None:
-                check_replaceable(root, standing.content, record.files)
+            if finished is not None:
+                check_replaceable(root, finished.content, record.files)
             if options.check_disk:
-                check_disk(source, options, root if standing is None else work)
-            claim_work(root, work, record, standing.content if standing else None, resume=options.resume)
+                check_disk(source, options, root if finished is None else work)
+            claim_work(root, work, record, finished.content if finished else None, resume=options.resume)
             target = root
-            if standing is not None:
+            if finished is not None:
                 target = work / NEW_NAME
                 progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
                 # Of a run that was killed before it replaced anything.
@@ -144,7 +144,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             except BaseException:
                 clear_leftovers(root, work, record)  # workers that were ended could not clear up after themselves
                 raise
-            if result.report.clean and standing is not None:
+            if result.report.clean and finished is not None:
                 _say_kept(root, replace_dataset(root, work, is_own_view), progress)
                 result = replace(result, root=root)
         if result.report.clean:
@@ -160,13 +160,13 @@ def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
         progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
 
 
-def _check_same(options: BuildOptions, record: BuildRecord, standing: Manifest, work: Path) -> None:
+def _check_same(options: BuildOptions, record: BuildRecord, finished: Manifest, work: Path) -> None:
     """Raises ConflictError where the finished dataset at the root is not the one that is requested."""
     root = options.root
     begun = read_record(work)  # is until a run has come to its end: killed there, the same command finishes it
     resume = options.resume or (begun is not None and begun.identity == record.identity)
     difference = (
-        differs(root, standing.content, record.identity, options) if resume else "--no-resume asks to build again"
+        differs(root, finished.content, record.identity, options) if resume else "--no-resume asks to build again"
     )
     if difference is not None:
         raise ConflictError(

@@ -73,12 +73,12 @@ def work_names(shard: int) -> tuple[str, str, str]:
     return f"rendered_{shard:02d}", f"ids_{shard:02d}", f"inventory_{shard:02d}.json"
 
 
-def claim_work(root: Path, work: Path, record: BuildRecord, standing: Content | None, *, resume: bool) -> None:
+def claim_work(root: Path, work: Path, record: BuildRecord, finished: Content | None, *, resume: bool) -> None:
     """Makes the held folder that of this very build and no other; without `resume` what another left is discarded.
 
-    `standing`: the finished dataset at the root, which is to be replaced; nothing of it is touched.
+    `finished`: the finished dataset at the root, which is to be replaced; nothing of it is touched.
     """
-    made_by = None if standing is None else partial(_made_of, standing)
+    made_by = None if finished is None else partial(_made_of, finished)
     claim_or_discard(root, work, record, made_by=made_by, resume=resume, remove_views=remove_views)
 
 

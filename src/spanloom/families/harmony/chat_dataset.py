@@ -109,13 +109,13 @@ def describe(content: Content) -> Description:
         if is_merged(content)
         else ("id (`CONVERSATION#RUN`)")
     )
-    told = described(content, parts=parts, columns=columns, unit="documents")
+    description = described(content, parts=parts, columns=columns, unit="documents")
     return replace(
-        told,
-        tags=(*told.tags, "conversational"),
+        description,
+        tags=(*description.tags, "conversational"),
         making=(
-            *told.making[:-1],
-            f"{told.making[-1]}; one `<|endoftext|>` after each document",
+            *description.making[:-1],
+            f"{description.making[-1]}; one `<|endoftext|>` after each document",
             f"history `{history}`: {history_said}",
             *([ENDS_IN_END] if history == "keep" and is_merged(content) else []),
             *([calls] if calls else []),
@@ -124,7 +124,7 @@ def describe(content: Content) -> Description:
             f"split by conversation: `{split.rule}`, asked {split.valid_fraction}, realised {realised}",
         ),
         summary={
-            **told.summary,
+            **description.summary,
             "history": history,
             "trained": f"{train}, of {which}",
             "conversations": cut,
@@ -136,7 +136,7 @@ def describe(content: Content) -> Description:
             **({"warning": ENDS_IN_END.replace("`", "")} if history == "keep" else {}),
         },
         facts={
-            **told.facts,
+            **description.facts,
             "history": history,
             "train": content.config["train"],
             "turns": turns,
@@ -145,7 +145,7 @@ def describe(content: Content) -> Description:
         provenance={
             "history": f"{history}: {history_said}; trained: {train}, of {which}",
             "conversations": cut,
-            **told.provenance,
+            **description.provenance,
         },
     )
 

@@ -62,9 +62,6 @@ SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Each row of the source is one document, or as many as it was cut into, or rejected, and named in the rejects file
     then."""
@@ -127,13 +124,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     whole, content = check.whole, check.whole.content
     shards = content.shards
-    given = open_source(check.source, shards=len(shards), only=check.at_hand)
-    if given.manifest_sha256 != content.input.manifest_sha256:
+    source = open_source(check.source, shards=len(shards), only=check.at_hand)
+    if source.manifest_sha256 != content.input.manifest_sha256:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
-    rules_of(content.config, profile_of_source(given.format))  # raises where the config names none
+    rules_of(content.config, profile_of_source(source.format))  # raises where the config names none
     stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(stated, source_input(given), "input", check="source"))
+    report.add(check_said(stated, source_input(source), "input", check="source"))
     asset = locate_asset(check.tokenizer) if check.deep else None
     encoding = None if asset is None else tokenizer.load_encoding(asset)
     second = None if asset is None else load_tiktoken(asset)
@@ -142,7 +139,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     def check_rows_of(own: Report, shard: ShardEntry) -> None:
         number = shard.shard
-        source_shard = given.shards[number]
+        source_shard = source.shards[number]
         own.ran("source files", 1)
         if (digest := sha256_file(source_shard.path)) != source_shard.sha256:
             message = f"sha256 {digest}, the source's manifest says {source_shard.sha256}"
@@ -178,21 +175,15 @@ def check_source(report: Report, check: SourceCheck) -> None:
     whole.run.each(report, shards, check_rows_of)
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 stage_source = staged_source
 
 
-def stage_source_shards(here: Scratch, place: str, only: tuple[int, ...]) -> Path:
+def stage_source_shards(scratch: Scratch, place: str, only: tuple[int, ...]) -> Path:
     """The manifest of the source and the shards of these numbers."""
-    return staged_source(here, place, only=only)
+    return staged_source(scratch, place, only=only)
 
 
 stage_tokenizer = staged_asset
-
-
-# --- Documents for people ---------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, asset: Path | None) -> Vocabulary:
@@ -237,9 +228,6 @@ def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     """Nothing beside id, language and exercise."""
     return ()
-
-
-# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

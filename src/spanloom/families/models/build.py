@@ -125,17 +125,17 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
                 on_progress=on_progress,
             )
 
-    def differs(content: Content) -> str | None:
-        return _differs(content, identity, options)
+    def is_identity_of(content: Content, identity: dict[str, Any]) -> bool:
+        return identity == {"config": content.config, "manifest_sha256": content.input.manifest_sha256}
 
     result = made_and_validated(
         out,
         record,
         family,
         progress,
-        differs=differs,
+        differs=lambda content: _differs(content, identity, options),
         make=make,
-        replacing=Replacing(overwrite=options.overwrite, resume=options.resume, is_identity_of=_is_identity_of),
+        replacing=Replacing(overwrite=options.overwrite, resume=options.resume, is_identity_of=is_identity_of),
         keep_work=options.keep_work,
         reader=options.reader,
         source=options.source,
@@ -146,10 +146,6 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     if result.report.clean and not splits[VALID].sequences and options.rules.valid_fraction > 0:
         progress.say(empty_valid(splits[TRAIN].sequences, options.rules.valid_fraction))
     return result
-
-
-def _is_identity_of(content: Content, identity: dict[str, Any]) -> bool:
-    return identity == {"config": content.config, "manifest_sha256": content.input.manifest_sha256}
 
 
 def _differs(content: Content, identity: dict[str, Any], options: BuildOptions) -> str | None:

@@ -54,9 +54,6 @@ stage_source_shards = None
 RATIO = ("analysis", "final")
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
     return check_documents_with_ids(
@@ -91,13 +88,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     )
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 stage_source = staged_source
-
-
-# --- Documents for people ---------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
@@ -134,9 +125,6 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{number} of {row['runs']} runs {meaning}"
     if any(row["trimmed"]):
         yield "the template trimmed white space around a text"
-
-
-# --- Descriptions ---------------------------------------------------------------------------------------------------
 
 
 _LEFT_OUT = {

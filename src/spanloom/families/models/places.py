@@ -23,7 +23,7 @@ def staged_model(scratch: Scratch, place: str) -> Path:
         return path
     uri = parse_uri(place)
     prefix = f"{uri.key}/" if uri.key else ""
-    sizes = {found.uri.key.removeprefix(prefix): found.bytes for found in list_objects(uri)}
+    sizes = {entry.uri.key.removeprefix(prefix): entry.bytes for entry in list_objects(uri)}
     there = [name for name in MODEL_FILES if name in sizes]
     if not there:
         raise ModelError("the model's folder is missing", where=place, remedy="give a folder with tokenizer.json")

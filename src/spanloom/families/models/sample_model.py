@@ -62,11 +62,11 @@ def _record(conversation: Conversation) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    said = {key: value for key, value in message.items() if key not in ("reasoning", "tool_calls")}
+    kept = {key: value for key, value in message.items() if key not in ("reasoning", "tool_calls")}
     if message.get("reasoning"):
-        said["reasoning_content"] = message["reasoning"]
+        kept["reasoning_content"] = message["reasoning"]
     if message.get("tool_calls"):
-        said["tool_calls"] = [
+        kept["tool_calls"] = [
             {
                 "id": call["id"],
                 "type": "function",
@@ -77,7 +77,7 @@ def _message(message: Message) -> dict[str, Any]:
             }
             for call in message["tool_calls"]
         ]
-    return said
+    return kept
 
 
 def run(*, out: str, scratch: Path | None = None) -> list[str]:

@@ -67,9 +67,6 @@ def has_parts(content: Content) -> bool:
     return "span" in content.arrays
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, its row, its split. Returns the digests of the ids."""
     return check_documents_with_ids(
@@ -99,15 +96,9 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         report.wrong("ids", f"{repeated} documents repeat an earlier id")
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 def stage_source(scratch: Scratch, place: str) -> Path:
     """The file of samples that the tokens are of."""
     return staged_records(scratch, place, (SUFFIX,))
-
-
-# --- Documents for people ---------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
@@ -146,8 +137,6 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
     if row["straddling"]:
         yield "a token begins in the prompt and ends in the answer; it is not learned"
 
-
-# --- What people see ---------------------------------------------------------------------------------------------
 
 WARNING = (
     "These are answers that an attack succeeded in: plain cross-entropy on them teaches the attack. Trainers open this"

@@ -91,8 +91,8 @@ def text_report(run: Validation, target: str, *, strict: bool) -> str:
         lines += [f"  {run.severities[code]} {code}: {number:,}" for code, number in others.items()]
     errors, warnings = run.errors, run.warnings
     if strict:
-        said = f"errors = {errors:,}" if errors else "all errors = 0"
-        result = f"{'FAIL' if errors else 'PASS'} (strict mode: {said})"
+        errors_text = f"errors = {errors:,}" if errors else "all errors = 0"
+        result = f"{'FAIL' if errors else 'PASS'} (strict mode: {errors_text})"
     else:
         result = f"{'FAIL' if errors else 'PASS'} (errors = {errors:,}, warnings = {warnings:,})"
     return "\n".join([*lines, "", f"RESULT: {result}", ""])
@@ -123,7 +123,7 @@ def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]
         "warnings": run.warnings,
         "result": "FAIL" if run.errors else "PASS",
         "exit_code": exit_code(run, strict=strict),
-        "findings": [found.as_dict() for found in run.findings],
+        "findings": [finding.as_dict() for finding in run.findings],
         **({"more_findings": run.more} if run.more else {}),
     }
 
@@ -140,11 +140,11 @@ def html_report(run: Validation, target: str) -> str:
         "clean": not run.errors,
         "findings": [
             {
-                "check": f"{found.finding.severity} {found.finding.code}",
-                "message": visible_line(f"{found.id or 'no id'}: {found.finding.path or 'the line'}", 300),
-                "file": f"{found.file}:{found.line}",
+                "check": f"{finding.finding.severity} {finding.finding.code}",
+                "message": visible_line(f"{finding.id or 'no id'}: {finding.finding.path or 'the line'}", 300),
+                "file": f"{finding.file}:{finding.line}",
             }
-            for found in shown
+            for finding in shown
         ],
         "found": run.by_code,
         "checked": {"samples": run.samples},

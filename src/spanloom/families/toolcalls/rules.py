@@ -62,60 +62,60 @@ class Checked(NamedTuple):
 
 def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
     """All findings of one sample, in the order of `SEVERITY`."""
-    found = Findings(rules.most_findings)
+    findings = Findings(rules.most_findings)
     labels, split = mapping(sample, "labels"), split_of(sample)
     if not isinstance(sample.get("labels"), dict):
-        found.append(finding("F1" if sample.get("labels") is None else "F2", "labels"))
+        findings.append(finding("F1" if sample.get("labels") is None else "F2", "labels"))
     elif split is None:
-        found.append(finding("F1" if labels.get("split") is None else "F2", "labels.split"))
+        findings.append(finding("F1" if labels.get("split") is None else "F2", "labels.split"))
     metadata = mapping(sample, "metadata")
     if not isinstance(sample.get("metadata"), dict):
-        found.append(finding("F3" if sample.get("metadata") is None else "F2", "metadata"))
+        findings.append(finding("F3" if sample.get("metadata") is None else "F2", "metadata"))
     elif metadata.get("source") is None:
-        found.append(finding("F3", "metadata.source"))
+        findings.append(finding("F3", "metadata.source"))
     agentdojo = is_agentdojo(source_of(sample))
     raw = sample.get("assistant_raw")
     if not isinstance(raw, str) or not raw or raw.isspace():
-        found.append(finding("F1" if raw is None else "F2", "assistant_raw"))
+        findings.append(finding("F1" if raw is None else "F2", "assistant_raw"))
         raw = None
 
     tagged = raw is not None and PYTHON_TAG in raw
     tool_sample = is_tool_sample(sample)
-    _check_id(sample, split, found)
-    _check_messages(sample, rules, found)
-    known = _check_tools(sample, tool_sample or split == HARMFUL, rules, found)
+    _check_id(sample, split, findings)
+    _check_messages(sample, rules, findings)
+    known = _check_tools(sample, tool_sample or split == HARMFUL, rules, findings)
     last = None
     if tool_sample and raw is not None:
-        last = _check_text(raw, tagged, known, rules, found)
-    _check_labels(labels, split, agentdojo, last, tagged, metadata, rules, found)
-    _check_training(sample.get("training"), found)
-    if len(found) > 1:
-        found.sort(key=by_code)
+        last = _check_text(raw, tagged, known, rules, findings)
+    _check_labels(labels, split, agentdojo, last, tagged, metadata, rules, findings)
+    _check_training(sample.get("training"), findings)
+    if len(findings) > 1:
+        findings.sort(key=by_code)
     subtype = subtype_of(sample)
-    return Checked(found, split, tool_sample, subtype, weight_of(sample, subtype))
+    return Checked(findings, split, tool_sample, subtype, weight_of(sample, subtype))
 
 
-def _check_id(sample: Mapping[str, Any], split: str | None, found: list[Finding]) -> None:
+def _check_id(sample: Mapping[str, Any], split: str | None, findings: list[Finding]) -> None:
     name = sample.get("id")
     if not isinstance(name, str) or not name:
-        found.append(finding("F1" if name is None else "F2", "id"))
+        findings.append(finding("F1" if name is None else "F2", "id"))
         return
     parts = _ID.fullmatch(name)
     if parts is None:
-        found.append(finding("I1", "id"))
+        findings.append(finding("I1", "id"))
     elif split is not None and parts[1] != split:
-        found.append(finding("I2", "id"))
+        findings.append(finding("I2", "id"))
 
 
-def _check_messages(sample: Mapping[str, Any], rules: Rules, found: list[Finding]) -> None:
+def _check_messages(sample: Mapping[str, Any], rules: Rules, findings: list[Finding]) -> None:
     messages = sample.get("messages")
     if not isinstance(messages, list):
-        found.append(finding("F1" if messages is None else "F2", "messages"))
+        findings.append(finding("F1" if messages is None else "F2", "messages"))
         return
     system = user = False
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
-            found.append(finding("F2", f"messages[{number}]"))
+            findings.append(finding("F2", f"messages[{number}]"))
             continue
         role = message.get("role")
         if role == "user":
@@ -123,114 +123,114 @@ def _check_messages(sample: Mapping[str, Any], rules: Rules, found: list[Finding
         elif role == "system":
             system = True
         elif not isinstance(role, str) or role not in ROLES:
-            found.append(finding("F1" if role is None else "F2", f"messages[{number}].role"))
+            findings.append(finding("F1" if role is None else "F2", f"messages[{number}].role"))
         if not isinstance(message.get("content"), str):
-            _check_content(message, role, f"messages[{number}].content", found)
+            _check_content(message, role, f"messages[{number}].content", findings)
     if len(messages) < 2:
-        found.append(finding("M1", "messages"))
+        findings.append(finding("M1", "messages"))
     if not user:
-        found.append(finding("M2", "messages"))
+        findings.append(finding("M2", "messages"))
     if not system:
-        found.append(Finding(code="M3", path="messages", severity="ERROR" if rules.require_system else "WARNING"))
+        findings.append(Finding(code="M3", path="messages", severity="ERROR" if rules.require_system else "WARNING"))
 
 
-def _check_content(message: Mapping[str, Any], role: Any, path: str, found: list[Finding]) -> None:
+def _check_content(message: Mapping[str, Any], role: Any, path: str, findings: list[Finding]) -> None:
     """A content that is no text: only that of an assistant message which calls tools may be null."""
     if "content" not in message:
-        found.append(finding("F1", path))
+        findings.append(finding("F1", path))
         return
     called = message.get("tool_calls")
     if message["content"] is None and role == "assistant" and isinstance(called, list) and called:
         return
-    found.append(finding("F2", path))
+    findings.append(finding("F2", path))
 
 
-def _check_tools(sample: Mapping[str, Any], required: bool, rules: Rules, found: list[Finding]) -> Parameters | None:
+def _check_tools(sample: Mapping[str, Any], required: bool, rules: Rules, findings: list[Finding]) -> Parameters | None:
     """The parameters that calls can be held against, None where none are known."""
     tools = sample.get("tools")
     if isinstance(tools, str):
         if not tools or tools.isspace():
-            found.append(finding("F2", "tools"))
+            findings.append(finding("F2", "tools"))
             return None
         registries = rules.registries.known
         if tools not in registries:
-            found.append(finding("T2", "tools"))
+            findings.append(finding("T2", "tools"))
             return None
         return registries[tools]
     if tools is None:
         if required:
-            found.append(finding("F1", "tools"))
+            findings.append(finding("F1", "tools"))
         return None
     if not isinstance(tools, list):
-        found.append(finding("F2", "tools"))
+        findings.append(finding("F2", "tools"))
         return None
     if not tools:
-        found.append(finding("T1", "tools"))
+        findings.append(finding("T1", "tools"))
         return None
     for number, tool in enumerate(tools):
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
-            found.append(finding("F2", f"tools[{number}]"))
+            findings.append(finding("F2", f"tools[{number}]"))
     return rules.registries.inline(tools)
 
 
-def _check_text(raw: str, tagged: bool, known: Parameters | None, rules: Rules, found: list[Finding]) -> str | None:
+def _check_text(raw: str, tagged: bool, known: Parameters | None, rules: Rules, findings: list[Finding]) -> str | None:
     """The rules of the format. Returns the name of the last call that can be read."""
     ended = raw.rstrip()
     if not ended.endswith(END_TOKENS):
-        found.append(finding("R2", "assistant_raw"))
+        findings.append(finding("R2", "assistant_raw"))
     elif ended[: -len(EOM if ended.endswith(EOM) else EOT)].rstrip().endswith(END_TOKENS):
-        found.append(finding("D1", "assistant_raw"))
+        findings.append(finding("D1", "assistant_raw"))
     calls: list[Call] = []
     last = None
     if tagged:
         calls = parse_calls(raw)
         for number, call in enumerate(calls):
             if not call.valid:
-                found.append(finding("R3", "assistant_raw", call=number))
+                findings.append(finding("R3", "assistant_raw", call=number))
                 continue
             value = call.value
             name = value.get("name") if isinstance(value, dict) else None
             if not isinstance(name, str) or not name:
-                found.append(finding("R4", "assistant_raw", call=number))
+                findings.append(finding("R4", "assistant_raw", call=number))
                 continue
             last = name
-            given = value.get("parameters")
-            if not isinstance(given, dict):
-                given = value.get("arguments")
-                if not isinstance(given, dict):
-                    found.append(finding("P1", "assistant_raw", call=number))
-                    given = None
+            parameters = value.get("parameters")
+            if not isinstance(parameters, dict):
+                parameters = value.get("arguments")
+                if not isinstance(parameters, dict):
+                    findings.append(finding("P1", "assistant_raw", call=number))
+                    parameters = None
             if known is not None:
-                _check_call(name, given, number, known, found)
+                _check_call(name, parameters, number, known, findings)
     else:
-        found.append(finding("R1", "assistant_raw"))
+        findings.append(finding("R1", "assistant_raw"))
     if FENCE in raw:
         inside = _fences_inside(raw, calls)
         if not (inside and rules.allow_markdown_in_arguments):
-            found.append(finding("R5", "assistant_raw", detail="in_arguments" if inside else "outside"))
+            findings.append(finding("R5", "assistant_raw", detail="in_arguments" if inside else "outside"))
     if raw.lstrip().startswith(FORBIDDEN_PREFIXES) or (
         tagged and raw[raw.find(PYTHON_TAG) + len(PYTHON_TAG) :].lstrip().startswith(FORBIDDEN_PREFIXES)
     ):
-        found.append(finding("R6", "assistant_raw"))
+        findings.append(finding("R6", "assistant_raw"))
     return last
 
 
 def _check_call(
-    name: str, given: Mapping[str, Any] | None, number: int, known: Parameters, found: list[Finding]
+    name: str, arguments: Mapping[str, Any] | None, number: int, known: Parameters, findings: list[Finding]
 ) -> None:
     parameters = known.get(name)
     if parameters is None:
-        found.append(finding("T3", "assistant_raw", call=number))
+        findings.append(finding("T3", "assistant_raw", call=number))
         return
-    if given is None:
+    if arguments is None:
         return
     for parameter in parameters:
         name = parameter.name
-        wrong = not parameter.accepts(given[name]) if name in given else parameter.required
+        wrong = not parameter.accepts(arguments[name]) if name in arguments else parameter.required
         if wrong:
-            found.append(finding("T4", f"assistant_raw.parameters.{name}", call=number))
+            findings.append(finding("T4", f"assistant_raw.parameters.{name}", call=number))
 
 
 def _fences_inside(raw: str, calls: list[Call]) -> bool:
@@ -256,7 +256,7 @@ def _check_labels(
     called: bool,
     metadata: Mapping[str, Any],
     rules: Rules,
-    found: list[Finding],
+    findings: list[Finding],
 ) -> None:
     flip, safe, security = labels.get("is_flip_success"), labels.get("is_adversarial_safe"), labels.get("security")
     tools = {name: labels.get(name) for name in ("expected_tool", "simulated_tool", "observed_tool")}
@@ -264,74 +264,74 @@ def _check_labels(
     if harmful and not agentdojo:
         for name, value in {**tools, "is_flip_success": flip}.items():
             if value is None and name != "observed_tool":
-                found.append(finding("F1", f"labels.{name}"))
+                findings.append(finding("F1", f"labels.{name}"))
         if flip is False:
-            found.append(finding("F2", "labels.is_flip_success"))
+            findings.append(finding("F2", "labels.is_flip_success"))
     for name, value in tools.items():
         if value is not None and not _is_name(value):
-            found.append(finding("F2", f"labels.{name}"))
+            findings.append(finding("F2", f"labels.{name}"))
     for name, value in (("is_flip_success", flip), ("is_adversarial_safe", safe), ("security", security)):
         if value is not None and not isinstance(value, bool):
-            found.append(finding("F2", f"labels.{name}"))
+            findings.append(finding("F2", f"labels.{name}"))
     simulated, observed = (
         tools[name] if _is_name(tools[name]) else None for name in ("simulated_tool", "observed_tool")
     )
 
     if harmful:
         if flip is True and observed and simulated and observed != simulated:
-            found.append(finding("L1", "labels.observed_tool"))
+            findings.append(finding("L1", "labels.observed_tool"))
         if safe is True:
-            found.append(finding("L2", "labels.is_adversarial_safe"))
+            findings.append(finding("L2", "labels.is_adversarial_safe"))
     elif split == RETAIN:
         if simulated and safe is not True:
-            found.append(finding("L2", "labels.simulated_tool"))
+            findings.append(finding("L2", "labels.simulated_tool"))
         if flip is True:
-            found.append(finding("L2", "labels.is_flip_success"))
+            findings.append(finding("L2", "labels.is_flip_success"))
         if safe is False:
-            found.append(finding("L3", "labels.is_adversarial_safe"))
+            findings.append(finding("L3", "labels.is_adversarial_safe"))
     if agentdojo and security is None:
         goal = simulated or metadata.get("injection_goal_tool")
         security = (not called or last != goal) if _is_name(goal) else None
-        found.append(finding("L4", "labels.security", inferred=security))
+        findings.append(finding("L4", "labels.security", inferred=security))
     if (harmful and security is True) or (split == RETAIN and security is False and safe is not True):
-        found.append(finding("L5", "labels.security"))
+        findings.append(finding("L5", "labels.security"))
     if rules.split is not None and split is not None and split != rules.split:
-        found.append(finding("L6", "labels.split"))
+        findings.append(finding("L6", "labels.split"))
     if observed and last is not None and observed != last:
-        found.append(finding("L7", "labels.observed_tool"))
+        findings.append(finding("L7", "labels.observed_tool"))
 
 
 def _is_name(value: Any) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _check_training(training: Any, found: list[Finding]) -> None:
+def _check_training(training: Any, findings: list[Finding]) -> None:
     if training is None:
         return
     if not isinstance(training, dict):
-        found.append(finding("F2", "training"))
+        findings.append(finding("F2", "training"))
         return
     stated = training.get("sample_weight")
     if stated is not None and not is_weight(stated):
-        found.append(finding("F2", "training.sample_weight"))
+        findings.append(finding("F2", "training.sample_weight"))
     start, end = training.get("loss_mask_start"), training.get("loss_mask_end")
     if start is not None or end is not None:
-        _check_mask(start, end, found)
+        _check_mask(start, end, findings)
     named = training.get("priority_class")
     if named is not None and not isinstance(named, str):
-        found.append(finding("F2", "training.priority_class"))
+        findings.append(finding("F2", "training.priority_class"))
     elif named is not None and named not in WEIGHTS:
-        found.append(finding("W1", "training.priority_class"))
+        findings.append(finding("W1", "training.priority_class"))
 
 
-def _check_mask(start: Any, end: Any, found: list[Finding]) -> None:
+def _check_mask(start: Any, end: Any, findings: list[Finding]) -> None:
     valid = True
     for name, value in (("loss_mask_start", start), ("loss_mask_end", end)):
         if value is None:
-            found.append(finding("F1", f"training.{name}"))
+            findings.append(finding("F1", f"training.{name}"))
             valid = False
         elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            found.append(finding("F2", f"training.{name}"))
+            findings.append(finding("F2", f"training.{name}"))
             valid = False
     if valid and end <= start:
-        found.append(finding("F2", "training.loss_mask_end"))
+        findings.append(finding("F2", "training.loss_mask_end"))

@@ -177,7 +177,7 @@ class _Run:
                 code = "J1" if value is UNREADABLE else "J2"
                 self.invalid += 1
                 self._find(number, line_number, 0, None, finding(code, ""))
-            elif "benign" in value and _is_batch(value):
+            elif "benign" in value and all(isinstance(value.get(name), list) for name in BATCH_LISTS):
                 self._batch(number, line_number, line, value)
             else:
                 self._sample(number, line_number, line, value)
@@ -207,21 +207,21 @@ class _Run:
         checked = check_sample(sample, self.rules)
         if checked.findings and holds_long_number(line):
             checked = check_sample(parse_exactly(line), self.rules)
-        found: list[Finding] = checked.findings
+        findings: list[Finding] = checked.findings
         beyond = checked.findings.beyond
         name = sample.get("id")
         if type(name) is not str:
             name = None
         if path:
             # The list of a member says more than --split.
-            found = [_below(path, one) for one in found if one.code != "L6"]
+            findings = [_below(path, each) for each in findings if each.code != "L6"]
             beyond.pop(("L6", SEVERITY["L6"]), None)
             if checked.split is not None and checked.split != split:
-                found.append(finding("L6", f"{path}.labels.split"))
-        if found:
-            self.failed.update({one.code for one in found} | {code for code, _ in beyond})
-            for one in found:
-                self._find(number, line_number, order, name, one)
+                findings.append(finding("L6", f"{path}.labels.split"))
+        if findings:
+            self.failed.update({each.code for each in findings} | {code for code, _ in beyond})
+            for each in findings:
+                self._find(number, line_number, order, name, each)
             for (code, severity), times in beyond.items():
                 self._count(number, code, severity, times)
         content = content_key(sample)
@@ -235,14 +235,14 @@ class _Run:
             sums[0] += 1
             sums[1] += checked.weight
 
-    def _find(self, number: int, line_number: int, order: int, name: str | None, found: Finding) -> None:
-        self._count(number, found.code, found.severity, 1)
+    def _find(self, number: int, line_number: int, order: int, name: str | None, finding: Finding) -> None:
+        self._count(number, finding.code, finding.severity, 1)
         if self.rules.most_findings is not None:
             if len(self.found) >= self.rules.most_findings:
                 return
             name = name and name[:_ID_SHOWN]
-        located = Located(file=self.files[number].path, line=line_number, id=name, finding=found)
-        self.found.append(((number, line_number, order, by_code(found)), located))
+        located = Located(file=self.files[number].path, line=line_number, id=name, finding=finding)
+        self.found.append(((number, line_number, order, by_code(finding)), located))
 
     def _count(self, number: int, code: str, severity: str, times: int) -> None:
         if severity == "ERROR":
@@ -257,10 +257,10 @@ class _Run:
             number, line_number, member = _place(self.seen.places[sample])
             first_file, first_line, _ = _place(self.seen.places[first])
             name = self.seen.name(sample) or None
-            one = finding(code, path, first=f"{self.files[first_file].path}:{first_line}")
+            repeated = finding(code, path, first=f"{self.files[first_file].path}:{first_line}")
             if member:
-                one = _below(_member_path(member), one)
-            self._find(number, line_number, member, name, one)
+                repeated = _below(_member_path(member), repeated)
+            self._find(number, line_number, member, name, repeated)
             self.failed[code] += 1
         self.found.sort(key=itemgetter(0))
         subtypes: dict[str, dict[str, tuple[int, float]]] = {}
@@ -282,13 +282,9 @@ class _Run:
         )
 
 
-def _is_batch(value: dict[str, Any]) -> bool:
-    return all(isinstance(value.get(name), list) for name in BATCH_LISTS)
-
-
-def _below(path: str, found: Finding) -> Finding:
-    below = f"{path}.{found.path}" if found.path else path
-    return Finding(code=found.code, path=below, severity=found.severity, more=found.more)
+def _below(path: str, finding: Finding) -> Finding:
+    below = f"{path}.{finding.path}" if finding.path else path
+    return Finding(code=finding.code, path=below, severity=finding.severity, more=finding.more)
 
 
 def _member(name: str, index: int) -> int:

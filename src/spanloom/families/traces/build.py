@@ -12,8 +12,9 @@ from uuid import UUID, uuid4, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import LIMIT, STRATEGY
-from spanloom.families.traces.errors import OptionError, TraceError
+from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.conditions import Conditions
 from spanloom.families.traces.store.database import Store, TraceCounts

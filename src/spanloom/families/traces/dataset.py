@@ -73,9 +73,6 @@ def row_schema(content: Content) -> pa.Schema:
     return weighed(ROW_SCHEMA, content.config)
 
 
-# --- Validation -------------------------------------------------------------------------------------------------------
-
-
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
     return check_documents_with_ids(
@@ -183,15 +180,9 @@ def _check_again(check: SourceCheck, place: PlacedDocument, line: Mapping[str, A
         yield place.finding("source", "the spans are not those of the export's text", at)
 
 
-# --- Places -----------------------------------------------------------------------------------------------------------
-
-
 def stage_source(scratch: Scratch, place: str) -> Path:
     """The export that the tokens are of: `spanloom traces export` in the same format."""
     return staged_records(scratch, place, SUFFIXES)
-
-
-# --- Documents for people ---------------------------------------------------------------------------------------------
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
@@ -223,9 +214,6 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{row['control_strings']:,} control string{'' if row['control_strings'] == 1 else 's'} in the content"
     if row["boundary_tokens"]:
         yield "a token begins in the prompt and ends in the response; it is not learned"
-
-
-# --- What people see ---------------------------------------------------------------------------------------------
 
 
 def describe(content: Content) -> Description:

@@ -3,7 +3,7 @@
 In: what was wrong, where, what to do. Out: exceptions, each with the exit code of a command that ends with it.
 """
 
-from spanloom.errors import EXIT_USAGE, RecordError, SpanloomError
+from spanloom.errors import RecordError, SpanloomError
 
 
 class TraceError(RecordError):
@@ -18,19 +18,9 @@ class StoreBusyError(StoreError):
     """Another writer held the store for longer than this one waited."""
 
 
-class RequestError(SpanloomError):
-    """A build or an export that cannot be made as it was requested."""
-
-
-class OptionError(RequestError):
-    """An option, or options together, that mean nothing."""
-
-    exit_code = EXIT_USAGE
-
-
-class UnknownDatasetError(RequestError):
+class UnknownDatasetError(SpanloomError):
     """No dataset has this key."""
 
 
-class InvalidManifestError(RequestError):
+class InvalidManifestError(SpanloomError):
     """The manifest of a dataset of traces that does not follow its schema."""

@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import TokenizerError
-from spanloom.families.traces.errors import OptionError
+from spanloom.errors import OptionError, TokenizerError
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 CONFIG_NAME = "tokenizer_config.json"

@@ -18,8 +18,8 @@ import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, field_validator
 from pydantic_core import PydanticCustomError
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
-from spanloom.families.traces.errors import OptionError
 from spanloom.provenance import canonical_json
 
 NAMESPACE = uuid5(NAMESPACE_URL, "spanloom:trace:v1")

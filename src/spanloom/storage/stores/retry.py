@@ -67,8 +67,8 @@ def keep_trying(
     Each try runs in a thread of its own: a connection that hangs, or drips, cannot be interrupted otherwise. One that
     is given up stays behind in that thread, which does not keep the process from ending.
     """
-    patience = deadline_seconds()
-    enough = SLOWEST * patience if enough is None else enough
+    deadline = deadline_seconds()
+    enough = SLOWEST * deadline if enough is None else enough
     mark, since, pause = progress(), time.monotonic(), FIRST_PAUSE
 
     def left() -> float:
@@ -76,16 +76,16 @@ def keep_trying(
         nonlocal mark, since, pause
         if (now_at := progress()) > mark and now_at >= mark + enough:
             mark, since, pause = now_at, time.monotonic(), FIRST_PAUSE
-        return since + patience - time.monotonic()
+        return since + deadline - time.monotonic()
 
-    said = ""
+    last_fault = ""
     while True:
         tried = _begun(attempt)
         while not tried.done():
             if stop is not None and stop.is_set():
                 raise StoppedError
             if (rest := left()) <= 0:
-                raise _given_up(f"too little came, or nothing{said}", patience, uri)
+                raise _given_up(f"too little came, or nothing{last_fault}", deadline, uri)
             wait([tried], timeout=min(rest, LOOK_SECONDS))
         fault = tried.exception()
         if fault is None:
@@ -95,11 +95,11 @@ def keep_trying(
             if explained is None:
                 raise fault
             raise explained from fault
-        rest, said = left(), f"; the last was: {_one_line(fault)}"
+        rest, last_fault = left(), f"; the last was: {_one_line(fault)}"
         if pause == TOLD_AT_PAUSE:
-            _log.warning("no answer from %s (%s); trying again for up to %g s", uri, _one_line(fault), patience)
+            _log.warning("no answer from %s (%s); trying again for up to %g s", uri, _one_line(fault), deadline)
         if pause > rest:
-            raise _given_up(said.removeprefix("; "), patience, uri) from fault
+            raise _given_up(last_fault.removeprefix("; "), deadline, uri) from fault
         if (stop or threading.Event()).wait(pause * random.uniform(0.5, 1)):
             raise StoppedError
         pause = min(2 * pause, LONGEST_PAUSE)
@@ -118,9 +118,9 @@ def _begun(attempt: Callable[[], T]) -> "Future[T]":
     return future
 
 
-def _given_up(why: str, patience: float, uri: Uri) -> StoreGivenUpError:
+def _given_up(why: str, deadline: float, uri: Uri) -> StoreGivenUpError:
     return StoreGivenUpError(
-        f"the store gave no answer to go on with for {patience:g} s; {why}",
+        f"the store gave no answer to go on with for {deadline:g} s; {why}",
         where=str(uri),
         remedy="look at the network and the address (AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST), then run "
         f"the same command again: what is there stays; give it longer with {DEADLINE_VARIABLE}=seconds",

@@ -65,10 +65,10 @@ def verify_asset(path: Path) -> Path:
             where=str(path),
             remedy=remedy,
         )
-    found = sha256_file(path)
-    if found != ASSET_SHA256:
+    digest = sha256_file(path)
+    if digest != ASSET_SHA256:
         raise TokenizerError(
-            f"the tokenizer asset has sha256 {found}, not {ASSET_SHA256}: it was changed",
+            f"the tokenizer asset has sha256 {digest}, not {ASSET_SHA256}: it was changed",
             where=str(path),
             remedy=remedy,
         )

@@ -8,7 +8,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.tokenizers.o200k.asset import ASSET_BYTES, ASSET_NAME, ASSET_SHA256
 
 
-def staged_asset(here: Scratch, place: str | None) -> Path | None:
+def staged_asset(scratch: Scratch, place: str | None) -> Path | None:
     """The asset or its folder; None stands for the usual places."""
     if not place:
         return None
@@ -18,4 +18,4 @@ def staged_asset(here: Scratch, place: str | None) -> Path | None:
     if uri.name != ASSET_NAME and find(uri) is None:
         uri = uri / ASSET_NAME  # a folder, as on a disk
     require(uri, remedy="name the asset or its folder, or leave --tokenizer away where the image carries it")
-    return stage_file(uri, here.path(str(uri)), bytes=ASSET_BYTES, sha256=ASSET_SHA256)
+    return stage_file(uri, scratch.path(str(uri)), bytes=ASSET_BYTES, sha256=ASSET_SHA256)

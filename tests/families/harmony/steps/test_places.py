@@ -219,7 +219,7 @@ def test_convert_over_a_bucket_gives_what_it_gives_on_a_disk(tmp_path: Path, ord
         conversion = ChatConversion(rows_per_shard=4)
         with scratch_for("convert", [*places, out]) as here:
             chat = open_chat(local_inputs(here, places), conversion)
-            convert_chat(here=here, chat=chat, out=out, conversion=conversion)
+            convert_chat(staging=here, chat=chat, out=out, conversion=conversion)
 
     go(str(REPOSITORY / "docs/examples/chat.jsonl"), out=str(tmp_path / "out"))
     for place in (at / "chats/chat.jsonl", at / "chats/chat.jsonl", at / "chats"):  # again, and beside what is no data

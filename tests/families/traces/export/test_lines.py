@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from spanloom.errors import OptionError
 from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.export.lines import (
     FORMATS,
     ControlStringsError,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.store.database import Store, default_url, open_store
 from spanloom.families.traces.store.ingest import ingest_file
 

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import create_engine, inspect, text
 
-from spanloom.families.traces.errors import OptionError, StoreError
+from spanloom.errors import OptionError
+from spanloom.families.traces.errors import StoreError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import CONNECTIONS, PROMPT_SHOWN, Store, default_url, new_row, open_store
 from spanloom.families.traces.trace import Trace

@@ -26,8 +26,8 @@ NAMES = {
 
 
 def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
-    found = names.found("messages", record)
-    return bool(found) and any("parts" in content for content in objects(record[found[0]]))
+    value = names.found("messages", record)
+    return bool(value) and any("parts" in content for content in objects(record[value[0]]))
 
 
 def _draft(taken: Taken) -> Draft:
@@ -44,14 +44,14 @@ def _messages(content: Any, where: str, taken: Taken) -> list[Any]:
     if not isinstance(content, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{where} is {kind(content)}, not an object")
     keys = dict(content)
-    given = keys.pop("parts", None)
-    given = [given] if isinstance(given, dict | str) else given
-    if not isinstance(given, list):
-        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the parts are {kind(given)}, not a list")
+    parts = keys.pop("parts", None)
+    parts = [parts] if isinstance(parts, dict | str) else parts
+    if not isinstance(parts, list):
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the parts are {kind(parts)}, not a list")
     role = keys.pop("role", None) or "user"
     message: dict[str, Any] = {"role": "user" if role == "function" else role, "content": [], **keys}
     results: list[Any] = []
-    for index, part in enumerate(given):
+    for index, part in enumerate(parts):
         place = f"{where}, part {index}"
         part = {"text": part} if isinstance(part, str) else part
         if not isinstance(part, dict):
@@ -113,11 +113,13 @@ def _tools(value: Any) -> Any:
         declared = None
         if isinstance(tool, dict):
             declared = tool.get("functionDeclarations", tool.get("function_declarations"))
-        for one in declared if isinstance(declared, list) else [tool]:
+        for item in declared if isinstance(declared, list) else [tool]:
             schema = (
-                {"parameters": json_schema(one["parameters"])} if isinstance(one, dict) and "parameters" in one else {}
+                {"parameters": json_schema(item["parameters"])}
+                if isinstance(item, dict) and "parameters" in item
+                else {}
             )
-            tools.append({**one, **schema} if isinstance(one, dict) else one)
+            tools.append({**item, **schema} if isinstance(item, dict) else item)
     return tools or None
 
 

@@ -24,8 +24,8 @@ _END = "<|endoftext|>"
 
 
 def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
-    found = names.found("chat", record)
-    return bool(found) and isinstance(record[found[0]], str) and _MESSAGE.match(record[found[0]]) is not None
+    value = names.found("chat", record)
+    return bool(value) and isinstance(record[value[0]], str) and _MESSAGE.match(record[value[0]]) is not None
 
 
 def _draft(taken: Taken) -> Draft:

@@ -26,11 +26,11 @@ CALL_TYPES = (None, "json", "<|constrain|>json", "<|constrain|> json")
 
 
 def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
-    found = names.found("messages", record)
-    return bool(found) and any(
+    value = names.found("messages", record)
+    return bool(value) and any(
         message.get("channel") in CHANNELS
         or any(part.get("type") in ("system_content", "developer_content") for part in parts(message))
-        for message in objects(record[found[0]])
+        for message in objects(record[value[0]])
     )
 
 
@@ -38,13 +38,13 @@ def _draft(taken: Taken) -> Draft:
     return draft_of(messages(taken))
 
 
-def draft_of(given: Sequence[Any]) -> Draft:
+def draft_of(values: Sequence[Any]) -> Draft:
     """The draft of Harmony's messages. Raises RecordRefusedError for what a render would show in another way."""
     made: list[Any] = []
     settings: dict[str, str | None] = {}
     system: list[Any] = []
     tools: list[Any] = []
-    for number, message in enumerate(given):
+    for number, message in enumerate(values):
         where = f"message {number}"
         if not isinstance(message, dict):
             made.append(message)

@@ -31,8 +31,8 @@ def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
     whole = names.found("rendered", record)
     if whole and _is_rendered(record[whole[0]]):
         return True
-    found = names.found("messages", record)
-    if found and any(_answers(message) for message in _list(record[found[0]])):
+    value = names.found("messages", record)
+    if value and any(_answers(message) for message in _list(record[value[0]])):
         return True
     answer = names.found("answer", record)
     return bool(answer and names.found("query", record)) and _is_answer(record[answer[0]])
@@ -56,17 +56,17 @@ def _draft(taken: Taken) -> Draft:
         if not _is_rendered(whole):
             raise RecordRefusedError(Refusal.NO_MESSAGES, f"the text is {kind(whole)} that does not begin with {START}")
         return draft_of(_parsed(whole.strip(), taken))
-    given = _list(taken.one("messages"))
-    if not given:
+    values = _list(taken.one("messages"))
+    if not values:
         question, answer = listed_or_text(taken.one("query")), taken.one("answer")
         if question is None or answer is None:
             raise RecordRefusedError(Refusal.NO_MESSAGES, "the record holds no text of Harmony")
         if _is_rendered(question) and _is_answer(answer):
             return draft_of(_parsed(question.strip() + answer.strip(), taken))
         asked = question if are_messages(question) else [{"role": "user", "content": question}]
-        given = [*asked, {"role": "assistant", "content": answer}]
+        values = [*asked, {"role": "assistant", "content": answer}]
     made: list[Any] = []
-    for message in given:
+    for message in values:
         made += _answer(message, taken) if _answers(message) else [message]
     drafted = draft_of([message for message in made if not _is_system(message)])
     return Draft(

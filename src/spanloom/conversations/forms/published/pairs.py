@@ -20,8 +20,8 @@ ANSWER = ("assistant", "gpt", "bot", "output", "answer", "response")
 
 
 def _texts(record: Mapping[str, Any], names: KeyMap) -> bool:
-    found = names.found("data", record)
-    return bool(found) and _alternating(record[found[0]])
+    value = names.found("data", record)
+    return bool(value) and _alternating(record[value[0]])
 
 
 def _alternating(value: Any) -> bool:
@@ -38,8 +38,8 @@ def _draft_texts(taken: Taken) -> Draft:
 
 
 def _pairs(record: Mapping[str, Any], names: KeyMap) -> bool:
-    found = names.found("messages", record)
-    first = next(objects(record[found[0]]), {}) if found else {}
+    value = names.found("messages", record)
+    first = next(objects(record[value[0]]), {}) if value else {}
     return _pair_keys(first) is not None
 
 

@@ -43,10 +43,12 @@ def _draft(taken: Taken) -> Draft:
 def _described(tool: Any) -> Any:
     if not isinstance(tool, dict) or not isinstance(parameters := tool.get("parameters"), dict):
         return tool
-    if isinstance(parameters.get("properties"), dict) or not all(isinstance(one, dict) for one in parameters.values()):
+    if isinstance(parameters.get("properties"), dict) or not all(
+        isinstance(spec, dict) for spec in parameters.values()
+    ):
         return {**tool, "parameters": json_schema(parameters)}
-    required = [name for name, one in parameters.items() if "default" not in one and "optional" not in _type(one)]
-    properties = {name: _property(one) for name, one in parameters.items()}
+    required = [name for name, spec in parameters.items() if "default" not in spec and "optional" not in _type(spec)]
+    properties = {name: _property(spec) for name, spec in parameters.items()}
     return {**tool, "parameters": {"type": "object", "properties": properties, "required": required}}
 
 

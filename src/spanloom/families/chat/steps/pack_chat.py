@@ -386,7 +386,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     content = result["content"]
     settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
     packing = content["totals"]["packing"]

@@ -207,9 +207,6 @@ def _span(role: str, text: str | None, line_based: bool) -> str:
     return f"{_MARKERS[role]}{clean(text, line_based=line_based)}{END_STRING}"
 
 
-# --- What is refused --------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Fault:
     """Why a conversation is refused: at which message, what was found, and what to do."""

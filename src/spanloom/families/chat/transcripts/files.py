@@ -198,9 +198,6 @@ def _jsonl(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | No
 _SHAPE = 'give lines such as {"text": "<|USER|>…<|END|>"}'
 
 
-# --- Numbered, as the stream that is packed takes them ----------------------------------------------------------------
-
-
 def transcript_files(place: Path) -> list[Path]:
     """The transcript files at `place`, a file or a folder, in the order in which they are read."""
     return find_files(place, SUFFIXES)

@@ -61,8 +61,8 @@ def convert_pgn(
     require_python_chess("converting PGN")
     if games_per_file < 1:
         raise ChessError(f"{games_per_file} games a file: give 1 or more")
-    if standing := sorted(out.glob("*.parquet")):
-        raise ChessError("the folder holds Parquet files already", where=str(standing[0]), remedy="give a new --out")
+    if present := sorted(out.glob("*.parquet")):
+        raise ChessError("the folder holds Parquet files already", where=str(present[0]), remedy="give a new --out")
     counts = PgnCounts()
     skipped: list[dict[str, Any]] = []
     with closing(_all_games(files, best_move, wanted or GameFilter(), workers, counts, skipped)) as games:

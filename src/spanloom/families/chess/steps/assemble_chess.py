@@ -79,7 +79,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     content = result["content"]
     counts: dict[str, int] = {}
     for kind in KINDS:

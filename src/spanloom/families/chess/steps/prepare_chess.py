@@ -83,7 +83,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {"files": len(result["prepared"])}
     for kind in KINDS:
         of_kind = [each["shard"] for each in result["prepared"] if each["shard"]["kind"] == kind]

@@ -196,11 +196,11 @@ def _compare_thinking(report: Report, root: Path, shard: dict[str, Any], path: P
 
 def _same_thinking(row: dict[str, Any], table: ThinkingTable, item: int) -> bool:
     try:
-        made, stands = thinking_row(_as_floats(row)), table.row(item)
+        made, prepared = thinking_row(_as_floats(row)), table.row(item)
     except ChessError:
         return False
     return all(
-        np.array_equal(getattr(made, name), getattr(stands, name), equal_nan=name == "values")
+        np.array_equal(getattr(made, name), getattr(prepared, name), equal_nan=name == "values")
         for name in made.__dataclass_fields__
     )
 

@@ -101,9 +101,6 @@ def kind_of(folder: Path) -> Kind:
     return "games"
 
 
-# --- Parquet files ---------------------------------------------------------------------------------------------------
-
-
 def validate_folder(folder: Path, checks: Checks) -> Report:
     """The findings in a folder of Parquet files, see `kind_of`. A file that cannot be read is a finding too.
 
@@ -141,9 +138,6 @@ def _check_source_rows(report: Report, table: GameTable) -> None:
     report.ran("best moves", int(np.count_nonzero(table.played >= 0)))
     if table.best_unknown:
         report.wrong("best moves", f"{table.best_unknown} are no moves", file=table.file)
-
-
-# --- prepared games --------------------------------------------------------------------------------------------------
 
 
 def validate_root(root: Path, checks: Checks) -> Report:
@@ -265,9 +259,6 @@ def _ids_faults(path: Path, column: str, items: int) -> Iterator[str]:
         yield f"{ids.num_rows} ids, {ids.column(0).null_count} of them null, for {items} items"
 
 
-# --- what both have --------------------------------------------------------------------------------------------------
-
-
 def _check_games(report: Report, table: GameTable, file: str, checks: Checks) -> None:
     item_of = np.repeat(np.arange(len(table)), np.diff(table.offsets))
 
@@ -340,8 +331,8 @@ def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
     for bit, (king, king_at, rook, rook_at) in enumerate(
         (("K", 4, "R", 7), ("K", 4, "R", 0), ("k", 60, "r", 63), ("k", 60, "r", 56))
     ):
-        stands = (squares[:, king_at] == PIECE_INDICES[king]) & (squares[:, rook_at] == PIECE_INDICES[rook])
-        wrong |= held[:, bit] & ~stands
+        in_place = (squares[:, king_at] == PIECE_INDICES[king]) & (squares[:, rook_at] == PIECE_INDICES[rook])
+        wrong |= held[:, bit] & ~in_place
     return np.asarray(wrong)
 
 

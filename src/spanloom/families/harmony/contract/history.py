@@ -90,9 +90,9 @@ class CutRules:
         return (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
 
 
-def parsed_train(given: str) -> tuple[str, ...]:
+def parsed_train(text: str) -> tuple[str, ...]:
     """`analysis,final` → its names."""
-    return tuple(name.strip() for name in given.split(",") if name.strip())
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
@@ -191,7 +191,7 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
     analysis_before = [0, *accumulate(analysis)]
     rewritten_before = [0] * (len(messages) + 1)
     if before is not messages:
-        rewritten = [one is not other for one, other in zip(messages, before, strict=True)]
+        rewritten = [current is not other for current, other in zip(messages, before, strict=True)]
         rewritten_before = [0, *accumulate(rewritten)]
     cuts: list[Cut] = []
     shown_until, analysis_shown = 0, [0] * (len(messages) + 1)

@@ -21,18 +21,18 @@ def open_source(directory: Path, *, shards: int | None = None, only: folder.Only
     return folder.open_source(directory, FORMATS, shards=shards, only=only)
 
 
-def staged_source(here: Scratch, place: str, *, only: folder.Only = None) -> Path:
+def staged_source(scratch: Scratch, place: str, *, only: folder.Only = None) -> Path:
     """`places.staged_source` for these formats."""
-    return places.staged_source(here, place, FORMATS, only=only)
+    return places.staged_source(scratch, place, FORMATS, only=only)
 
 
-def staged_listing(here: Scratch, place: str) -> Source:
+def staged_listing(scratch: Scratch, place: str) -> Source:
     """What the manifest of a source says. No shard is staged or looked at."""
-    return folder.read_listing(places.staged_source(here, place, FORMATS, only=-1), FORMATS)
+    return folder.read_listing(places.staged_source(scratch, place, FORMATS, only=-1), FORMATS)
 
 
 @contextmanager
 def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
     """The whole of a source folder on this machine, while the block runs."""
-    with scratch_for("source", [source], scratch) as here:
-        yield staged_source(here, source)
+    with scratch_for("source", [source], scratch) as staging:
+        yield staged_source(staging, source)

@@ -31,37 +31,37 @@ def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str])
     Raises ArtifactError when they are not one inventory for each shard, in order, of one conversion.
     """
     wrong = next(
-        (place for one, place in zip(inventories, where, strict=True) if one.get("artifact") != ARTIFACT), None
+        (place for part, place in zip(inventories, where, strict=True) if part.get("artifact") != ARTIFACT), None
     )
     if wrong is not None or not inventories:
         raise ArtifactError("this is no inventory of convert-shard", where=wrong, remedy=_REMEDY)
     first = inventories[0]
     conversion = Conversion(**first["conversion"])
-    for index, (one, place) in enumerate(zip(inventories, where, strict=True)):
+    for index, (part, place) in enumerate(zip(inventories, where, strict=True)):
         for name in _OF_ALL:
-            if one[name] != first[name]:
+            if part[name] != first[name]:
                 what = f"the inventories are of different conversions: {name} is not that of the first"
                 raise ArtifactError(what, where=place, remedy=_REMEDY)
-        if one["shard"] != index:
+        if part["shard"] != index:
             raise ArtifactError(
-                f"this is the inventory of shard {one['shard']}, not {index}", where=place, remedy=_REMEDY
+                f"this is the inventory of shard {part['shard']}, not {index}", where=place, remedy=_REMEDY
             )
     if len(inventories) != conversion.shards:
         what = f"there are {len(inventories)} inventories of {conversion.shards} shards"
         raise ArtifactError(what, where=where[-1], remedy=_REMEDY)
     total = sum(file["rows"] for file in first["raw"])
-    if (read := sum(one["rows_read"] for one in inventories)) != total:
+    if (read := sum(part["rows_read"] for part in inventories)) != total:
         raise ArtifactError(f"{read} rows were read of {total}", where=where[0], remedy=_REMEDY)
     skipped: Counter[Skip] = Counter()
-    for one in inventories:
-        skipped.update({Skip(reason): count for reason, count in one["skipped"].items()})
+    for part in inventories:
+        skipped.update({Skip(reason): count for reason, count in part["skipped"].items()})
     return source_manifest(
         conversion,
         [{name: file[name] for name in ("path", "rows", "bytes")} for file in first["raw"]],
         total,
         None,
         skipped,
-        [one["entry"] for one in inventories],
+        [part["entry"] for part in inventories],
     )
 
 
@@ -71,12 +71,12 @@ def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) ->
     Raises ArtifactError where a shard differs from its inventory, ConflictError for shards of another
     conversion at `out`, and for another manifest there.
     """
-    with scratch_for("assemble-source", [*inventories, out], scratch) as here:
-        files = [here.file(place) for place in inventories]
+    with scratch_for("assemble-source", [*inventories, out], scratch) as staging:
+        files = [staging.file(place) for place in inventories]
         read = [read_sidecar(file) for file in files]
         manifest = assemble_source(read, inventories)
         _check_shards({shard["path"]: shard["bytes"] for shard in manifest["storage"]["shards"]}, out)
-        here.create(f"{out.rstrip('/')}/{MANIFEST_NAME}", readable_json(manifest))
+        staging.create(f"{out.rstrip('/')}/{MANIFEST_NAME}", readable_json(manifest))
     return manifest
 
 
@@ -97,12 +97,11 @@ def _sizes(out: str) -> dict[str, int]:
     if not is_uri(out):
         return {path.name: path.stat().st_size for path in Path(out).glob(glob)}
     uri = parse_uri(out)
-    found = [(PurePosixPath(entry.uri.key).relative_to(uri.key), entry.bytes) for entry in list_objects(uri)]
-    return {name.name: size for name, size in found if len(name.parts) == 1 and name.match(glob)}
+    sizes = [(PurePosixPath(entry.uri.key).relative_to(uri.key), entry.bytes) for entry in list_objects(uri)]
+    return {name.name: size for name, size in sizes if len(name.parts) == 1 and name.match(glob)}
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: the manifest."""
-    said = result["conversion"]
-    counts = {"rows_read": said["rows_read"], "rows": said["rows_written"], "skipped": sum(said["skipped"].values())}
+    made = result["conversion"]
+    counts = {"rows_read": made["rows_read"], "rows": made["rows_written"], "skipped": sum(made["skipped"].values())}
     return {"metrics": {**counts, "shards": len(result["storage"]["shards"])}}

@@ -135,9 +135,9 @@ def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
     for read in islice(_reads(chat.files), LOOKED_AT):
         record = read.value
         if isinstance(record, dict):
-            found = {meaning: chat.form.keys.found(meaning, record) for meaning in chat.form.kind.meanings}
-            if found["query"] and (key := columns.beside(record, found, chat.form.keys)) is not None:
-                return key, found["query"]
+            fields = {meaning: chat.form.keys.found(meaning, record) for meaning in chat.form.kind.meanings}
+            if fields["query"] and (key := columns.beside(record, fields, chat.form.keys)) is not None:
+                return key, fields["query"]
     return None
 
 
@@ -261,10 +261,10 @@ def _write_shards(
 ) -> Counts:
     before = steps.ended[-1] if steps.ended else None
     counts, ids = Counts.of(before["counts"]) if before else Counts(), SeenIds()
-    for said in steps.ended:
-        if "shard" in said:
-            _check_standing(out, said["shard"])
-            for identity in _ids(out / said["shard"]["path"]):
+    for shard_end in steps.ended:
+        if "shard" in shard_end:
+            _check_standing(out, shard_end["shard"])
+            for identity in _ids(out / shard_end["shard"]["path"]):
                 ids.add(identity)
     reads = islice(_reads(chat.files, on_progress, as_lines=pool is not None), counts.read, None)
     in_order = InOrder(chat.form, conversion, reads, counts, ids)
@@ -284,9 +284,9 @@ def _write_shards(
                     shard.append(done)
                 if shard.rows == conversion.rows_per_shard:
                     break
-            said = shard.finish()
+            shard_end = shard.finish()
             undo.pop_all()  # it is complete: keep it
-        steps.end({**said, "counts": in_order.counts.as_dict()})
+        steps.end({**shard_end, "counts": in_order.counts.as_dict()})
     counts = in_order.counts
     # How many records a share allows is known at the end alone.
     if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
@@ -353,11 +353,11 @@ class _Shard:
     def finish(self) -> dict[str, Any]:
         """Both files under their names. Returns what the manifest says of them."""
         self._files.close()
-        said: dict[str, Any] = {} if self._writer is None else {"shard": self._writer.finish()}
+        entry: dict[str, Any] = {} if self._writer is None else {"shard": self._writer.finish()}
         if self._rejects is not None:
             size = self._rejects_path.stat().st_size
-            said["rejects"] = {"path": self._rejects_name, "records": self.rejected, "bytes": size}
-        return said
+            entry["rejects"] = {"path": self._rejects_name, "records": self.rejected, "bytes": size}
+        return entry
 
 
 def _manifest(
@@ -386,27 +386,27 @@ def _manifest(
             "ids_made": counts.ids_made,
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
             "harmony": {"refused": counted["refused_by_harmony"], "not_rendered": counted["not_rendered"]},
-            "rejects": [said["rejects"] for said in ended if "rejects" in said],
+            "rejects": [entry["rejects"] for entry in ended if "rejects" in entry],
             "spanloom": version("spanloom"),
         },
         "storage": {
             "format": "parquet",
             "glob": CONVERSATIONS_GLOB,
             "total_rows": counts.written,
-            "shards": [said["shard"] for said in ended if "shard" in said],
+            "shards": [entry["shard"] for entry in ended if "shard" in entry],
         },
     }
     return ConversationsManifest.model_validate(whole).as_dict()
 
 
-def local_inputs(here: Scratch, places: Sequence[str]) -> list[Path]:
+def local_inputs(staging: Scratch, places: Sequence[str]) -> list[Path]:
     """The places, those in object stores staged."""
-    return [staged_records(here, place, SUFFIXES) for place in places]
+    return [staged_records(staging, place, SUFFIXES) for place in places]
 
 
 def run(
     *,
-    here: Scratch,
+    staging: Scratch,
     chat: ChatInput,
     out: str,
     conversion: ChatConversion,
@@ -414,9 +414,9 @@ def run(
     workers: int = 1,
 ) -> dict[str, Any]:
     """The conversion into a place, a folder or a URI. Returns the manifest."""
-    local_out = here.path(out)
+    local_out = staging.path(out)
     if is_uri(out) and (local_out / MANIFEST_NAME).is_file() and not (local_out / RECORD_NAME).exists():
         shutil.rmtree(local_out)  # of a run that was killed while it published
     manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress, workers=workers)
-    here.publish_folder(out, last=MANIFEST_NAME)
+    staging.publish_folder(out, last=MANIFEST_NAME)
     return manifest

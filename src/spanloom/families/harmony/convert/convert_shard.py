@@ -96,8 +96,8 @@ def run(
     Returns what the inventory holds. Raises SpanloomError for a shard that there is not and for more shards than row
     groups, before anything is staged.
     """
-    with scratch_for("convert-shard", [raw, shard, out, inventory], scratch) as here:
-        place = RawPlace(here, raw, with_seed_text=conversion.with_seed_text)
+    with scratch_for("convert-shard", [raw, shard, out, inventory], scratch) as staging:
+        place = RawPlace(staging, raw, with_seed_text=conversion.with_seed_text)
         runs = runs_of_shard(place.footers, shard, conversion.shards)
         files = place.files([run.file for run in runs])
         for run in runs:
@@ -108,7 +108,7 @@ def run(
                     remedy="convert data that is not being written",
                 )
         name = SYNTH_KD.source.shard_name(shard)
-        path = here.path(out) / name
+        path = staging.path(out) / name
         if is_uri(out):
             path.unlink(missing_ok=True)  # of a run that was killed while it published
         with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
@@ -126,12 +126,11 @@ def run(
             ],
             **made,
         }
-        here.create(inventory, readable_json(result))
+        staging.create(inventory, readable_json(result))
     return result
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     skipped = sum(result["skipped"].values())
     counts = {"rows_read": result["rows_read"], "rows": result["entry"]["rows"], "skipped": skipped}
     return {

@@ -58,8 +58,8 @@ class Run:
 class RawPlace:
     """Raw SYNTH at a place. `footers`: of its files, in the order of their names, which is the order of their rows."""
 
-    def __init__(self, here: Scratch, raw: str, *, with_seed_text: bool) -> None:
-        self._raw, self._path, self._with_seed_text = raw, here.path(raw), with_seed_text
+    def __init__(self, scratch: Scratch, raw: str, *, with_seed_text: bool) -> None:
+        self._raw, self._path, self._with_seed_text = raw, scratch.path(raw), with_seed_text
         self._files: list[RawFile] | None = None
         self._objects: dict[str, StoredObject] = {}
         if is_uri(raw):
@@ -138,25 +138,25 @@ def _remote_footers(objects: dict[str, StoredObject]) -> list[RawFooter]:
     footers: dict[str, RawFooter] = {}
     reading = Transfers()
 
-    def read(name: str, found: StoredObject) -> None:
+    def read(name: str, stored: StoredObject) -> None:
         footers[name] = RawFooter(
-            name=name, bytes=found.bytes, version=found.version, group_rows=_group_rows(found, reading)
+            name=name, bytes=stored.bytes, version=stored.version, group_rows=_group_rows(stored, reading)
         )
 
-    reading.run([partial(read, name, found) for name, found in objects.items()])
+    reading.run([partial(read, name, stored) for name, stored in objects.items()])
     return [footers[name] for name in objects]
 
 
-def _group_rows(found: StoredObject, reading: Transfers) -> tuple[int, ...]:
+def _group_rows(stored: StoredObject, reading: Transfers) -> tuple[int, ...]:
     """Of an object that ends, as Parquet does, in its footer, four bytes with the footer's length and `PAR1`."""
-    tail = read_range(found, max(found.bytes - TAIL, 0), found.bytes, reading.stop)
+    tail = read_range(stored, max(stored.bytes - TAIL, 0), stored.bytes, reading.stop)
     footer = int.from_bytes(tail[-8:-4], "little") + 8
-    if tail[-4:] != MAGIC or footer > found.bytes:
-        raise SourceError("not a Parquet file (truncated?)", where=str(found.uri), remedy="upload it again")
+    if tail[-4:] != MAGIC or footer > stored.bytes:
+        raise SourceError("not a Parquet file (truncated?)", where=str(stored.uri), remedy="upload it again")
     if footer > len(tail):
-        tail = read_range(found, found.bytes - footer, found.bytes, reading.stop)
+        tail = read_range(stored, stored.bytes - footer, stored.bytes, reading.stop)
     try:
         return rows_of_groups(pq.read_metadata(pa.BufferReader(MAGIC + tail[-footer:])))
     except (pa.ArrowException, OSError) as fault:
         what = f"the footer of the Parquet file cannot be read: {one_line(fault)}"
-        raise SourceError(what, where=str(found.uri), remedy="upload it again") from None
+        raise SourceError(what, where=str(stored.uri), remedy="upload it again") from None

@@ -85,17 +85,17 @@ def _typed(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fields(text: str) -> dict[str, Any]:
-    found = {name: match[1] for name, pattern in _LINES.items() if (match := pattern.search(text))}
+    values = {name: match[1] for name, pattern in _LINES.items() if (match := pattern.search(text))}
     begins = [match.start() for pattern in _LINES.values() if (match := pattern.search(text))]
     identity = text[: min(begins, default=len(text))].strip()
     fields: dict[str, Any] = {
         "model_identity": identity or None,
-        "knowledge_cutoff": found.get("knowledge_cutoff"),
-        "conversation_start_date": found.get("conversation_start_date"),
-        "reasoning_effort": found["reasoning_effort"].capitalize() if "reasoning_effort" in found else None,
+        "knowledge_cutoff": values.get("knowledge_cutoff"),
+        "conversation_start_date": values.get("conversation_start_date"),
+        "reasoning_effort": values["reasoning_effort"].capitalize() if "reasoning_effort" in values else None,
         "channel_config": None,
     }
-    if "valid_channels" in found:
-        names = found["valid_channels"].split(", ")
+    if "valid_channels" in values:
+        names = values["valid_channels"].split(", ")
         fields["channel_config"] = {"valid_channels": names, "channel_required": True}
     return fields

@@ -196,9 +196,6 @@ def convert_synth(
         return manifest
 
 
-# --- One row ---------------------------------------------------------------------------------------------------------
-
-
 def skip_reason(row: RawRow) -> Skip | None:
     """Why a row makes no conversation, or None when it does."""
     for column, reason in REQUIRED_COLUMNS.items():
@@ -252,23 +249,20 @@ def system_message(conversion: Conversion) -> dict[str, Any]:
     )
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------------
-
-
 def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
     """The file `raw`, or every `*.parquet` below the directory `raw` by relative path, each opened and checked."""
     if raw.is_dir():
         # A folder may be called x.parquet too; a dangling link stays in the list and is refused when it is opened.
-        found = {path.relative_to(raw).as_posix(): path for path in raw.rglob("*.parquet") if not path.is_dir()}
-        if not found:
+        files = {path.relative_to(raw).as_posix(): path for path in raw.rglob("*.parquet") if not path.is_dir()}
+        if not files:
             raise SourceError(
                 "the directory holds no *.parquet file", where=str(raw), remedy="give the raw SYNTH Parquet files"
             )
     elif raw.exists():
-        found = {raw.name: raw}
+        files = {raw.name: raw}
     else:
         raise SourceError("the raw data is not there", where=str(raw), remedy="give a Parquet file or a directory")
-    return [check_raw_file(found[name], name, with_seed_text=with_seed_text) for name in sorted(found)]
+    return [check_raw_file(files[name], name, with_seed_text=with_seed_text) for name in sorted(files)]
 
 
 _RAW_COLUMNS = (
@@ -341,9 +335,6 @@ def file_batches(raw: RawFile, row_groups: Sequence[int] | None = None) -> Itera
             yield [dict(zip(raw.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-# --- Writing ---------------------------------------------------------------------------------------------------------
-
-
 def source_manifest(
     conversion: Conversion,
     sources: list[dict[str, Any]],
@@ -378,10 +369,10 @@ def source_manifest(
 def _check_unused(out: Path) -> None:
     """Nothing is in `out`, but what a killed run may have left, or what this one has begun with."""
     if out.is_dir():
-        found = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
-        if found is None:
+        file = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
+        if file is None:
             return
-        what = f"the output directory is not empty: it holds {found.name}"
+        what = f"the output directory is not empty: it holds {file.name}"
     elif out.exists() or out.is_symlink():
         what = "the output is not a directory"
     else:
@@ -399,13 +390,13 @@ def run(
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The conversion over places: raw SYNTH (a Parquet file or a folder of them) → a `synth_harmony_v1` folder."""
-    with scratch_for("convert-synth", [raw, out], scratch) as here:
-        local_raw = staged_records(here, raw, (".parquet",))
-        local_out = here.path(out)
+    with scratch_for("convert-synth", [raw, out], scratch) as staging:
+        local_raw = staged_records(staging, raw, (".parquet",))
+        local_out = staging.path(out)
         if is_uri(out):
             shutil.rmtree(local_out, ignore_errors=True)  # of a run that was killed while it published
         result = convert_synth(
             raw=local_raw, out=local_out, conversion=conversion, max_rows=max_rows, on_progress=on_progress
         )
-        here.publish_folder(out, last=MANIFEST_NAME)
+        staging.publish_folder(out, last=MANIFEST_NAME)
     return result

@@ -253,7 +253,7 @@ def verify_files(directory: Path, sha256s: dict[str, str]) -> None:
         path = directory / name
         if not path.is_file():
             raise ArtifactError("an intermediate file is missing", where=str(path), remedy=_AGAIN)
-        if (found := sha256_file(path)) != sha256:
+        if (digest := sha256_file(path)) != sha256:
             raise ArtifactError(
-                f"an intermediate file has sha256 {found}, its step wrote {sha256}", where=str(path), remedy=_AGAIN
+                f"an intermediate file has sha256 {digest}, its step wrote {sha256}", where=str(path), remedy=_AGAIN
             )

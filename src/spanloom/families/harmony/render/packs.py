@@ -66,14 +66,14 @@ def write_pack(folder: Path, names: Iterable[str], pack: Path) -> None:
 def unpack(pack: Path, folder: Path) -> list[int]:
     """Brings the files of a pack back below `folder`. Returns the numbers of its parts, in order."""
     with _opened(pack) as tar:
-        found = tar.getmembers()
-        for member in found:
+        members = tar.getmembers()
+        for member in members:
             _check_member(member, pack)
             path = folder / member.name
             path.parent.mkdir(exist_ok=True)
             with _stream(tar, member.name, pack) as stream, path.open("wb") as file:
                 shutil.copyfileobj(stream, file)
-    return [int(match[1]) for member in found if (match := re.fullmatch(r"rendered/part_(\d{5})\.json", member.name))]
+    return [int(match[1]) for member in members if (match := re.fullmatch(r"rendered/part_(\d{5})\.json", member.name))]
 
 
 def read_pack(pack: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]:

@@ -145,10 +145,10 @@ def check_one_work(shards: Sequence[Rendered], places: Sequence[str]) -> None:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-def staged(here: Scratch, shards: Sequence[Rendered], name: str) -> list[Path]:
+def staged(scratch: Scratch, shards: Sequence[Rendered], name: str) -> list[Path]:
     """The file `name` of each shard on this machine, with the size and sha256 that its manifest says."""
     entries = [shard.entry(name) for shard in shards]
-    paths = [here.path(f"{shard.place}/{name}") for shard in shards]
+    paths = [scratch.path(f"{shard.place}/{name}") for shard in shards]
     stage_files(
         [
             Download(uri=parse_uri(f"{shard.place}/{name}"), path=path, bytes=entry.bytes, sha256=entry.sha256)
@@ -174,20 +174,20 @@ def _check_file(path: Path, entry: Entry) -> None:
 _AGAIN = "remove it, and run render-shard again"
 
 
-def read_parts(here: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iterator[OpenPart]:
+def read_parts(scratch: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iterator[OpenPart]:
     """The parts of a shard, in order. `whole`: its `rendered.json`. The next pack is staged while one is read, and no
     more than two lie on this machine."""
     packs = shard.packs
     for pack in packs:
-        here.path(f"{shard.place}/{pack.name}")  # known before the thread asks for it
+        scratch.path(f"{shard.place}/{pack.name}")  # known before the thread asks for it
     with ThreadPoolExecutor(1) as thread:
         coming: list[Future[list[Path]]] = []
         for number, count in enumerate(whole["packs"]):
             if not coming:
-                coming.append(thread.submit(staged, here, [shard], packs[number].name))
+                coming.append(thread.submit(staged, scratch, [shard], packs[number].name))
             (path,) = coming.pop().result()
             if number + 1 < len(packs):
-                coming.append(thread.submit(staged, here, [shard], packs[number + 1].name))
+                coming.append(thread.submit(staged, scratch, [shard], packs[number + 1].name))
             first = sum(whole["packs"][:number])
             yield from read_pack(path, whole["parts"][first : first + count])
             if is_uri(shard.place):
@@ -203,13 +203,13 @@ class ShardWork:
     `parts`: the folder of the parts on this machine, with `rendered/` and `ids/`. What is published is removed there.
     """
 
-    def __init__(self, here: Scratch, work: str, identity: dict[str, Any], shard: int, *, limit: int) -> None:
-        self._here, self._limit = here, limit
+    def __init__(self, scratch: Scratch, work: str, identity: dict[str, Any], shard: int, *, limit: int) -> None:
+        self._here, self._limit = scratch, limit
         self.identity = work_hash(identity)
         self._top = f"{work.rstrip('/')}/{self.identity}"
         self.place = f"{self._top}/{shard_folder(shard)}"
         self._about = {"artifact": WORK_ARTIFACT, "identity": identity}
-        self.parts = here.inner("parts")
+        self.parts = scratch.inner("parts")
         self._pack: list[dict[str, Any]] = []
         self._size = 0
         self._ids: IdsWriter | None = None
@@ -274,10 +274,10 @@ class ShardWork:
         self._publish(path)
         self._wait()
 
-    def rendered(self, whole: dict[str, Any], given: dict[str, str]) -> Rendered:
+    def rendered(self, whole: dict[str, Any], places: dict[str, str]) -> Rendered:
         """The manifest of the finished shard."""
         about = {name: whole[name] for name in ("family", "shard", "shards", "rows_read", "rows")}
-        return Rendered(identity=self.identity, place=self.place, given=given, entries=tuple(self._entries), **about)
+        return Rendered(identity=self.identity, place=self.place, given=places, entries=tuple(self._entries), **about)
 
     def _ids_of(self, family: str) -> IdsWriter:
         if self._ids is None:
@@ -334,22 +334,22 @@ def _entry(path: Path, name: str) -> Entry:
     return Entry(name=name, bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
-def _fetched(here: Scratch, place: str) -> Path | None:
+def _fetched(scratch: Scratch, place: str) -> Path | None:
     """The file at a place on this machine, or None where there is none."""
-    path = here.path(place)
+    path = scratch.path(place)
     if not is_uri(place):
         return path if path.is_file() else None
     return None if find(parse_uri(place)) is None else stage_file(parse_uri(place), path)
 
 
-def has_manifest(here: Scratch, place: str, identity: str) -> bool:
+def has_manifest(scratch: Scratch, place: str, identity: str) -> bool:
     """Whether the manifest of a shard of this identity is at `place`. Raises ConflictError for that of another one."""
-    if (path := _fetched(here, place)) is None:
+    if (path := _fetched(scratch, place)) is None:
         return False
-    standing = Rendered.read(path)
+    present = Rendered.read(path)
     if is_uri(place):
         path.unlink()
-    if standing.identity != identity:
+    if present.identity != identity:
         raise ConflictError(
             "the manifest of a shard of another source, or of other options, is at this place",
             where=place,

@@ -40,10 +40,10 @@ def assemble_manifest(
     Returns the manifest. Raises ArtifactError when the inventories and the split are not all of one build.
     """
     git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
-    found = [read_sidecar(path) for path in inventories]
-    _check_one_build(found, inventories)
-    first, of_split = found[0], read_sidecar(split)
-    _check_split(of_split, found, split)
+    sidecars = [read_sidecar(path) for path in inventories]
+    _check_one_build(sidecars, inventories)
+    first, of_split = sidecars[0], read_sidecar(split)
+    _check_split(of_split, sidecars, split)
     profile = profile_of_family(first["family"], first["source"]["schema_version"])
     config = dataset_config(
         profile,
@@ -53,7 +53,9 @@ def assemble_manifest(
         rules=rules_of(first["rules"], profile) if profile.cuts else None,
     )
     names = ["shard", "rows_read", "rejected", "rejects_file", "splits", *(["cutting"] if profile.cuts else [])]
-    shards = tuple(manifest.ShardEntry.model_validate({name: inventory[name] for name in names}) for inventory in found)
+    shards = tuple(
+        manifest.ShardEntry.model_validate({name: inventory[name] for name in names}) for inventory in sidecars
+    )
     totals = add_up(shards)
     realised = totals.splits[VALID].sequences / totals.sequences if totals.sequences else 0.0
     content = manifest.Content(
@@ -69,15 +71,15 @@ def assemble_manifest(
         ),
         input=manifest.Input(
             **first["source"],
-            shards=tuple(manifest.InputShard.model_validate(inventory["input"]) for inventory in found),
+            shards=tuple(manifest.InputShard.model_validate(inventory["input"]) for inventory in sidecars),
         ),
         split=manifest.SplitRule(
             **first["split"], realised_valid_fraction=realised, repeated_rows=of_split["repeated_rows"]
         ),
         renderer=manifest.RendererEntry(
             **first["renderer"],
-            fallback_rows=sum(inventory["audit"]["fallback_rows"] for inventory in found),
-            audited_rows=sum(inventory["audit"]["audited_rows"] for inventory in found),
+            fallback_rows=sum(inventory["audit"]["fallback_rows"] for inventory in sidecars),
+            audited_rows=sum(inventory["audit"]["audited_rows"] for inventory in sidecars),
         ),
         alignment=first["alignment"],
         arrays=ARRAY_DTYPES,
@@ -85,7 +87,7 @@ def assemble_manifest(
         totals=totals,
         shards=shards,
     )
-    whole = manifest.new_manifest(content, environment_here({**_given(found), **(environment or {})}))
+    whole = manifest.new_manifest(content, environment_here({**_given(sidecars), **(environment or {})}))
     manifest.write_pending(root, whole.as_dict())
     return whole
 
@@ -97,7 +99,7 @@ def _given(shards: list[dict[str, Any]]) -> dict[str, Any]:
         for name, place in shard.get("environment", {}).items():  # absent in those of an older release
             if place not in places.setdefault(name, []):
                 places[name].append(place)
-    return {name: found[0] if len(found) == 1 else found for name, found in places.items()}
+    return {name: values[0] if len(values) == 1 else values for name, values in places.items()}
 
 
 def _check_one_build(shards: list[dict[str, Any]], inventories: list[Path]) -> None:
@@ -141,9 +143,9 @@ def run(
     *, inventories: Sequence[str], split: str, root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
 ) -> dict[str, Any]:
     """The step over places. At a remote root a manifest with the same `content` counts as written."""
-    with scratch_for("assemble-manifest", [*inventories, split, root], scratch) as here:
-        files = [here.file(place) for place in inventories]
-        split_file = here.file(split)
+    with scratch_for("assemble-manifest", [*inventories, split, root], scratch) as staging:
+        files = [staging.file(place) for place in inventories]
+        split_file = staging.file(split)
         for file in files:
             Caps(**read_sidecar(file)["caps"]).check_root(root)
 
@@ -156,9 +158,8 @@ def run(
                 environment={"root": root},
             ).as_dict()
 
-        return pending_at(root, here, assemble)
+        return pending_at(root, staging, assemble)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return dataset_artifacts(result)

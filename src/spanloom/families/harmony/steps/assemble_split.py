@@ -169,15 +169,15 @@ def _repeated_rows(shards: Sequence[Ids], digests: DigestRuns, on_duplicate: str
             for rows, ids, _ in shard.read():
                 places = np.flatnonzero(among(id_digests(ids), some))
                 for place in places.tolist():
-                    here = (shard.index, int(rows[place]))
+                    position = (shard.index, int(rows[place]))
                     fingerprint = blake2b(ids[place].encode(), digest_size=16).digest()
-                    before = seen.setdefault(fingerprint, here)
-                    if before == here:
+                    before = seen.setdefault(fingerprint, position)
+                    if before == position:
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
                             f"duplicate {shard.profile.source.id_column} {ids[place]!r}",
-                            where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, here)),
+                            where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, position)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )
                     repeated += 1
@@ -194,18 +194,17 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. `rendered`: the manifests of all shards, in order; of the work place only the ids are
     staged. Raises ArtifactError for manifests of different sources or options, before anything is staged."""
-    with scratch_for("assemble-split", [*rendered, split], scratch) as here:
-        shards = [Rendered.read(here.file(place)) for place in rendered]
+    with scratch_for("assemble-split", [*rendered, split], scratch) as staging:
+        shards = [Rendered.read(staging.file(place)) for place in rendered]
         check_one_work(shards, rendered)
-        files = staged(here, shards, IDS_NAME)
+        files = staged(staging, shards, IDS_NAME)
         ids = [Ids.of_file(path, shard) for path, shard in zip(files, shards, strict=True)]
-        result = split_of(ids, here.path(split), valid_fraction, on_duplicate, scratch=chosen_scratch(scratch))
-        here.publish_file(split)
+        result = split_of(ids, staging.path(split), valid_fraction, on_duplicate, scratch=chosen_scratch(scratch))
+        staging.publish_file(split)
     return result
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {
         "rows": sum(shard["rows"] for shard in result["shards"]),
         "valid_rows": sum(shard["valid"] for shard in result["shards"]),

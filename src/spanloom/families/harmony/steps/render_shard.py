@@ -224,8 +224,8 @@ def run(
         raise SpanloomError("there is no place for the rendered shard", remedy="give --work, or --root of the dataset")
     if root:
         caps.check_root(root)
-    with scratch_for("render-shard", [source, shard, work or default_work(root or ""), rendered], scratch) as here:
-        listing = staged_listing(here, source)
+    with scratch_for("render-shard", [source, shard, work or default_work(root or ""), rendered], scratch) as staging:
+        listing = staged_listing(staging, source)
         profile = profile_of_source(listing.format)
         number = shards or listing.format.shards or len(listing.shards)
         identity = {
@@ -241,12 +241,12 @@ def run(
         }
         size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source refuses it
         place = work or default_work(root or "")
-        with ShardWork(here, place, identity, shard, limit=pack_bytes(size)) as published:
-            known = has_manifest(here, rendered, published.identity)
+        with ShardWork(staging, place, identity, shard, limit=pack_bytes(size)) as published:
+            known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if resume else None
             if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
                 whole = _publish_shard(
-                    here,
+                    staging,
                     published,
                     progress,
                     source=source,
@@ -262,13 +262,13 @@ def run(
                     resume=resume,
                 )
             if not known:
-                given = {"source": source, "tokenizer": tokenizer or str(locate_asset(None))}
-                here.create(rendered, published.rendered(whole, given).as_json())
+                places = {"source": source, "tokenizer": tokenizer or str(locate_asset(None))}
+                staging.create(rendered, published.rendered(whole, places).as_json())
     return {**whole, "place": published.place, "identity": published.identity}
 
 
 def _publish_shard(
-    here: Scratch,
+    scratch: Scratch,
     published: ShardWork,
     progress: Progress,
     *,
@@ -282,8 +282,8 @@ def _publish_shard(
     **options: Any,
 ) -> dict[str, Any]:
     """Renders a shard and publishes it. Returns what its `rendered.json` holds, but the list of files."""
-    local_source = staged_source(here, source, only=shard)
-    asset = locate_asset(staged_asset(here, tokenizer))
+    local_source = staged_source(scratch, source, only=shard)
+    asset = locate_asset(staged_asset(scratch, tokenizer))
     listed = open_source(local_source, shards=shards, only=shard)
     family = profile_of_source(listed.format).family
     rows = [0] * len(listed.shards)
@@ -315,7 +315,6 @@ def _publish_shard(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     rejected = sum(result["rejected"].values())
     counts = {"rows_read": result["rows_read"], "rows": result["rows"], "rejected": rejected}
     spans = {f"{name}_tokens": count for name, count in result["span_tokens"].items()}

@@ -42,9 +42,9 @@ def check_special_tokens(asset: Path) -> HarmonyEncoding:
     """openai-harmony's encoding of the asset. Raises TokenizerError where the asset is another file, or an id is."""
     encoding = tokenizer.load_encoding(asset)
     for token, text in tokenizer.SPECIAL_NAMES.items():
-        if (found := encoding.encode(text, allowed_special="all")) != [token]:
+        if (ids := encoding.encode(text, allowed_special="all")) != [token]:
             raise TokenizerError(
-                f"openai-harmony encodes {text} as {found}, not [{token}]",
+                f"openai-harmony encodes {text} as {ids}, not [{token}]",
                 where=str(asset),
                 remedy="install the pinned openai-harmony (constraints.txt)",
             )
@@ -55,14 +55,13 @@ def run(
     *, tokenizer: str | None = None, asset: str | None = None, report: str | None = None, scratch: Path | None = None
 ) -> dict[str, Any]:
     """The step over places. `asset`: for a copy of the verified file; `report`: for what this returns, as JSON."""
-    with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as here:
-        path = locate_asset(staged_asset(here, tokenizer))
-        result = {"path": here.stands_for.get(path, str(path)), **verify_tokenizer(path)}
-        here.create(asset, path.read_bytes())
-        here.replace(report, readable_json(result))
+    with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as staging:
+        path = locate_asset(staged_asset(staging, tokenizer))
+        result = {"path": staging.stands_for.get(path, str(path)), **verify_tokenizer(path)}
+        staging.create(asset, path.read_bytes())
+        staging.replace(report, readable_json(result))
     return result
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return {"tokenizer": {name: result[name] for name in ("sha256", "vocab_size", "eod")}}

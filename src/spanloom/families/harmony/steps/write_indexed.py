@@ -89,8 +89,8 @@ def _write(
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
     code = code_sha256("harmony")
     key = sha256_json({"rendered": made_of, "ids": ids, "split": split, "code_sha256": code})
-    if resume and (standing := _standing(inventory, root, key)) is not None:
-        return standing
+    if resume and (written := _standing(inventory, root, key)) is not None:
+        return written
 
     options = {"arrays": ARRAY_DTYPES, "span_names": profile.span_names, "about": profile.about}
     rejects: list[bytes] = []
@@ -170,10 +170,10 @@ def _check_belong_together(shard: dict[str, Any], ids_json: dict[str, Any], rend
 def _standing(inventory: Path, root: Path, key: str) -> dict[str, Any] | None:
     if not inventory.is_file():
         return None
-    found = artifact.read_sidecar(inventory)
-    if found.get("key") != key:
+    written = artifact.read_sidecar(inventory)
+    if written.get("key") != key:
         return None
-    return found if artifact.files_stand(root, {file.path: file.sha256 for file in _files(found)}) else None
+    return written if artifact.files_stand(root, {file.path: file.sha256 for file in _files(written)}) else None
 
 
 def _files(inventory: dict[str, Any]) -> list[ListedFile]:
@@ -206,27 +206,27 @@ def run(
     Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
     run into the canonical root.
     """
-    with scratch_for("write-indexed", [rendered, root, inventory], scratch) as here:
-        at = Rendered.read(here.file(rendered))
-        (path,) = staged(here, [at], artifact.RENDERED_JSON)
+    with scratch_for("write-indexed", [rendered, root, inventory], scratch) as staging:
+        at = Rendered.read(staging.file(rendered))
+        (path,) = staged(staging, [at], artifact.RENDERED_JSON)
         shard = artifact.read_sidecar(path)
         Caps(**shard["caps"]).check_root(root)
         whole = {**shard, _DECIDES_NOTHING: at.given}
         ids = at.entry(IDS_NAME).as_dict()
 
         def write(local_root: Path, made: Path) -> dict[str, Any]:
-            return _write(whole, ids, lambda: read_parts(here, at, shard), local_root, made, valid_fraction, resume)
+            return _write(whole, ids, lambda: read_parts(staging, at, shard), local_root, made, valid_fraction, resume)
 
         if not is_uri(root):
-            result = write(Path(root), here.path(inventory))
-            here.publish_file(inventory)
+            result = write(Path(root), staging.path(inventory))
+            staging.publish_file(inventory)
             return result
-        uri, local_root = parse_uri(root), here.path(root)
+        uri, local_root = parse_uri(root), staging.path(root)
         claim_root(uri, _build_of(shard, valid_fraction))
         made = local_root.parent / "inventory.json"
         result = write(local_root, made)
         publish_data(_files(result), local_root, uri)
-        here.bring_home(made, inventory)
+        staging.bring_home(made, inventory)
     return result
 
 
@@ -241,7 +241,6 @@ def _build_of(shard: dict[str, Any], valid_fraction: float) -> dict[str, Any]:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     rejected = sum(result["rejected"].values())
     return {
         "inventory": {

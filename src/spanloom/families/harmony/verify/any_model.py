@@ -30,13 +30,13 @@ def harmony_json(messages_json: bytes | None) -> bytes:
     whole = parsed_json(messages_json, "messages_json")
     if type(whole) is not dict or type(whole.get("messages")) is not list:
         raise RowRefused("no_messages_list", 'messages_json must be an object with a list under "messages"')
-    given = whole["messages"]
-    if given == []:
+    listed = whole["messages"]
+    if listed == []:
         raise RowRefused("no_messages", "the list of messages is empty")
     _only(whole, "messages tools settings chat_template_kwargs weight", "messages_json")
-    for at, message in enumerate(given):
+    for at, message in enumerate(listed):
         _check_message(message, f"message {at}")
-    answers = [message for message in given if message["role"] == "assistant"]
+    answers = [message for message in listed if message["role"] == "assistant"]
     if answers == []:
         raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
     if all(message.get("trained") is False for message in answers):
@@ -47,7 +47,7 @@ def harmony_json(messages_json: bytes | None) -> bytes:
     if weight is not None and not (type(weight) in (int, float) and math.isfinite(weight) and weight > 0):
         raise _wrong("weight", "a number greater than 0")
     tools = _tools(whole.get("tools"))
-    messages = [_system(whole.get("settings")), *_messages(given, tools)]
+    messages = [_system(whole.get("settings")), *_messages(listed, tools)]
     return json.dumps({"messages": messages, **({} if weight is None else {"weight": weight})}).encode()
 
 
@@ -127,11 +127,11 @@ def _tools(tools: Any) -> list[dict[str, Any]]:
 def _system(settings: Any) -> dict[str, Any]:
     if type(settings) not in (dict, type(None)):
         raise _wrong("settings", "an object")
-    given = settings or {}
-    _only(given, " ".join(_SETTINGS), "settings")
-    for name, value in given.items():
+    values = settings or {}
+    _only(values, " ".join(_SETTINGS), "settings")
+    for name, value in values.items():
         _check_text(value, f"{name} of settings")
-    content = {"type": "system_content", **{name: given.get(name) for name in _SETTINGS}}
+    content = {"type": "system_content", **{name: values.get(name) for name in _SETTINGS}}
     if (effort := content["reasoning_effort"]) is not None:
         content["reasoning_effort"] = effort[:1].upper() + effort[1:].lower()
         if content["reasoning_effort"] not in ("Low", "Medium", "High"):
@@ -140,10 +140,10 @@ def _system(settings: Any) -> dict[str, Any]:
     return {"role": "system", "content": [content]}
 
 
-def _messages(given: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _messages(rest: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """The developer message, and the messages of user, assistant and tools."""
-    turns = next((at for at, message in enumerate(given) if message["role"] not in ("system", "developer")), len(given))
-    instructions = ["".join(part["text"] for part in _parts(message.get("content"), "")) for message in given[:turns]]
+    turns = next((at for at, message in enumerate(rest) if message["role"] not in ("system", "developer")), len(rest))
+    instructions = ["".join(part["text"] for part in _parts(message.get("content"), "")) for message in rest[:turns]]
     instructions = [text for text in instructions if text != ""]
     if len(instructions) > 1:
         raise RowRefused("system_twice", "there are two texts of instructions; Harmony has one developer message")
@@ -153,7 +153,7 @@ def _messages(given: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Itera
     developer = [{"role": "developer", "content": [{"type": "developer_content", **content}]}] if content else []
     spoken: list[dict[str, Any]] = []
     call: dict[str, Any] | None = None
-    for at, message in enumerate(given[turns:], start=turns):
+    for at, message in enumerate(rest[turns:], start=turns):
         where, role = f"message {at}", message["role"]
         if role in ("system", "developer"):
             raise RowRefused("system_not_first", f"{where} is a {role} message that is not the first")
@@ -216,8 +216,8 @@ def _of_assistant(
         detail = f"{where} makes {len(calls)} calls at once; Harmony has one at a time"
         raise RowRefused("tool_calls_parallel", detail)
     trained = {} if message.get("trained", True) else {"trained": False}
-    said = "commentary" if calls else message.get("channel") or "final"
-    for key, channel in (("reasoning", "analysis"), ("content", said)):
+    named = "commentary" if calls else message.get("channel") or "final"
+    for key, channel in (("reasoning", "analysis"), ("content", named)):
         if parts := _parts(message.get(key), ""):
             yield {"role": "assistant", "channel": channel, "content": parts, **trained}
     for made in calls:

@@ -90,8 +90,8 @@ def _check_renderer(content: Content) -> Iterator[Finding]:
         rendered = sum(shard.rows for shard in content.input.shards)
     most = {"fallback_rows": rendered, "audited_rows": rendered} if renderer.name == "fast" else {}
     for name in ("fallback_rows", "audited_rows"):
-        if (said := getattr(renderer, name)) > most.get(name, 0):
-            yield wrong(f"renderer.{name} is {said}, but only {most.get(name, 0)} rows were rendered")
+        if (count := getattr(renderer, name)) > most.get(name, 0):
+            yield wrong(f"renderer.{name} is {count}, but only {most.get(name, 0)} rows were rendered")
 
 
 def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:

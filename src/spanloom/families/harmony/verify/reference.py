@@ -179,7 +179,7 @@ def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
     """Whether the messages that are shown to a run begin with a document up to its last trained message, rendered as
     they are there."""
     there = document.messages[: _trained_until(document)]
-    if len(run.shown) < len(there) or any(one is not other for one, other in zip(there, run.shown, strict=False)):
+    if len(run.shown) < len(there) or any(mine is not other for mine, other in zip(there, run.shown, strict=False)):
         return False
     if there[-1]["channel"] == "final" and len(there) == len(document.messages):  # <|return|> would become <|end|>
         return False
@@ -261,8 +261,8 @@ def _as_served(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The messages without the analysis before the first answer, where the assistant's last message is one."""
-    said = [message.get("channel") for message in messages if message["role"] == "assistant"]
-    if not said or said[-1] != "final":
+    channels = [message.get("channel") for message in messages if message["role"] == "assistant"]
+    if not channels or channels[-1] != "final":
         return messages
     answered = False
     shown = []

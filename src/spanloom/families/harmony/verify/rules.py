@@ -98,15 +98,15 @@ def judge_row(
     return Judgement(id=row_id)
 
 
-def refused_id(family: str, given: str | None, metadata_json: str | None) -> Judgement:
+def refused_id(family: str, column_id: str | None, metadata_json: str | None) -> Judgement:
     """The id of a row, or why it has none."""
     try:
-        return Judgement(id=judged_id(family, given, metadata_json))
+        return Judgement(id=judged_id(family, column_id, metadata_json))
     except RowRefused as refused:
-        return Judgement(id=given, reason=refused.reason, detail=refused.detail)
+        return Judgement(id=column_id, reason=refused.reason, detail=refused.detail)
 
 
-def judged_id(family: str, given: str | None, metadata_json: str | None) -> str:
+def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> str:
     """The id: of its column, else of the metadata; both must agree. Raises RowRefused."""
     key = _FORMATS[family].id
     other = None
@@ -118,9 +118,9 @@ def judged_id(family: str, given: str | None, metadata_json: str | None) -> str:
     if other is not None:
         if type(other) is not str:
             raise RowRefused(f"{key}_not_string", f"{key} in metadata_json is {_a(other)}, not a string")
-        if given is not None and other != given:
-            raise RowRefused(f"{key}_mismatch", f"column {key} is {given!r}, metadata_json says {other!r}")
-    either = other if given is None else given
+        if column_id is not None and other != column_id:
+            raise RowRefused(f"{key}_mismatch", f"column {key} is {column_id!r}, metadata_json says {other!r}")
+    either = other if column_id is None else column_id
     if either is None:
         raise RowRefused(f"{key}_missing", f"{key} is neither in its column nor in metadata_json")
     if either == "":

@@ -249,8 +249,8 @@ class ShardSource:
                 continue
             for name, wanted in ((profile.split_column, judged.id), *((name, cells[name][at]) for name in metadata)):
                 if stored[name][index] != wanted:
-                    said = "id" if name == profile.split_column else name
-                    message = f"has {said} {wanted!r}, the dataset says {stored[name][index]!r}"
+                    called = "id" if name == profile.split_column else name
+                    message = f"has {called} {wanted!r}, the dataset says {stored[name][index]!r}"
                     yield self.finding(row, "source", message, **place)
 
     def check_rejected(self, encoding: HarmonyEncoding | None) -> Iterator[Finding]:
@@ -268,23 +268,23 @@ class ShardSource:
 
         for row in whole_rows(self.source, numbers()):
             self.go_on()
-            said = waiting.popleft()
-            by_harmony = said.reason == Reason.RENDERER_REFUSED
+            line = waiting.popleft()
+            by_harmony = line.reason == Reason.RENDERER_REFUSED
             judged = refusal(row, self.profile.family, self.config, encoding if by_harmony else None)
             reason, detail = judged.reason, judged.detail
-            place: dict[str, Any] = {"line": said.line}
+            place: dict[str, Any] = {"line": line.line}
             if reason is None:
                 yield self.finding(
-                    row.row, "rejects", f"was rejected ({said.reason}), and nothing is wrong with it", **place
+                    row.row, "rejects", f"was rejected ({line.reason}), and nothing is wrong with it", **place
                 )
                 continue
-            if reason != said.reason:
-                yield self.finding(row.row, "rejects", f"is refused for {reason}, the file says {said.reason}", **place)
-            elif not by_harmony and _our_words(detail) != _our_words(said.detail):
-                message = f"is refused since {detail!r}, the file says {said.detail!r}"
+            if reason != line.reason:
+                yield self.finding(row.row, "rejects", f"is refused for {reason}, the file says {line.reason}", **place)
+            elif not by_harmony and _our_words(detail) != _our_words(line.detail):
+                message = f"is refused since {detail!r}, the file says {line.detail!r}"
                 yield self.finding(row.row, "rejects", message, **place)
-            if judged.id != said.id:
-                yield self.finding(row.row, "rejects", f"has id {judged.id!r}, the file says {said.id!r}", **place)
+            if judged.id != line.id:
+                yield self.finding(row.row, "rejects", f"has id {judged.id!r}, the file says {line.id!r}", **place)
 
     def check_sample(
         self,
@@ -347,13 +347,13 @@ def _differences(
 ) -> Iterator[tuple[str, int | None, str]]:
     """The check, the offset in the document and what is wrong there, for each array that is not as it must be."""
     for name in ("tokens", "lossmask", "span"):
-        expected, found = np.array(getattr(wanted, name)), stored[name]
-        if expected.size != found.size:
-            yield "rerender", None, f"{name}: openai-harmony gives {expected.size} values, the dataset has {found.size}"
-        elif (different := np.flatnonzero(expected != found)).size:
+        expected, held = np.array(getattr(wanted, name)), stored[name]
+        if expected.size != held.size:
+            yield "rerender", None, f"{name}: openai-harmony gives {expected.size} values, the dataset has {held.size}"
+        elif (different := np.flatnonzero(expected != held)).size:
             at = int(different[0])
             around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
-            message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {found[at]}, around {around!r}"
+            message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {held[at]}, around {around!r}"
             yield "rerender", at, message
 
 

@@ -102,19 +102,19 @@ def spans_from_wrappers(
     if trained is not None:
         known, names = [*known, *TOOLS.values()], f"{names}, or a tool"
     fault(after_opens[~assistant & ~np.isin(roles, known)], f"a role is none of {names}")
-    said = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)
+    channel = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)
     labels = np.full(opens.size, SPAN_CONTEXT, dtype=np.uint8)
-    labels[assistant & headed & (said == ANALYSIS)] = SPAN_ANALYSIS
-    labels[assistant & headed & (said == FINAL)] = SPAN_FINAL
+    labels[assistant & headed & (channel == ANALYSIS)] = SPAN_ANALYSIS
+    labels[assistant & headed & (channel == FINAL)] = SPAN_FINAL
     if trained is not None:
         second = tokens[np.minimum(channels + 2, end)]
-        labels[assistant & headed & (said == COMMENTARY[0]) & (second == COMMENTARY[1])] = SPAN_COMMENTARY
+        labels[assistant & headed & (channel == COMMENTARY[0]) & (second == COMMENTARY[1])] = SPAN_COMMENTARY
     where = "analysis nor final" if trained is None else "analysis, commentary nor final"
     fault(opens[assistant & headed & (labels == SPAN_CONTEXT)], f"an assistant message is in neither {where}")
     if trained is not None:
         documents = np.searchsorted(ends, opens, side="right")
         if trained.history == "serve":
-            fault(opens[_hidden(documents, assistant, labels, said == ANALYSIS)], _NOT_SHOWN)
+            fault(opens[_hidden(documents, assistant, labels, channel == ANALYSIS)], _NOT_SHOWN)
         if trained.call_format != "constrain":
             calls = assistant & headed & (tokens[np.maximum(closes - 1, 0)] == CALL)
             constrained = calls & (_first_after(specials[kinds == CONSTRAIN], opens, tokens.size) < bodies)
@@ -153,8 +153,8 @@ def _last_of_each(documents: Places, chosen: Marks) -> Places:
     last = np.full(int(documents.max(initial=-1)) + 1, -1, dtype=np.int64)
     numbers = np.flatnonzero(chosen)
     last[documents[numbers]] = numbers  # of equal places the last assignment holds
-    found: Places = last[documents]
-    return found
+    places: Places = last[documents]
+    return places
 
 
 def labelled_runs(tokens: Tokens, lengths: Lengths, on_disk: Flags) -> npt.NDArray[np.int64]:

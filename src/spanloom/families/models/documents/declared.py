@@ -107,9 +107,9 @@ def declaring(proving: Proving, emission: str) -> Declare:
 
 def _continues(rendered: Rendered, run: int, variables: Mapping[str, Any]) -> bool:
     """Whether F begins with P."""
-    given = {**variables, **rendered.conversation.variables}
-    prompt = rendered.text(rendered.plain[:run], given, prompt=True)
-    return rendered.text(rendered.plain[: run + 1], given).startswith(prompt)
+    values = {**variables, **rendered.conversation.variables}
+    prompt = rendered.text(rendered.plain[:run], values, prompt=True)
+    return rendered.text(rendered.plain[: run + 1], values).startswith(prompt)
 
 
 def _written(emission: str, message: Message, model: Model, run: int, begin: int) -> tuple[str, list[Placed]]:

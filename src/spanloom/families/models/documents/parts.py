@@ -73,10 +73,10 @@ def standing_part(task: PartTask) -> dict[str, Any] | None:
     """What a finished part counts; None where it is not there, or of another build."""
     try:
         counted = read_json(task.sidecar, SpanloomError, "the record of a part", "build again")
-        stands = counted["key"] == task.part_key and sha256_file(task.arrow) == counted["sha256"]
+        is_whole = counted["key"] == task.part_key and sha256_file(task.arrow) == counted["sha256"]
     except (FileNotFoundError, SpanloomError, KeyError, TypeError):
         return None
-    return counted if stands else None
+    return counted if is_whole else None
 
 
 def make_part(task: PartTask) -> dict[str, Any]:

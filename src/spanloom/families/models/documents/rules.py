@@ -95,8 +95,8 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
     date = None if rules.date is None else parsed_date(rules.date)
     model = load_model(folder, stops=rules.stops, date=date)
     sets: list[dict[str, Any]] = []
-    for given in thinking_variables(model.template, rules.thinking):
-        variables = {**given, **rules.variables}
+    for thinking in thinking_variables(model.template, rules.thinking):
+        variables = {**thinking, **rules.variables}
         if variables not in sets:
             sets.append(variables)
     form = find_form(model.template, sets)

@@ -77,9 +77,9 @@ def _writes_call(template: ChatTemplate, variables: Sequence[Mapping[str, Any]],
 
 def _texts(template: ChatTemplate, variables: Sequence[Mapping[str, Any]], message: Mapping[str, Any]) -> list[str]:
     texts = []
-    for given in variables:
+    for values in variables:
         try:
-            texts.append(template.render([_USER, message], tools=[TOOL], **given))
+            texts.append(template.render([_USER, message], tools=[TOOL], **values))
         except ChatTemplateError:
             continue
     return texts

@@ -3,9 +3,8 @@
 In: a model. Out: `Hazards`: the date in the prompt, a default system text, BOS twice, `{% generation %}`.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from spanloom.families.models.model import Model
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
@@ -24,9 +23,6 @@ class Hazards:
     default_system: str | None
     double_bos: bool
     generation_tags: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def find_hazards(model: Model) -> Hazards:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.form import INLINE, Form
+from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.form import arguments_given_as, find_form, thinking_variables
 from spanloom.families.models.probe.hazards import Hazards, find_hazards
@@ -60,7 +60,7 @@ def probe(
     served: bool = True,
 ) -> ProbeResult:
     """Finds the form of the template, and proves each conversation. `variables`: template variables for all."""
-    sets = [{**given, **(variables or {})} for given in thinking_variables(model.template, thinking)]
+    sets = [{**thinking_set, **(variables or {})} for thinking_set in thinking_variables(model.template, thinking)]
     form = find_form(model.template, sets)
     proving = Proving(form=form, variables=sets, served=served)
     return ProbeResult(
@@ -84,15 +84,17 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         "of": len(result.tried),
         "refusals": dict(Counter(refusal.kind for _, refusal in result.refused).most_common()),
         "in_several_documents": result.in_several_documents,
-        "form": {**_form(result.proving.form), "arguments_may_be": result.arguments},
+        "form": {**asdict(result.proving.form), "arguments_may_be": result.arguments},
         "stops": {str(number): text for number, text in result.model.stops.items()},
         "turn_ends": dict(Counter(run.turn_end for run in runs).most_common()),
         "variables": [
-            {"variables": json.loads(given), "runs": count}
-            for given, count in Counter(json.dumps(dict(run.variables), sort_keys=True) for run in runs).most_common()
+            {"variables": json.loads(variables), "runs": count}
+            for variables, count in Counter(
+                json.dumps(dict(run.variables), sort_keys=True) for run in runs
+            ).most_common()
         ],
         "boundary": dict(Counter(run.boundary for run in runs)),
-        "hazards": {**result.hazards.as_dict(), "history_rewritten": result.in_several_documents > 0},
+        "hazards": {**asdict(result.hazards), "history_rewritten": result.in_several_documents > 0},
         "generation_marks": {
             "equal": sum(run.generation is True for run in runs),
             "other": sum(run.generation is False for run in runs),
@@ -110,10 +112,6 @@ def groups(result: ProbeResult) -> dict[str, dict[str, int]]:
     of = Counter(tried.group for tried in result.tried)
     proven = Counter(tried.group for tried, _ in result.proven)
     return {group: {"proven": proven[group], "of": count} for group, count in of.items()}
-
-
-def _form(form: Form) -> dict[str, Any]:
-    return asdict(form)
 
 
 def _generation(result: ProbeResult) -> str:

@@ -54,9 +54,12 @@ def prove_conversation(
 ) -> Proven | Refusal:
     """The documents of a conversation, or the refusal of its first run that is neither proven nor declared."""
     rendered = Rendered(model, conversation, proving.form)
-    if not proving.inline and (run := _with_reasoning(conversation)) is not None:
+    with_reasoning = (run for run in conversation.runs() if conversation.messages[run].get("reasoning"))
+    if not proving.inline and (first := next(with_reasoning, None)) is not None:
         message = "the template knows no reasoning"
-        return Refusal(kind=TEXT_DROPPED, message=message, run=run, remedy="write it into the content: --inline-think")
+        return Refusal(
+            kind=TEXT_DROPPED, message=message, run=first, remedy="write it into the content: --inline-think"
+        )
     runs: list[ProvenRun] = []
     for run in conversation.runs():
         outcome = _first_proven(rendered, run, proving)
@@ -68,17 +71,12 @@ def prove_conversation(
     return Proven(tuple(documents_of_runs(runs)))
 
 
-def _with_reasoning(conversation: Conversation) -> int | None:
-    """The first run with reasoning."""
-    return next((run for run in conversation.runs() if conversation.messages[run].get("reasoning")), None)
-
-
 def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun | Refusal:
     refusal: Refusal | None = None
     sets = proving.variables
     if not rendered.conversation.messages[run].get("reasoning"):
         # The model that answers at once is asked not to think, where it can be asked.
-        sets = sorted(sets, key=lambda given: any(value is True for value in given.values()))
+        sets = sorted(sets, key=lambda values: any(value is True for value in values.values()))
     for variables in sets:
         try:
             return prove_run(rendered, run, variables, served=proving.served)

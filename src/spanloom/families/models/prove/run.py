@@ -266,8 +266,11 @@ def _check_sentinels(
 def _next_speaker(rendered: Rendered, run: int, variables: Mapping[str, Any], whole: str, last: int, field: int) -> str:
     """The stop token that the next message begins with. Raises RefusedError where there is none."""
     stops = rendered.model.stops
-    given = rendered.traced[run + 1 : run + 2]
-    candidates = [*(message for message in given if message["role"] != "assistant"), next_message(rendered.plain[run])]
+    following = rendered.traced[run + 1 : run + 2]
+    candidates = [
+        *(message for message in following if message["role"] != "assistant"),
+        next_message(rendered.plain[run]),
+    ]
     for message in candidates:
         try:
             longer = rendered.traced_text([*rendered.traced[: run + 1], message], variables)

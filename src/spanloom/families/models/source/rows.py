@@ -67,12 +67,12 @@ def read_row(
     else:
         whole = _of_harmony(messages_json, source_format)
     messages = tuple(_message(message, words) for message in whole.messages)
-    given = whole.settings.as_dict()
-    settings = {key: given[key] for key in VARIABLES if key in given and key in words.variables}
-    identity = given.get("model_identity")
+    stated = whole.settings.as_dict()
+    settings = {key: stated[key] for key in VARIABLES if key in stated and key in words.variables}
+    identity = stated.get("model_identity")
     dropped_identity = identity if "model_identity" not in settings and identity != DEFAULT_IDENTITY else None
     unread = [
-        key for key in (*given, *whole.chat_template_kwargs) if key not in settings and key not in words.variables
+        key for key in (*stated, *whole.chat_template_kwargs) if key not in settings and key not in words.variables
     ]
     conversation = Conversation(
         id=name,

@@ -243,8 +243,8 @@ class _Build:
             return task, outcome
 
         for task in self._tasks(shard, read):
-            standing = standing_part(task) if self.options.resume else None
-            outcome = standing or (make_part(task) if pool is None else pool.submit(make_part, task))
+            finished_part = standing_part(task) if self.options.resume else None
+            outcome = finished_part or (make_part(task) if pool is None else pool.submit(make_part, task))
             waiting.append((task, outcome))
             while len(waiting) >= most:
                 yield finished()
@@ -419,5 +419,4 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return dataset_artifacts(result, tokenizer=("sha256",))

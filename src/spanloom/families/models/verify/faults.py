@@ -34,7 +34,7 @@ def fitting_classes(reference: Reference, conversation: PlainConversation) -> se
     own = template_settings(conversation, reference.names)
     for place in conversation.runs():
         by_set = [
-            set(_of_run(reference, conversation, place, {**given, **own})) for given in reference.config["variables"]
+            set(_of_run(reference, conversation, place, {**values, **own})) for values in reference.config["variables"]
         ]
         if all(by_set):
             classes = classes.union(*by_set)

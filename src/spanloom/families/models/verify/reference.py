@@ -77,8 +77,10 @@ class _Swapped:
     lead: str
 
     def ways(self) -> list[str]:
-        """How the text may be written."""
-        return _python(self.core) if self.kind == VALUE else _written(self.core)
+        """How the text may be written: a value of JSON as it is, or as Python."""
+        if self.kind == VALUE:
+            return list(dict.fromkeys([self.core, str(json.loads(self.core))]))
+        return _written(self.core)
 
 
 Words = dict[str, _Swapped]
@@ -130,7 +132,7 @@ class Reference:
             raise UnprovenError(f"message {place} is not to be trained")
         variables = json.loads(row["variables"][number])
         own = template_settings(conversation, self.names)
-        if all({**given, **own} != variables for given in self.config["variables"]):
+        if all({**values, **own} != variables for values in self.config["variables"]):
             raise UnprovenError(f"the template variables {variables} are none of the manifest's")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
@@ -183,8 +185,8 @@ class Reference:
             for at, message in enumerate([*conversation.messages[:count], *more])
         ]
         template = self.template if now is None else load_chat_template(self._place.parent, now=now)
-        given = template_tools(conversation) if tools is None else tools
-        return template.render(messages, tools=given, add_generation_prompt=prompt, **variables)
+        described = template_tools(conversation) if tools is None else tools
+        return template.render(messages, tools=described, add_generation_prompt=prompt, **variables)
 
     def texts(
         self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str, whole: str
@@ -363,8 +365,3 @@ def _written(text: str) -> list[str]:
         once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         ways += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
     return list(dict.fromkeys(ways))
-
-
-def _python(written: str) -> list[str]:
-    """The ways a template may write a value of JSON: as it is, or as Python."""
-    return list(dict.fromkeys([written, str(json.loads(written))]))

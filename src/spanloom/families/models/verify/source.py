@@ -44,12 +44,12 @@ _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
 def check_source(report: Report, check: SourceCheck) -> None:
     """The source is that of the manifest, byte by byte; all its ids compared, some of its rows made again."""
     whole, content = check.whole, check.whole.content
-    given = open_source(check.source)
-    if given.manifest_sha256 != content.input.manifest_sha256 or len(given.shards) != len(content.shards):
+    source = open_source(check.source)
+    if source.manifest_sha256 != content.input.manifest_sha256 or len(source.shards) != len(content.shards):
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(stated, source_input(given), "input", check="source"))
+    report.add(check_said(stated, source_input(source), "input", check="source"))
     try:
         reference = Reference(whole.root, content) if check.deep else None
     except SpanloomError as fault:
@@ -58,7 +58,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
     count = len(content.shards)
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
-        from_source = given.shards[shard.shard]
+        from_source = source.shards[shard.shard]
         own.ran("source files", 1)
         if (digest := sha256_file(from_source.path)) != from_source.sha256:
             message = f"sha256 {digest}, the source's manifest says {from_source.sha256}"
@@ -66,7 +66,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
             return
         deep = check.deep // count + (shard.shard < check.deep % count)
         try:
-            _ShardCheck(own, check, shard, given, reference, drawn_rows(shard.rows_read, deep)).run()
+            _ShardCheck(own, check, shard, source, reference, drawn_rows(shard.rows_read, deep)).run()
         except ArtifactError as unreadable:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 

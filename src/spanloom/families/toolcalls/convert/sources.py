@@ -109,14 +109,14 @@ class Converted:
     def outcome_rows(self) -> list[dict[str, Any]]:
         """The table *told as → became, reason*, the most records first within each label."""
         totals: Counter[str] = Counter()
-        for (told, *_), number in self.outcomes.items():
-            totals[told] += number
+        for (label, *_), number in self.outcomes.items():
+            totals[label] += number
         order = sorted(
             self.outcomes.items(), key=lambda row: (-totals[row[0][0]], row[0][0], bool(row[0][2]), -row[1], row[0])
         )
         return [
-            {"told": told, "became": became, **({"reason": reason} if reason else {}), "records": number}
-            for (told, became, reason), number in order
+            {"told": label, "became": became, **({"reason": reason} if reason else {}), "records": number}
+            for (label, became, reason), number in order
         ]
 
 
@@ -142,10 +142,10 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
         }
         rejects = stack.enter_context(written_atomically(out / "rejects" / f"{source}.ndjson"))
 
-        def leave_out(where: str, reason: str, told: str = "", **more: Any) -> None:
+        def leave_out(where: str, reason: str, label: str = "", **more: Any) -> None:
             done.left_out[reason] += 1
             if source in TELLING:
-                done.outcomes[told or NOT_TOLD, LEFT_OUT, reason] += 1
+                done.outcomes[label or NOT_TOLD, LEFT_OUT, reason] += 1
             rejects.write(_line({"where": where, "reason": reason, **more}))
 
         def unreadable(error: RecordError) -> None:
@@ -183,8 +183,8 @@ def outcome_table(done: Converted) -> list[str]:
         return []
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return [
-        f"{told:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
-        for told, became, records, reason in rows
+        f"{label:<{widths[0]}}  {became:<{widths[1]}}  {records:>{widths[2]}}  {reason}".rstrip()
+        for label, became, records, reason in rows
     ]
 
 

@@ -21,7 +21,8 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The samples of one simulation. Raises UnusableError where it has no assistant turn or too small a reward."""
     stored = record.get("messages", record.get("traj"))
     if isinstance(stored, list):
-        stored = [message for message in stored if not (isinstance(message, dict) and _of_the_user(message))]
+        of_user = {"role": "tool", "requestor": "user"}.items()
+        stored = [message for message in stored if not (isinstance(message, dict) and of_user <= message.items())]
     messages = turns(stored)
     answers = answers_of(messages)
     if options.turns == "last":
@@ -52,10 +53,6 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
 
 def _reaches(reward: Any, least: float) -> bool:
     return isinstance(reward, int | float) and not isinstance(reward, bool) and reward >= least
-
-
-def _of_the_user(message: dict[str, Any]) -> bool:
-    return message.get("role") == "tool" and message.get("requestor") == "user"
 
 
 def _domain(record: Mapping[str, Any]) -> str | None:

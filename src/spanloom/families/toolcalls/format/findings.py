@@ -92,14 +92,14 @@ class Findings(list[Finding]):
         self.most = most
         self.beyond: Counter[tuple[str, Severity]] = Counter()
 
-    def append(self, found: Finding) -> None:
+    def append(self, finding: Finding) -> None:
         """Keeps a finding, or counts it."""
         if self.most is None or len(self) < self.most:
-            super().append(found)
+            super().append(finding)
         else:
-            self.beyond[found.code, found.severity] += 1
+            self.beyond[finding.code, finding.severity] += 1
 
 
-def by_code(found: Finding) -> int:
+def by_code(finding: Finding) -> int:
     """The key that findings of one sample are sorted by."""
-    return _ORDER[found.code]
+    return _ORDER[finding.code]

@@ -34,6 +34,5 @@ def exit_code(result: dict[str, Any]) -> int:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result[name] for name in ("samples", "without_span", "errors", "warnings")}
     return {"report": {"result": result["result"], **counts}, "metrics": counts}

@@ -44,7 +44,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {
         "records": result["records"],
         **{f"{split}_samples": number for split, number in result["written"].items()},

@@ -39,7 +39,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {
         "samples": result["total"],
         **{f"{split}_samples": number for split, number in result["by_split"].items()},

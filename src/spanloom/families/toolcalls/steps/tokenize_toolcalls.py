@@ -317,5 +317,4 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return dataset_artifacts(result, tokenizer=("sha256",), harmful=result["content"]["config"]["harmful"])

@@ -39,7 +39,6 @@ def exit_code(result: dict[str, Any]) -> int:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     names = ("total_samples", "harmful", "retain", "invalid_lines", "errors", "warnings")
     counts = {name: result[name] for name in names}
     return {"report": {"result": result["result"], **counts}, "html": {}, "metrics": counts}

@@ -77,8 +77,6 @@ def check_rows(
     yield from documents.check_split(rows.column("sample_id"), digests, content.split.valid_fraction)
 
 
-# --- Against the samples ---------------------------------------------------------------------------------------------
-
 Encode = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from spanloom.families.traces.errors import OptionError
+from spanloom.errors import OptionError
 from spanloom.families.traces.export.lines import ExportFormat, ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.store.database import Snapshot
 from spanloom.families.traces.tokens import BATCH, tokenized

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 from uuid import UUID, uuid5
 
+from spanloom.errors import OptionError
 from spanloom.families.traces import render
 from spanloom.families.traces.defaults import CONTROL_TOKENS, PROTECT_METADATA
-from spanloom.families.traces.errors import OptionError, TraceError
+from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.render import CONTROL_STRINGS, ControlTokens, TraceTexts
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import Snapshot, StoredTrace

@@ -22,9 +22,6 @@ _GSM8K_MARK = "####"
 _PRM_ANSWER = "# Answer"
 
 
-# --- GSM8K ------------------------------------------------------------------------------------------------------------
-
-
 def is_gsm8k(record: Mapping[str, Any]) -> bool:
     """A question, and an answer whose last line begins with `####`."""
     return texts_at(record, "question", "answer") and _gsm8k_parts(record["answer"]) is not None
@@ -50,9 +47,6 @@ GSM8K = TraceForm(
 )
 
 
-# --- LIMO -------------------------------------------------------------------------------------------------------------
-
-
 def is_limo(record: Mapping[str, Any]) -> bool:
     """Three texts: question, solution and answer."""
     return texts_at(record, "question", "solution", "answer")
@@ -70,9 +64,6 @@ LIMO = TraceForm(
     keys={"prompt": "question", "steps": "solution", "answer": "answer"},
     traces=_limo,
 )
-
-
-# --- OpenR1 -----------------------------------------------------------------------------------------------------------
 
 
 def is_open_r1(record: Mapping[str, Any]) -> bool:
@@ -120,9 +111,6 @@ OPEN_R1 = TraceForm(
     keys={"prompt": "problem", "steps": "generations, in <think> tags", "answer": "generations, behind the tags"},
     traces=_open_r1,
 )
-
-
-# --- PRM800K ----------------------------------------------------------------------------------------------------------
 
 
 def is_prm800k(record: Mapping[str, Any]) -> bool:

@@ -18,15 +18,11 @@ _OWN_KEYS = ("trace_version", "final_answer", "steps")
 """A record with one of these keys is a trace, or is meant to be one."""
 
 
-def _is_s1k(record: Mapping[str, Any]) -> bool:
-    return "thinking_trajectories" in record
-
-
 FORMS: tuple[tuple[Recognises, TraceForm], ...] = (
     (published.is_prm800k, published.PRM800K),
     (published.is_open_r1, published.OPEN_R1),
     (published.is_gsm8k, published.GSM8K),
-    (lambda record: published.is_limo(record) and not _is_s1k(record), published.LIMO),
+    (lambda record: published.is_limo(record) and "thinking_trajectories" not in record, published.LIMO),  # else s1K
 )
 """Those of single data sets; chat data is tried after them, since it takes what some of them have."""
 

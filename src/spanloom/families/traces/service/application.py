@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fastapi import APIRouter, FastAPI
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import BATCH_MAX_BYTES, TRACE_BYTES, TRACE_MAX_BYTES
-from spanloom.families.traces.errors import OptionError
 from spanloom.families.traces.service.routes import STATUSES, TraceService, body_limits, traces_router
 from spanloom.families.traces.store.database import Store
 from spanloom.service.application import GUARDS, Guards, create_application

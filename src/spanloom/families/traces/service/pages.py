@@ -25,23 +25,25 @@ def datasets_page(datasets: Sequence[Mapping[str, Any]], shown: Sequence[TracePr
     """All datasets, and a page of the traces, newest first; `first` of them are passed over."""
     rows: list[list[Link]] = [
         [
-            (one["dataset_key"], f"/datasets/{quote(one['dataset_key'])}"),
-            (f"{one['trace_count']:,}" if one["valid"] else "invalid manifest", None),
-            (one["created_at"] or "", None),
+            (dataset["dataset_key"], f"/datasets/{quote(dataset['dataset_key'])}"),
+            (f"{dataset['trace_count']:,}" if dataset["valid"] else "invalid manifest", None),
+            (dataset["created_at"] or "", None),
         ]
-        for one in datasets
+        for dataset in datasets
     ]
     traces: list[list[Link]] = [
         [
-            (one.prompt or "(blank)", f"/traces/{one.id}"),
-            (one.source, None),
-            (one.created_at[: len("2025-12-01T10:00:00")].replace("T", " ") + " UTC", None),
-            (one.id, f"/traces/{one.id}"),
+            (dataset.prompt or "(blank)", f"/traces/{dataset.id}"),
+            (dataset.source, None),
+            (dataset.created_at[: len("2025-12-01T10:00:00")].replace("T", " ") + " UTC", None),
+            (dataset.id, f"/traces/{dataset.id}"),
         ]
-        for one in shown
+        for dataset in shown
     ]
     last = first + len(shown)
-    said = f"{first + 1:,} to {last:,} of {total:,}." if shown else "None." if not total else f"No more than {total:,}."
+    range_text = (
+        f"{first + 1:,} to {last:,} of {total:,}." if shown else "None." if not total else f"No more than {total:,}."
+    )
     return texts_page(
         "Reasoning traces",
         path=[("all requests", "/docs")],
@@ -49,7 +51,10 @@ def datasets_page(datasets: Sequence[Mapping[str, Any]], shown: Sequence[TracePr
         sections=[
             TextSection(heading="Datasets", columns=("key", "traces", "built"), rows=rows, after=_none(rows)),
             TextSection(
-                heading="Traces, newest first", columns=("prompt", "source", "created", "id"), rows=traces, after=said
+                heading="Traces, newest first",
+                columns=("prompt", "source", "created", "id"),
+                rows=traces,
+                after=range_text,
             ),
             *_turn("/", first, last, total),
         ],
@@ -61,16 +66,16 @@ def dataset_page(manifest: TraceManifest, shown: Sequence[str], counts: Mapping[
     base = f"/datasets/{quote(manifest.dataset_key)}"
     rows: list[list[Link]] = []
     for number, trace_id in enumerate(shown, start=first + 1):
-        found = counts.get(trace_id)
+        trace = counts.get(trace_id)
         rows.append(
             [
                 (f"{number:,}", None),
-                (trace_id, None if found is None else f"/traces/{trace_id}"),
-                ("deleted" if found is None else f"{found.steps:,} steps, {found.chars:,} characters", None),
+                (trace_id, None if trace is None else f"/traces/{trace_id}"),
+                ("deleted" if trace is None else f"{trace.steps:,} steps, {trace.chars:,} characters", None),
             ]
         )
     exports: list[list[Link]] = [[(form, f"/api{base}/export.jsonl?format={form}")] for form in FORMATS]
-    said = {
+    facts = {
         "filters": manifest.filters,
         "selection_strategy": manifest.selection_strategy,
         "seed": manifest.seed,
@@ -82,7 +87,7 @@ def dataset_page(manifest: TraceManifest, shown: Sequence[str], counts: Mapping[
         path=[_TOP, ("dataset", None)],
         figures=[("traces", f"{len(manifest.trace_ids):,}"), ("built", manifest.as_dict()["created_at"])],
         sections=[
-            TextSection(heading="What it is", texts=[("manifest", readable_json(said).decode())]),
+            TextSection(heading="What it is", texts=[("manifest", readable_json(facts).decode())]),
             TextSection(heading="Exports", columns=("format",), rows=exports),
             TextSection(heading="Traces", columns=("", "id", ""), rows=rows, after=_none(rows)),
             *_turn(base, first, first + len(shown), len(manifest.trace_ids)),

@@ -23,12 +23,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from spanloom.errors import SourceError
+from spanloom.errors import OptionError, SourceError
 from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, build_dataset
 from spanloom.families.traces.defaults import CONTROL_TOKENS, FORMAT, PROTECT_METADATA
 from spanloom.families.traces.errors import (
     InvalidManifestError,
-    OptionError,
     StoreBusyError,
     StoreError,
     TraceError,
@@ -249,8 +248,8 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     def get_trace(trace_id: UUID) -> Response:
         """A trace with its payload."""
         with service.store.snapshot() as snapshot:
-            found = snapshot.get(str(trace_id))
-        return problem(404, f"Trace {trace_id} not found") if found is None else answer(detail(found))
+            trace = snapshot.get(str(trace_id))
+        return problem(404, f"Trace {trace_id} not found") if trace is None else answer(detail(trace))
 
     @router.delete("/api/traces/{trace_id}", status_code=204, tags=tags, responses={404: {"description": "Unknown."}})
     def delete_trace(trace_id: UUID) -> Response:
@@ -310,10 +309,10 @@ def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]], max_ste
         except ValidationError as fault:
             count += fault.error_count()
             if len(errors) < ERRORS_TOLD:
-                told = fault.errors(include_url=False, include_context=False, include_input=False)
+                faults = fault.errors(include_url=False, include_context=False, include_input=False)
                 errors += [
                     {**error, "loc": (*place, *error["loc"]), "msg": fault_message(error)}
-                    for error in told[: ERRORS_TOLD - len(errors)]
+                    for error in faults[: ERRORS_TOLD - len(errors)]
                 ]
             continue
         del value
@@ -374,15 +373,15 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
         return answer(_manifest(service, dataset_key).as_dict())
 
 
-def _ingestible(directory: Path, given: str) -> Path:
+def _ingestible(directory: Path, name: str) -> Path:
     """The file that a client named. Raises HTTPException 400 for one that is missing or lies outside."""
-    missing = HTTPException(400, f"JSONL file not found: {given}")
+    missing = HTTPException(400, f"JSONL file not found: {name}")
     try:
-        path = (directory / given).resolve()  # links are followed: what they lead to counts
+        path = (directory / name).resolve()  # links are followed: what they lead to counts
         if not path.is_relative_to(directory.resolve()) or not path.exists():
             raise missing
         if not path.is_file():
-            raise HTTPException(400, f"Path is not a file: {given}")
+            raise HTTPException(400, f"Path is not a file: {name}")
     except (OSError, ValueError, RuntimeError):  # U+0000, a name too long, links in a circle
         raise missing from None
     return path
@@ -435,8 +434,8 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
     )
     def sft_export(request: SftExportRequest) -> Response:
         """Traces in Gemma's template, of a dataset or by id, in the order of the request."""
-        said = request.model_dump(include={field.name for field in fields(ExportOptions)})
-        options = ExportOptions(**{**said, "system": request.system or None})
+        export_fields = request.model_dump(include={field.name for field in fields(ExportOptions)})
+        options = ExportOptions(**{**export_fields, "system": request.system or None})
         if request.dataset_key:
             try:
                 manifest = _manifest(service, request.dataset_key)
@@ -446,7 +445,7 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
         if not request.trace_ids:
             return problem(400, "Either dataset_key or trace_ids must be provided")
         try:
-            ids = [str(UUID(one.strip())) for one in request.trace_ids]
+            ids = [str(UUID(text.strip())) for text in request.trace_ids]
         except ValueError as fault:
             return problem(400, str(fault))
         return _stream(service, ids, "tunix_sft", options)
@@ -475,12 +474,14 @@ def _stream(
         if options.control_tokens == "reject":
             check_controls(snapshot, ids)
         there = snapshot.present(ids)
-        present = [one for one in ids if one in there]
+        present = [trace_id for trace_id in ids if trace_id in there]
         headers = {"x-skipped-deleted": str(len(ids) - len(present))}
         if build_id is not None:
-            headers["etag"] = f'"{etag(build_id, form, options, [(one, there[one]) for one in present])}"'
+            headers["etag"] = (
+                f'"{etag(build_id, form, options, [(trace_id, there[trace_id]) for trace_id in present])}"'
+            )
             if known is not None and not {headers["etag"], "*"}.isdisjoint(
-                one.strip().removeprefix("W/") for one in known.split(",")
+                trace_id.strip().removeprefix("W/") for trace_id in known.split(",")
             ):
                 return Response(status_code=304, headers=headers)
         lines = _lines(snapshot, present, form, options)
@@ -540,7 +541,7 @@ def _add_pages(router: APIRouter, service: TraceService) -> None:
     @router.api_route("/traces/{trace_id}", methods=PAGE_METHODS, include_in_schema=False)
     def trace_page(trace_id: UUID) -> Response:
         with service.store.snapshot() as snapshot:
-            found = snapshot.get(str(trace_id))
-        if found is None:
+            trace = snapshot.get(str(trace_id))
+        if trace is None:
             return html(pages.missing_page(f"Trace {trace_id} not found"), 404)
-        return html(pages.trace_page(found))
+        return html(pages.trace_page(trace))

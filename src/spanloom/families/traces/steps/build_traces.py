@@ -31,7 +31,6 @@ run = build_traces
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result["stats"][name] for name in ("avg_step_count", "avg_total_chars")}
     facts = {name: result[name] for name in ("dataset_key", "build_id", "selection_strategy", "trace_count")}
     return {"manifest": {**facts, **counts}, "metrics": {"trace_count": result["trace_count"], **counts}}

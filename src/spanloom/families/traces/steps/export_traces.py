@@ -41,7 +41,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result[name] for name in ("exported", "skipped_deleted", "bytes")}
     return {
         "export": {name: result[name] for name in ("dataset_key", "format", "sha256")} | counts,

@@ -114,6 +114,5 @@ def _below(called: str, source: str) -> str:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result[name] for name in ("ingested_count", "skipped_count", "skipped_existing")}
     return {"store": counts, "metrics": counts}

@@ -23,8 +23,9 @@ from spanloom.dataset.root.made import published, write_pending
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
+from spanloom.errors import OptionError
 from spanloom.families.traces import defaults
-from spanloom.families.traces.errors import OptionError, TraceError
+from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.places import opened_store, staged_manifest
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
@@ -310,5 +311,4 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"))

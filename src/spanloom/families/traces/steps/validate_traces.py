@@ -44,6 +44,5 @@ def exit_code(result: Mapping[str, Any]) -> int:
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of this step's artifacts: artifact → metadata. `result`: what `run` returns."""
     counts = {name: result[name] for name in ("errors", "warnings", "lines")}
     return {"report": {"clean": result["clean"], **counts}, "metrics": counts}

@@ -52,8 +52,9 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
-from spanloom.families.traces.errors import OptionError, StoreBusyError, StoreError
+from spanloom.families.traces.errors import StoreBusyError, StoreError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.trace import (
     CheckedTrace,
@@ -303,9 +304,9 @@ class Writer:
         """Deletes traces; returns the ids of those that were there."""
         gone: set[str] = set()
         for page in _pages(list(dict.fromkeys(ids))):
-            found = self.existing(page)
-            self._connection.execute(delete(_traces).where(_traces.c.id.in_(found)))
-            gone |= found
+            existing = self.existing(page)
+            self._connection.execute(delete(_traces).where(_traces.c.id.in_(existing)))
+            gone |= existing
         return gone
 
 
@@ -322,10 +323,10 @@ class Snapshot:
     def heads(self, *, limit: int, offset: int) -> list[TraceHead]:
         """A page of all traces, newest first."""
         columns = select(_traces.c.id, _traces.c.created_at, _traces.c.version)
-        found = self._connection.execute(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))
+        rows = self._connection.execute(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))
         return [
             TraceHead(id=row.id, created_at=row.created_at, trace_version=json.loads(f'"{row.version}"'))
-            for row in found
+            for row in rows
         ]
 
     def previews(self, *, limit: int, offset: int) -> list[TracePreview]:
@@ -397,9 +398,9 @@ class Snapshot:
             sizes = self._connection.execute(select(_traces.c.id, _traces.c.chars).where(_traces.c.id.in_(page)))
             for part in _parts(page, {row[0]: row[1] for row in sizes}):
                 rows = self._connection.execute(columns.where(_traces.c.id.in_(part))).all()
-                found = {row[0]: row for row in rows}
+                rows_by_id = {row[0]: row for row in rows}
                 for trace_id in part:
-                    if (row := found.get(trace_id)) is not None:
+                    if (row := rows_by_id.get(trace_id)) is not None:
                         yield StoredTrace(id=trace_id, created_at=row[1], payload=parse_text(row[2]))
 
 
@@ -412,8 +413,8 @@ _PAYLOAD_BEGIN = re.compile(rf'\s*{{"trace_version":"{_TEXT}","prompt":"({_TEXT}
 
 def _prompt_begin(payload: str) -> str:
     """The prompt in the beginning of a payload, which may end within it."""
-    found = _PAYLOAD_BEGIN.match(payload)
-    return "" if found is None else str(json.loads(f'"{found[1]}"'))
+    match = _PAYLOAD_BEGIN.match(payload)
+    return "" if match is None else str(json.loads(f'"{match[1]}"'))
 
 
 def _first_line(text: str, longest: int) -> str:

@@ -7,7 +7,7 @@ the rules names nothing, so no key leads out of the root.
 import unicodedata
 from pathlib import Path
 
-from spanloom.families.traces.errors import OptionError
+from spanloom.errors import OptionError
 
 DATASETS = "datasets"
 MANIFEST_NAME = "manifest.json"

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from spanloom.families.traces.errors import InvalidManifestError, OptionError, UnknownDatasetError
+from spanloom.errors import OptionError
+from spanloom.families.traces.errors import InvalidManifestError, UnknownDatasetError
 from spanloom.families.traces.store.keys import DATASETS, is_key, manifest_file
 from spanloom.families.traces.trace import check_json
 from spanloom.storage import read_small, write_atomically

@@ -10,7 +10,7 @@ In: datetimes, ISO 8601. Out: text. The store's text has one width, so that its 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from spanloom.families.traces.errors import OptionError
+from spanloom.errors import OptionError
 
 _SECONDS = len("2025-12-01T10:00:00")
 _MICROSECONDS = 1_000_000
@@ -27,7 +27,7 @@ def later(text: str, microseconds: int) -> str:
     try:
         return stored(as_datetime(text) + timedelta(microseconds=microseconds))
     except OverflowError:
-        raise _too_late(text) from None
+        raise OptionError("the times of these traces would lie after the year 9999", where=text) from None
 
 
 def series(text: str) -> Iterator[str]:
@@ -37,10 +37,6 @@ def series(text: str) -> Iterator[str]:
         for number in range(microsecond, _MICROSECONDS):
             yield f"{second}.{number:06}Z"
         text = later(f"{second}.000000Z", _MICROSECONDS)
-
-
-def _too_late(text: str) -> OptionError:
-    return OptionError("the times of these traces would lie after the year 9999", where=text)
 
 
 def as_datetime(text: str) -> datetime:

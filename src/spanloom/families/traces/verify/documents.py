@@ -60,9 +60,6 @@ def check_rows(
     yield from documents.check_split(rows.column("trace_id"), digests, content.split.valid_fraction)
 
 
-# --- Against the export ----------------------------------------------------------------------------------------------
-
-
 _TEXTS = {"tunix_sft": ("id", "prompts", "final_answer"), "training_example": ("id", "prompt", "response")}
 
 

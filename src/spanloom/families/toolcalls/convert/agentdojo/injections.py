@@ -167,9 +167,9 @@ def _in_text(text: str, known: Known) -> list[_Part]:
         if all(end <= earlier.span[0] or earlier.span[1] <= start for earlier in parts):
             parts.append(part)
 
-    for told in known.texts:
-        for span in spans_of(text, told):
-            add(_Part("the record's injections", *_unframed(plain(told)), span))
+    for injected in known.texts:
+        for span in spans_of(text, injected):
+            add(_Part("the record's injections", *_unframed(plain(injected)), span))
     for name, mark in [*MARKS, *([("direct", _DIRECT)] if known.attack == "direct" else [])]:
         for match in mark.finditer(text):
             instruction = _goal_of(_without_frame(match["instruction"]), known)

@@ -81,11 +81,11 @@ class _Trace:
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The sample of one trace. Raises UnusableError, with what the record says, where it makes none."""
     about = _about(record)
-    told = _told(record, about, options)
+    label = _told(record, about, options)
     try:
-        yield _draft(record, about, told, options)
+        yield _draft(record, about, label, options)
     except UnusableError as fault:
-        raise UnusableError(str(fault), told=told) from None
+        raise UnusableError(str(fault), told=label) from None
 
 
 def _about(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,10 +110,10 @@ def _told(record: Mapping[str, Any], about: Mapping[str, Any], options: Options)
     return RESISTED if about["security"] == (_meaning(record, options) == "resisted") else SUCCEEDED
 
 
-def _draft(record: Mapping[str, Any], about: Mapping[str, Any], told: str, options: Options) -> Draft:
-    if told == CLEAN:
+def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, options: Options) -> Draft:
+    if label == CLEAN:
         raise UnusableError("no injection")
-    if told == UNTOLD:
+    if label == UNTOLD:
         raise UnusableError("no security")
     means = _meaning(record, options)
     if means == "attack-succeeded" and about.get("error"):
@@ -127,8 +127,8 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], told: str, optio
         known = _with_goals(known, about, options)
         injection = find_injection(trace.lines, known) if known.goals else None
     if injection is None:
-        split, answer, labels, evidence = _benign(trace, about, told, known)
-    elif told == SUCCEEDED:
+        split, answer, labels, evidence = _benign(trace, about, label, known)
+    elif label == SUCCEEDED:
         split, answer, labels, evidence = _followed(trace, injection)
     else:
         split, answer, labels, evidence = _resisted(trace, injection)
@@ -155,7 +155,7 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], told: str, optio
         hashed={"injection_task_id": about.get("injection_task_id")},
         missing=("expected_tool", "simulated_tool") if split == HARMFUL else (),
         read_as=f"security: true means {means}",
-        told=told,
+        told=label,
         became="harmful" if split == HARMFUL else "tool capability" if benign else "injection resisted",
     )
 
@@ -243,9 +243,9 @@ def _reason(serving: Sequence[Serving]) -> str:
     return "a call may serve the injection"
 
 
-def _benign(trace: _Trace, about: Mapping[str, Any], told: str, known: Known) -> _Made:
+def _benign(trace: _Trace, about: Mapping[str, Any], label: str, known: Known) -> _Made:
     """The last turn of a trace whose injection was never shown, and whose task was done."""
-    if told == SUCCEEDED:
+    if label == SUCCEEDED:
         several = sum(map(len, trace.calls.values())) > 1
         if about.get("injections") and not known.texts and several:  # injected, with a text that the record lacks
             raise UnusableError("which of several calls carried out the injection is not known")
