@@ -3,6 +3,9 @@
 In: what was wrong, where, what to do. Out: an exception whose text a person can act on.
 """
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from tokenize import TokenError
 
@@ -53,6 +56,23 @@ class SpanloomError(Exception):
 
 def _rebuild(kind: type[SpanloomError], what: str, where: str | None, remedy: str | None) -> SpanloomError:
     return kind(what, where=where, remedy=remedy)
+
+
+@contextmanager
+def extra_for(script: str, extra: str) -> Iterator[None]:
+    """The imports of a program that `python -m` runs: without a package it ends in a line that names the extra.
+
+    `script`: the `__name__` of the module that imports; where it is imported itself, the exception goes on.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if script != "__main__" or package in ("", "spanloom"):
+            raise
+        what = f"this needs spanloom[{extra}]: the package {package} is not installed"
+        error = SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
+        sys.exit(f"error: {error}")
 
 
 class OptionError(SpanloomError):

@@ -61,6 +61,8 @@ class Report:
 
     `keep`: of each check so many findings are kept, all are counted; None keeps them all. `found`: findings by check.
     `reader`: what the arrays of a token dataset were read through, "megatron" or "independent".
+    `duplicate_documents`: documents of a token dataset whose tokens equal those of an earlier document; None where not
+    all documents were read. They are no finding.
     Warnings are kept and counted like errors; `clean` goes by errors alone.
     """
 
@@ -70,6 +72,7 @@ class Report:
     keep: int | None = FINDINGS_KEPT_PER_CHECK
     errors: int = 0
     reader: str | None = None
+    duplicate_documents: int | None = None
 
     @property
     def clean(self) -> bool:
@@ -116,6 +119,7 @@ class Report:
             "found": dict(sorted(self.found.items())),
             "findings": [finding.as_dict() for finding in self.findings],
             **({} if self.reader is None else {"reader": self.reader}),
+            **({} if self.duplicate_documents is None else {"duplicate_documents": self.duplicate_documents}),
         }
 
 

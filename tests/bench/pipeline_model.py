@@ -140,7 +140,7 @@ def volumes(corpus: Corpus, rates: Rates) -> dict[str, float]:
         "input": corpus.tokens * rates.input_per_token,
         "rendered": corpus.tokens * rates.rendered_per_token,
         "ids": corpus.rows * rates.ids_per_row,
-        "digests": corpus.rows * 8,
+        "digests": corpus.rows * 16,
         "tokens.bin": corpus.tokens * 4,
         "lossmask.bin": corpus.tokens,
         "span.bin": corpus.tokens,
@@ -169,7 +169,8 @@ def traffic(corpus: Corpus, found: dict[str, float]) -> dict[str, tuple[float, f
 def memory(corpus: Corpus, rates: Rates, cores: int) -> dict[str, float]:
     """Step → bytes that it holds at its peak, imports aside: what grows with the rows, or with the cores.
 
-    split, join: 8 bytes of digest a row, up to `AT_ONCE` of them, and as much again for what is read into them.
+    split, join: 8 bytes of digest a row, up to `AT_ONCE` of them, and as much again for what is read into them. The
+    join searches the digests of tokens afterwards, fewer at once.
     write: a length of 4 bytes for each sequence of the shard, a flag for each row.
     validate: 69 bytes a row of the shard, as was measured: most of it Megatron's index, which is mapped.
     """

@@ -68,3 +68,37 @@ def test_validate_needs_no_extra(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", BARE, *words], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["validation"]["reader"] == "independent"
+
+
+BARE_PROGRAM = """
+import runpy, sys
+for package in ("torch", "megatron"):
+    sys.modules[package] = None
+program = sys.argv.pop(1)
+run = runpy.run_path if program.endswith(".py") else runpy.run_module
+if program.endswith(".py"):
+    sys.path.insert(0, program.rpartition("/")[0])
+run(program, run_name="__main__")
+"""
+"""`python PROGRAM.py` or `python -m PROGRAM` where torch is not installed."""
+
+
+@pytest.mark.parametrize(
+    ("program", "extra"),
+    [
+        ("spanloom.training.reference", "train"),
+        ("spanloom.families.chat.training", "megatron"),
+        *(
+            (str(REPOSITORY / f"docs/examples/losses/{name}.py"), "megatron")
+            for name in ("reroute", "retain_l2", "triplet")
+        ),
+    ],
+    ids=lambda value: Path(value).name,
+)
+def test_a_program_that_trains_names_the_extra_that_it_needs(program: str, extra: str) -> None:
+    done = subprocess.run([sys.executable, "-c", BARE_PROGRAM, program], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"error: this needs spanloom[{extra}]: the package torch is not installed",
+        f"  remedy: pip install 'spanloom[{extra}]'",
+    ]

@@ -65,6 +65,7 @@ PAGES = sorted(
     for page in REPOSITORY.glob(pattern)
 )
 SOURCES = sorted((REPOSITORY / "src/spanloom").rglob("*.py"))
+TEMPLATES = sorted((REPOSITORY / "src/spanloom/report/templates").iterdir())
 LONGEST = 35
 
 
@@ -118,6 +119,12 @@ def test_pages_have_no_banned_word(page: Path) -> None:
 def test_sources_have_no_banned_word() -> None:
     assert len(SOURCES) > 300
     found = {relative(path): words for path in SOURCES if (words := banned(prose_of(path)))}
+    assert found == {}
+
+
+def test_templates_of_pages_have_no_banned_word() -> None:
+    found = {relative(path): words for path in TEMPLATES if (words := banned(path.read_text("utf-8")))}
+    assert len(TEMPLATES) > 8
     assert found == {}
 
 

@@ -13,7 +13,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from conftest import Cli
+from conftest import REPOSITORY, Cli
 from support.chromium import Browser, chromium
 from support.each import each
 
@@ -85,6 +85,38 @@ def hostile_page(hostile: Path, tmp_path_factory: pytest.TempPathFactory, cli: C
     page = tmp_path_factory.mktemp("page") / "inspect.html"
     assert cli("inspect", hostile, "--pick", "first", "--count", 99, "--html", page).returncode == 0
     return page
+
+
+@pytest.fixture(scope="module")
+def chess_pages(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> dict[str, Path]:
+    """What validation finds in prepared games, counts of them, and samples."""
+    folder = tmp_path_factory.mktemp("chess")
+    games = REPOSITORY / "tests/frozen/prepared_games"
+    pages = {name: folder / f"{name}.html" for name in ("validate", "report", "inspect")}
+    for name, page in pages.items():
+        words = (name,) if name == "validate" else ("chess", name)
+        done = cli(*words, games, "--html", page)
+        assert done.returncode == 0, done.stderr
+    return pages
+
+
+@each("dark", [False, True])
+@each("width", [390, 768, 1280])
+@each("page", ["validate", "report", "inspect"])
+def test_pages_of_chess_fit_their_screen_and_can_be_read(
+    browser: Browser, chess_pages: dict[str, Path], page: str, width: int, dark: bool
+) -> None:
+    opened(browser, chess_pages[page], width=width, dark=dark)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    looked, poor = browser.execute_script(VISIBLE_TEXT_CONTRAST)
+    assert looked > 30
+    assert poor == []
+    for table in browser.find_elements(By.TAG_NAME, "table"):
+        around = table.find_element(By.XPATH, "..")
+        if around.get_property("scrollWidth") > around.get_property("clientWidth"):
+            assert width == 390, "nothing is cut off on larger screens"
+            hint = browser.execute_script("return getComputedStyle(arguments[0], '::before').content", around)
+            assert "scroll sideways" in hint
 
 
 def test_keys_step_through_documents(browser: Browser, demo_page: Path) -> None:

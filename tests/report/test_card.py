@@ -13,6 +13,7 @@ from huggingface_hub import DatasetCard
 
 from spanloom.dataset import manifest
 from spanloom.families.harmony import dataset as harmony
+from spanloom.findings import Report
 from spanloom.report.card import is_unchanged_card, size_category
 from spanloom.report.views import remove_views, write_card
 
@@ -44,7 +45,8 @@ def card_of(demo: Path, tmp_path: Path) -> str:
     shutil.copytree(demo, root)
     (root / "README.md").unlink(missing_ok=True)
     written = manifest.read(root)
-    assert write_card(root, written.content, harmony, written.environment["reader"])
+    report = Report(reader=written.environment["reader"], duplicate_documents=0)
+    assert write_card(root, written.content, harmony, report)
     return (root / "README.md").read_text("utf-8")
 
 

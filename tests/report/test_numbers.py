@@ -17,6 +17,8 @@ from spanloom.dataset import manifest
 from spanloom.dataset.statistics import collect
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.stats import stats_lines
+from support import sources
+from support.demo_datasets import built
 from support.each import each
 
 SPANS = ("context", "analysis", "final")
@@ -47,6 +49,7 @@ def documents(root: Path) -> list[Document]:
                     "shard": name.removeprefix("shard_"),
                     **row,
                     "sequence": sequence,
+                    "content": tokens[at].tobytes(),
                     "length": tokens[at].size,
                     "trained": int(mask[at].sum()),
                     **{name: int((span[at] == number).sum()) for number, name in enumerate(SPANS)},
@@ -182,6 +185,32 @@ def test_report_json(root: Path) -> None:
     assert fraction["asked"] == 0.1
 
 
+def test_documents_with_equal_tokens_are_counted(root: Path) -> None:
+    found = documents(root)
+    repeated = len(found) - len({document["content"] for document in found})
+    assert json.loads((root / "report.json").read_bytes())["duplicate_documents"] == repeated
+    words = (
+        f"{repeated:,} of {len(found):,} documents have the same tokens"
+        if repeated
+        else "No two documents have the same tokens"
+    )
+    for view in ("report.html", "README.md"):
+        assert words in (root / view).read_text("utf-8")
+
+
+def test_copies_under_other_ids_are_named_in_every_view(tmp_path: Path, asset: Path) -> None:
+    """Five of seven documents say the same; the split follows from the id, so copies are in both."""
+    same = [sources.row(f"copy-{number}", sources.conversation()) for number in range(5)]
+    others = [sources.row(f"other-{number}") for number in range(2)]
+    source = sources.write_source(tmp_path / "source", [same[:3] + others[:1], same[3:] + others[1:]])
+    root = built(source, tmp_path / "root", asset, shards=2, valid_fraction=0.5)
+    assert {document["split"] for document in documents(root) if "copy" in document["synth_id"]} == {"train", "valid"}
+    assert json.loads((root / "report.json").read_bytes())["duplicate_documents"] == 4
+    words = "4 of 7 documents have the same tokens as an earlier document."
+    for view in ("report.html", "README.md"):
+        assert words in (root / view).read_text("utf-8")
+
+
 class Tables(HTMLParser):
     """The cells of every row of every table, as text."""
 
@@ -217,6 +246,8 @@ def test_report_html(root: Path) -> None:
     for split in ("train", "valid"):
         of_split = [document for document in found if document["split"] == split]
         longest = f"{max(document['length'] for document in of_split):,}"
+        id_of_longest = max(of_split, key=lambda document: document["length"])["synth_id"]
+        assert any(row[0] == split and (row[5], row[-1]) == (longest, id_of_longest) for row in rows)
         assert (split, f"{len(of_split):,}", *sums(of_split), longest, "") in rows
     for shard in sorted({document["shard"] for document in found}):
         of_shard = [document for document in found if (document["split"], document["shard"]) == ("train", shard)]

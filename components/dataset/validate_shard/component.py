@@ -1,7 +1,7 @@
 """Step 6, once a shard: are the published files of the shard what they must be?
 
 In: the dataset at `dataset_root`, of which the manifest and this shard are read, and the shard's source. Out: a report
-and the digests of the shard's ids, for assemble-validation. Findings fail the task.
+and digests of its ids and tokens, for assemble-validation. Findings fail the task.
 """
 
 from kfp import dsl

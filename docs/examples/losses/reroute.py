@@ -12,11 +12,14 @@ memo-ozdincer/cb-for-agents.
     python docs/examples/losses/reroute.py data/megatron/toolcalls --steps 20
 """
 
-import torch
-from retain_l2 import retain_l2
-from tiny_model import Losses, TinyModel, answer_tokens, main
+from spanloom.errors import extra_for
 
-from spanloom.families.toolcalls.loader import Batch
+with extra_for(__name__, "megatron"):
+    import torch
+    from retain_l2 import retain_l2
+    from tiny_model import Losses, TinyModel, answer_tokens, main
+
+    from spanloom.families.toolcalls.loader import Batch
 
 ALPHA = 10.0
 

@@ -12,11 +12,14 @@ It pulls nowhere by itself. Here unlikelihood moves the model away from harmful 
     python docs/examples/losses/retain_l2.py data/megatron/toolcalls --steps 20
 """
 
-import torch
-from tiny_model import Losses, TinyModel, answer_tokens, main
+from spanloom.errors import extra_for
 
-from spanloom.families.toolcalls.loader import Batch
-from spanloom.families.toolcalls.training import bounded_unlikelihood
+with extra_for(__name__, "megatron"):
+    import torch
+    from tiny_model import Losses, TinyModel, answer_tokens, main
+
+    from spanloom.families.toolcalls.loader import Batch
+    from spanloom.families.toolcalls.training import bounded_unlikelihood
 
 
 def retain_l2(hidden: torch.Tensor, frozen: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

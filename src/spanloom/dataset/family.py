@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
@@ -53,8 +55,11 @@ class CheckRun(Protocol):
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         """Runs `check` on all shards side by side; what it reports is added in the order of the shards."""
 
-    def checked(self, sequences: int) -> None:
-        """Counts sequences as checked. Raises CancelledError when nobody waits for the rest."""
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
+        """Counts documents as checked, takes a digest of the tokens of each. `tokens` int32 [T]; `lengths` int32 [N].
+
+        Raises CancelledError when nobody waits for the rest.
+        """
 
     def go_on(self) -> None:
         """Raises CancelledError when nobody waits for the rest."""

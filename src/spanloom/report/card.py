@@ -16,6 +16,7 @@ from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import ROWS_GLOB, array_prefix, hub_split
 from spanloom.dataset.statistics import Counts
+from spanloom.findings import Report
 from spanloom.megatron.readers import IN_WORDS
 from spanloom.text import visible_line
 
@@ -39,14 +40,14 @@ _SEAL = re.compile(rb"\n<!-- spanloom card ([0-9a-f]{64}) -->\n$")
 
 
 def dataset_card(
-    content: Content, description: Description, by_language: Mapping[str, Counts], reader: str | None = None
+    content: Content, description: Description, by_language: Mapping[str, Counts], report: Report | None = None
 ) -> bytes:
     """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none.
-    `reader`: what it was validated through; None where nothing says so.
+    `report`: that of its validation; None where there is none.
     """
     filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
     configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled})
-    body = _body(content, description, by_language, reader)
+    body = _body(content, description, by_language, report or Report())
     lines = [*_front_matter(content, description, by_language, configs), "", *body, ""]
     text = "\n".join(lines).encode()
     return text + f"\n<!-- spanloom card {hashlib.sha256(text).hexdigest()} -->\n".encode()
@@ -156,9 +157,7 @@ def code(text: str) -> str:
     return "`" + visible_line(text, 200).replace("`", "'") + "`"
 
 
-def _body(
-    content: Content, description: Description, by_language: Mapping[str, Counts], reader: str | None
-) -> list[str]:
+def _body(content: Content, description: Description, by_language: Mapping[str, Counts], report: Report) -> list[str]:
     described = "Loss mask and span describe" if "span" in content.arrays else "The loss mask describes"
     return [
         f"# {_plain(_title(content))}",
@@ -166,15 +165,26 @@ def _body(
         description.introduction,
         "",
         *_counted(content, by_language),
+        *duplicate_lines(report.duplicate_documents, content.totals.sequences),
         "",
         description.files,
         f"{described} labels: position *t* says what holds for the token that position *t* predicts,"
         " `tokens[t + 1]`. `manifest.json` lists every file with its sha256; without it this is no dataset.",
         "",
         *_making(content, description),
-        *([] if reader is None else [f"- validated through {IN_WORDS[reader]}"]),
+        *([] if report.reader is None else [f"- validated through {IN_WORDS[report.reader]}"]),
         *_loading(content),
     ]
+
+
+def duplicate_lines(duplicates: int | None, documents: int) -> list[str]:
+    """How many documents have the same tokens as an earlier one, as a paragraph; nothing where it was not counted."""
+    if duplicates is None or not documents:
+        return []
+    if not duplicates:
+        return ["", "No two documents have the same tokens."]
+    have = "has" if duplicates == 1 else "have"
+    return ["", f"{duplicates:,} of {documents:,} documents {have} the same tokens as an earlier document."]
 
 
 def _counted(content: Content, by_language: Mapping[str, Counts]) -> list[str]:

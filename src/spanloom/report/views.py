@@ -19,6 +19,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import CARD_NAME, REPORT_HTML, REPORT_JSON, VIEW_NAMES
 from spanloom.dataset.statistics import Counts, collect
 from spanloom.errors import ArtifactError
+from spanloom.findings import Report
 from spanloom.provenance import readable_json
 from spanloom.report.card import dataset_card, is_unchanged_card
 from spanloom.report.pages.report import report_page
@@ -59,8 +60,8 @@ def write_report_at(root: Path, facts: dict[str, Any], content: Content, family:
     return [path for form, path in files.items() if free[form] is None]
 
 
-def write_card(root: Path, content: Content, family: DatasetFamily, reader: str | None = None) -> bool:
-    """Writes the card of a clean dataset. `reader`: what it was validated through.
+def write_card(root: Path, content: Content, family: DatasetFamily, report: Report | None = None) -> bool:
+    """Writes the card of a clean dataset. `report`: that of its validation.
 
     Returns False where a README.md exists that is not ours, or was edited.
     """
@@ -68,7 +69,7 @@ def write_card(root: Path, content: Content, family: DatasetFamily, reader: str 
     if not may_replace_view(path):
         return False
     by_language = counts_by_language(root, content, family)
-    write_atomically(path, dataset_card(content, family.describe(content), by_language, reader))
+    write_atomically(path, dataset_card(content, family.describe(content), by_language, report))
     return True
 
 

@@ -1,6 +1,6 @@
 """The last step of a pipeline whose shards were validated one by one: what is global, and the manifest.
 
-In: the reports of all shards, the digests of their ids; a dataset root, of which the manifest, the row tables and the
+In: the reports and digests of all shards; a dataset root, of which the manifest, the row tables and the
 listing are read; the manifest of its source. Out: what validate-alignment makes of the same dataset.
 """
 

@@ -211,7 +211,7 @@ def conclude(
     if pending or (report_file, html_file) == at_root:
         kept += write_report_at(root, facts, written.content, family)
     if pending and report.clean:
-        if not write_card(root, written.content, family, report.reader):
+        if not write_card(root, written.content, family, report):
             kept.append(root / CARD_NAME)
         manifest.promote(root, environment={"reader": report.reader})
     for path in kept:

@@ -1,7 +1,8 @@
 """Is one shard of a dataset right? Once a shard, beside the others; assemble-validation joins what they find.
 
 In: a dataset root, pending or promoted, of which the manifest and one shard are read; the shard of the source that it
-was made of. Out: the shard's `Report`; a small file with it and a file with the digests of the ids, 8 bytes a row.
+was made of. Out: the shard's `Report`; a small file with it, and a file with the digests of ids and of documents'
+tokens, 16 bytes a document.
 """
 
 from collections.abc import Callable

@@ -43,11 +43,13 @@ def test_files_of_digests_are_as_good_as_digests_that_are_added(batches: list[li
     with tempfile.TemporaryDirectory() as name, DigestRuns(1, at_once=at_once) as joined:
         for number, batch in enumerate(batches):
             path = Path(name) / f"{number}.bin"
-            with DigestRuns(len(batch), at_once=at_once) as runs:
+            with DigestRuns(len(batch), at_once=at_once) as runs, path.open("wb") as stream:
+                np.array([0, 0, 7], "<u8").tofile(stream)  # digests of something else, before and behind
                 runs.add(uint64(batch))
-                runs.write(path)
-            assert np.fromfile(path, "<u8").tolist() == sorted(batch)
-            joined.add_file(path)
+                assert runs.write(stream) == len(batch)
+                np.array([1, 7], "<u8").tofile(stream)
+            assert np.fromfile(path, "<u8").tolist() == [0, 0, 7, *sorted(batch), 1, 7]
+            joined.add_file(path, 3, 3 + len(batch))
         counted = Counter(number for batch in batches for number in batch)
         found = [number for some in joined.repeated() for number in some.tolist()]
         assert found == sorted(number for number, times in counted.items() if times > 1)

@@ -52,7 +52,10 @@ validate_alignment = partial(step.validate_alignment, family=harmony)
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four documents of shard 1 say what another says: three of shard 0, one of the same shard."""
     shards = [sources.rows(30, prefix=f"s{shard}") for shard in range(2)]
+    for copy, (shard, original) in {3: (0, 3), 4: (0, 29), 12: (0, 29), 20: (1, 21)}.items():
+        shards[1][copy]["messages_json"] = shards[shard][original]["messages_json"]
     return sources.write_source(tmp_path_factory.mktemp("source"), shards, row_group_size=8)
 
 
@@ -638,6 +641,10 @@ def test_the_joined_report_of_the_shards_is_that_of_one_process(
     told = json.dumps(joined.as_dict()).replace(str(tmp_path / "source_manifest"), str(source))
     assert json.loads(told) == whole.as_dict()
     assert joined.errors == whole.errors
+    if damage == "clean":
+        assert whole.duplicate_documents == 4
+    if damage == "no table":
+        assert whole.duplicate_documents is None, "not every document was read"
     assert json.loads((tmp_path / "joined.json").read_bytes())["found"] == whole.found
     if damage in ("a lost row", "no table", "an id in both splits"):
         assert [report.clean for report in of_shards] == [True, False], "the task of the shard says it, and no other"

@@ -313,7 +313,7 @@ def step_validate_shard(
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
     source: Annotated[str, place("The folder or URI it was built from.")],
     report: Annotated[str, place("File or URI for the report that assemble-validation takes.")],
-    digests: Annotated[str, place("File or URI for the digests of the shard's ids, 8 bytes a row.")],
+    digests: Annotated[str, place("File or URI for the digests of ids and of tokens, 16 bytes a document.")],
     deep: Annotated[int, option("Source rows to render again, of all shards together.", min=0)] = defaults.DEEP,
     tokenizer: options.TokenizerPlace = None,
     scratch: options.Scratch = None,

@@ -1,6 +1,7 @@
 """Which digests occur more than once, in memory that does not follow their number.
 
-In: digests of ids, uint64, in any order, or files of sorted ones. Out: those that occur more than once, ascending.
+In: digests of ids or of documents' tokens, uint64, in any order, or files of sorted ones. Out: those that occur more
+than once, ascending.
 
 Up to `at_once` digests are sorted in memory and nothing is written. More are written to a temporary folder in sorted
 runs of that length, 8 bytes a digest. Then one range of digests after the other is read from all runs. A range that
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +31,12 @@ _STORED = np.dtype("<u8")
 
 
 class _Run(Sequence[int]):
-    """A file of sorted digests. It is read and not mapped: mapped pages would count as memory of the process."""
+    """Sorted digests in a file, from `first` to `last`. Read and not mapped: mapped pages would count as memory of
+    the process."""
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._size = path, path.stat().st_size // _STORED.itemsize
+    def __init__(self, path: Path, first: int = 0, last: int | None = None) -> None:
+        self._path, self._first = path, first
+        self._size = (path.stat().st_size // _STORED.itemsize if last is None else last) - first
 
     def __len__(self) -> int:
         return self._size
@@ -47,7 +50,7 @@ class _Run(Sequence[int]):
 
     def read(self, first: int, last: int) -> Digests:
         """A part of it, uint64 [last - first]."""
-        return np.fromfile(self._path, _STORED, last - first, offset=first * _STORED.itemsize)
+        return np.fromfile(self._path, _STORED, last - first, offset=(self._first + first) * _STORED.itemsize)
 
 
 class DigestRuns:
@@ -62,7 +65,7 @@ class DigestRuns:
         self._at_once, self._folder = at_once, folder
         self._held: Digests = np.empty(max(1, min(expected, at_once)), dtype=np.uint64)
         self._count = 0
-        self._files: list[Path] = []
+        self._runs: list[_Run] = []
         self._made: Path | None = None
         self._stack = ExitStack()
         self._lock = threading.Lock()
@@ -84,16 +87,17 @@ class DigestRuns:
                 self._count += part.size
                 digests = digests[part.size :]
 
-    def add_file(self, path: Path) -> None:
-        """Adds the digests of a file that `write` wrote. The file is read where it is."""
-        self._files.append(path)
+    def add_file(self, path: Path, first: int = 0, last: int | None = None) -> None:
+        """Adds digests that `write` wrote, from number `first` of the file to `last`. The file is read where it is."""
+        self._runs.append(_Run(path, first, last))
 
-    def write(self, path: Path) -> None:
-        """Writes all digests to a file, ascending: 8 bytes each, little-endian."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as stream:
-            for digests in self._ranges():
-                digests.astype(_STORED, copy=False).tofile(stream)
+    def write(self, stream: BinaryIO) -> int:
+        """Writes all digests to a file, ascending: 8 bytes each, little-endian. Returns how many there are."""
+        written = 0
+        for digests in self._ranges():
+            digests.astype(_STORED, copy=False).tofile(stream)
+            written += digests.size
+        return written
 
     def repeated(self) -> Iterator[Digests]:
         """The digests that occur more than once, ascending, each once, `CANDIDATES` at a time.
@@ -129,14 +133,14 @@ class DigestRuns:
             self._made = Path(self._stack.enter_context(TemporaryDirectory(prefix="spanloom-", dir=self._folder)))
         held = self._held[: self._count]
         held.sort()
-        path = self._made / f"{len(self._files)}"
+        path = self._made / f"{len(self._runs)}"
         held.astype(_STORED, copy=False).tofile(path)
-        self._files.append(path)
+        self._runs.append(_Run(path))
         self._count = 0
 
     def _ranges(self) -> Iterator[Digests]:
         """All digests in ascending order, at most `at_once` at a time. An array is good until the next is requested."""
-        if not self._files:
+        if not self._runs:
             held = self._held[: self._count]
             held.sort()
             if held.size:
@@ -144,10 +148,9 @@ class DigestRuns:
             return
         if self._count:
             self._write_run()
-        runs = [_Run(path) for path in self._files]
-        if self._held.size < (room := min(self._at_once, sum(map(len, runs)))):
+        if self._held.size < (room := min(self._at_once, sum(map(len, self._runs)))):
             self._held = np.empty(room, dtype=np.uint64)
-        yield from self._range(runs, 0, _HIGHEST)
+        yield from self._range(self._runs, 0, _HIGHEST)
 
     def _range(self, runs: list[_Run], low: int, high: int) -> Iterator[Digests]:
         """The digests from `low` to `high`, both inside."""

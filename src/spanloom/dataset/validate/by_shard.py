@@ -1,6 +1,7 @@
 """Validation in two steps: the checks of one shard where its files are, then what is global, from their reports.
 
-In: a shard's own files; later the reports of all shards, the digests of their ids, and what a listing of the root says.
+In: a shard's own files; later the reports of all shards, the digests of ids and of documents' tokens, and what a
+listing of the root says.
 Out: a report of the shard; later the `Report` that one process would have made of the whole dataset.
 
 The same code runs in both steps and in one process: `check_beyond_files`. What it checks shard by shard goes through
@@ -16,12 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry
 from spanloom.dataset.root.inventory import AT_ONCE, file_fault, unlisted
 from spanloom.dataset.rows.digests import DigestRuns
 from spanloom.dataset.validate.content import check_shape
-from spanloom.dataset.validate.dataset import GivenSource, check_beyond_files, joined_checks
+from spanloom.dataset.validate.dataset import CONTENTS_AT_ONCE, GivenSource, check_beyond_files, joined_checks
+from spanloom.dataset.validate.disk_documents import token_digests
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus
@@ -31,7 +36,7 @@ from spanloom.storage import read_json, sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.workers import OnProgress
 
-ARTIFACT = "shard_validation_v1"
+ARTIFACT = "shard_validation_v2"
 _AGAIN = "run validate-shard of all shards again"
 
 T = TypeVar("T")
@@ -75,9 +80,9 @@ def staged_shards(scratch: Scratch, family: DatasetFamily, source: str, only: tu
 class _ShardRun:
     """A `CheckRun` that checks one shard and records what each of its checks reports."""
 
-    def __init__(self, shard: ShardEntry, on_progress: OnProgress | None) -> None:
+    def __init__(self, shard: ShardEntry, contents: DigestRuns, on_progress: OnProgress | None) -> None:
         self.parts: list[tuple[Report, bool | None]] = []
-        self._shard, self._on_progress = shard, on_progress
+        self._shard, self._contents, self._on_progress = shard, contents, on_progress
         self._sequences = sum(counts.sequences for counts in shard.splits.values())
         self._checked = 0
 
@@ -92,8 +97,9 @@ class _ShardRun:
     def go_on(self) -> None:
         """There is one thread: who stops waiting stops it."""
 
-    def checked(self, sequences: int) -> None:
-        self._checked += sequences
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
+        self._contents.add(token_digests(tokens, lengths))
+        self._checked += lengths.size
         if self._on_progress:
             self._on_progress(self._checked, self._sequences)
 
@@ -113,8 +119,8 @@ def validate_shard(
 ) -> tuple[Report, dict[str, Any]]:
     """Checks one shard of the dataset at `root`, of which only the manifest and the files of this shard are read.
 
-    `digests_file` is written: the digests of the shard's ids. `source.deep` is that of the whole dataset. `versions`:
-    of the shard's files as they were staged, where a store says them.
+    `digests_file` is written: the digests of the shard's ids, then those of its documents' tokens. `source.deep` is
+    that of the whole dataset. `versions`: of the shard's files as they were staged, where a store says them.
     Returns what was found, and the report for `join_shards` as a JSON value.
     """
     require_megatron()
@@ -128,14 +134,18 @@ def validate_shard(
     report.add(shape)
     parts: list[tuple[Report, bool | None]] = []
     shard = next(shard for shard in content.shards if shard.shard == number)
-    with DigestRuns(sum(counts.sequences for counts in shard.splits.values()), scratch) as digests:
+    documents = sum(counts.sequences for counts in shard.splits.values())
+    with DigestRuns(documents, scratch) as digests, DigestRuns(documents, scratch, CONTENTS_AT_ONCE) as contents:
         if not shape:
-            run = _ShardRun(shard, on_progress)
+            run = _ShardRun(shard, contents, on_progress)
             check_beyond_files(Report(), root, content, family, run, digests, source)
             parts = run.parts
             for part, _ in parts:
                 beyond_files.include(part)
-        digests.write(digests_file)
+        digests_file.parent.mkdir(parents=True, exist_ok=True)
+        with digests_file.open("wb") as stream:
+            ids = digests.write(stream)
+            contents.write(stream)
     report.include(beyond_files)
     return report, {
         "artifact": ARTIFACT,
@@ -146,6 +156,7 @@ def validate_shard(
         "files": [asdict(fault) for fault in faults],
         "versions": dict(versions or {}),
         "parts": [{"result": result, **_recorded(part)} for part, result in parts],
+        "ids": ids,
         "digests_sha256": sha256_file(digests_file),
     }
 
@@ -185,7 +196,7 @@ class _JoinRun:
     def go_on(self) -> None:
         """Nothing is checked here that takes long."""
 
-    def checked(self, sequences: int) -> None:
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
         """No document is checked here."""
 
 
@@ -212,14 +223,15 @@ def join_shards(
         )
     if len({report["deep"] for report in parts}) > 1:
         raise ArtifactError("the shards were validated with different --deep", remedy=_AGAIN)
-    with DigestRuns(0, scratch) as digests:
+    with DigestRuns(0, scratch) as digests, DigestRuns(0, scratch, CONTENTS_AT_ONCE) as contents:
         for (_, file), report in zip(shards, parts, strict=True):
             if sha256_file(file) != report["digests_sha256"]:
                 raise ArtifactError("these digests are not those of the report", where=str(file), remedy=_AGAIN)
-            digests.add_file(file)
+            digests.add_file(file, last=report["ids"])
+            contents.add_file(file, first=report["ids"])
         named_source = GivenSource(place=source, at_hand=())
         inventory = _inventory(root, content, parts, listing)
-        return joined_checks(root, content, family, _JoinRun(parts), digests, inventory, named_source)
+        return joined_checks(root, content, family, _JoinRun(parts), digests, contents, inventory, named_source)
 
 
 def _read(path: Path, number: int, content: Content) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from spanloom.dataset.root.layout import array_prefixes, rows_file
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import RowsReader, rows_schema
 from spanloom.dataset.validate.content import check_shape, check_sums
-from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of
+from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of, token_digests
 from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus
@@ -40,6 +40,9 @@ from spanloom.workers import OnProgress
 
 TOKENS_AT_ONCE = 1 << 20
 """Tokens of a shard that a family looks at together."""
+
+CONTENTS_AT_ONCE = 1 << 24
+"""Digests of documents' tokens that are held at once: 128 MiB, beside those of the ids."""
 
 NOT_CHECKABLE = {
     "environment.*": "says when, where and with what; decides no byte of the data",
@@ -92,13 +95,15 @@ def validate_dataset(
     content = manifest.read_any(root).content
     with ThreadPoolExecutor(min(workers or usable_cpus(), AT_ONCE)) as threads:
         inventory = check_inventory(root, content.listed_files(), content.totals.splits, threads)
-        run = _Run(threads, content, on_progress)
         named_source = None if source is None else GivenSource(place=source, deep=deep, tokenizer=tokenizer)
+        stopped = threading.Event()
         try:
-            with DigestRuns(content.totals.sequences, scratch) as digests:
-                return joined_checks(root, content, family, run, digests, inventory, named_source, chosen)
+            documents = content.totals.sequences
+            with DigestRuns(documents, scratch) as ids, DigestRuns(documents, scratch, CONTENTS_AT_ONCE) as contents:
+                run = _Run(threads, content, contents, stopped, on_progress)
+                return joined_checks(root, content, family, run, ids, contents, inventory, named_source, chosen)
         except BaseException:
-            run.stopped.set()  # else leaving the block would wait for all shards
+            stopped.set()  # else leaving the block would wait for all shards
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
@@ -119,11 +124,13 @@ def joined_checks(
     family: DatasetFamily,
     run: CheckRun,
     digests: DigestRuns,
+    contents: DigestRuns,
     inventory: Iterable[Finding],
     source: GivenSource | None,
     reader: Reader = "megatron",
 ) -> Report:
-    """The checks of files, manifest, shards and source as one report. `inventory`: what is wrong with the files."""
+    """The checks of files, manifest, shards and source as one report. `inventory`: what is wrong with the files;
+    `digests`: of ids; `contents`: of the tokens of documents, which `run` adds to or which are there already."""
     report, beyond_files = Report(reader=reader), Report()
     report.ran("inventory", sum(1 for _ in content.listed_files()))
     # What is not built like a dataset of its family cannot be read as one.
@@ -138,6 +145,8 @@ def joined_checks(
         for shard in content.shards:
             report.add(family.check_sums(content, shard))
         report.include(beyond_files)
+        if beyond_files.checked["documents"] == content.totals.sequences:
+            report.duplicate_documents = contents.surplus()
     return report
 
 
@@ -165,8 +174,15 @@ def check_beyond_files(
 class _Run:
     """A `CheckRun`: shards checked side by side, how far they are together, and whether to go on."""
 
-    def __init__(self, threads: Executor, content: Content, on_progress: OnProgress | None) -> None:
-        self.stopped = threading.Event()
+    def __init__(
+        self,
+        threads: Executor,
+        content: Content,
+        contents: DigestRuns,
+        stopped: threading.Event,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._contents, self._stopped = contents, stopped
         self._threads, self._on_progress = threads, on_progress
         self._sequences = content.totals.sequences
         self._checked, self._lock = 0, threading.Lock()
@@ -183,13 +199,14 @@ class _Run:
         return results
 
     def go_on(self) -> None:
-        if self.stopped.is_set():
+        if self._stopped.is_set():
             raise CancelledError
 
-    def checked(self, sequences: int) -> None:
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
         self.go_on()
+        self._contents.add(token_digests(tokens, lengths))
         with self._lock:
-            self._checked += sequences
+            self._checked += lengths.size
             if self._on_progress:
                 self._on_progress(self._checked, self._sequences)
 
@@ -344,7 +361,7 @@ def check_documents_with_ids(
             digests = digests_of(rows.column(id_column))
             report.add(check_rows(documents, rows, digests))
             kept.append(digests if kept_rows is None else digests[kept_rows(rows)])
-        run.checked(lengths.size)
+        run.checked(documents.tokens, lengths)
     check_span_tokens(report, opened, totals)
     return np.concatenate(kept)
 

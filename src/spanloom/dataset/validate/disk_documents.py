@@ -6,7 +6,7 @@ In: arrays of whole documents of one split of one shard. Out: findings.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,19 @@ class SpanDocuments(DiskDocuments):
         different = np.flatnonzero((self.span > 0) != (self.lossmask > 0))
         yield from self.at("mask_is_span", "loss mask and span disagree", different)
         yield from super().check_labels(learned)
+
+
+def token_digests(tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    """The first 64 bits of sha256 of each document's tokens, uint64 [N]: the same for documents with the same tokens.
+
+    `tokens` int32 [T] of N documents; `lengths` int32 [N]. That any two of 80 million different documents have the same
+    digest has a probability of 2e-4. sha256, because processors compute it: 3 ns a token, blake2b takes 5.
+    """
+    stored = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")  # type: ignore[arg-type]  # a buffer
+    ends = (4 * np.cumsum(lengths, dtype=np.int64)).tolist()
+    parts = zip([0, *ends], ends, strict=False)
+    joined = b"".join([sha256(stored[start:end]).digest()[:8] for start, end in parts])
+    return np.frombuffer(joined, dtype="<u8").astype(np.uint64)
 
 
 def digests_of(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:

@@ -100,7 +100,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         counts["padding_tokens"] += int(some.padding.sum())
         if rules.post_training:  # else the first token of a block carries loss too, though it is no label
             counts["lossless_blocks"] += int((~some.lossmask.any(axis=1)).sum())
-        run.checked(lengths.size)
+        run.checked(arrays["tokens"], lengths)
     # Labels, and the first token of each block, which is the label of none: it can carry loss where all tokens do.
     counts["loss_tokens"] = int(totals[1]) + (0 if rules.post_training else counts["blocks"])
     check_span_tokens(report, opened, totals)

@@ -19,25 +19,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-import torch
-import torch.distributed as dist
-from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
-
-from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ChatError, ConflictError, SpanloomError
+from spanloom.errors import EXIT_FAILURE, EXIT_INTERRUPTED, ChatError, ConflictError, SpanloomError, extra_for
 from spanloom.families.chat import defaults
-from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader, TranscriptFiles
-from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from spanloom.families.chat.transcripts.files import SUFFIXES, Records
 from spanloom.records.files import find_files
 from spanloom.storage import sha256_file
 from spanloom.supervision import IGNORED
 from spanloom.text import visible
-from spanloom.training.runs import checkpoint
-from spanloom.training.runs.learning_rate import learning_rate_at
-from spanloom.training.runs.passes import differences
-from spanloom.training.runs.script import add_flags, flag_parser, process_group
-from spanloom.training.runs.trainlog import Record, TrainLog
+
+with extra_for(__name__, "megatron"):
+    import torch
+    import torch.distributed as dist
+    from torch.nn.functional import cross_entropy, gelu, scaled_dot_product_attention
+
+    from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader, TranscriptFiles
+    from spanloom.families.chat.samples import Sample
+    from spanloom.training.runs import checkpoint
+    from spanloom.training.runs.learning_rate import learning_rate_at
+    from spanloom.training.runs.passes import differences
+    from spanloom.training.runs.script import add_flags, flag_parser, process_group
+    from spanloom.training.runs.trainlog import Record, TrainLog
 
 POST_TRAINING_VARIABLE = "POST_TRAINING"
 WARMUP_VARIABLE = "WARMUP_PCT"

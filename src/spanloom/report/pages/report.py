@@ -10,6 +10,7 @@ from spanloom.dataset.facts import plural
 from spanloom.dataset.family import Description
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.readers import IN_WORDS
+from spanloom.report.card import duplicate_lines
 from spanloom.report.pages.html import page
 from spanloom.report.pages.plots import can_plot, fraction_plot, lengths_plot, ratios_plot
 
@@ -49,6 +50,10 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
             for name in (groups if filled else ())
         },
         sequence_lengths=SEQUENCE_LENGTHS,
+        duplicates="".join(duplicate_lines(facts.get("duplicate_documents"), statistics["total"]["sequences"]))
+        if filled
+        else "",
+        longest_ids=_longest_ids(statistics["samples"]) if filled else {},
         throughput=[
             {"stage": stage, "seconds": seconds, "rate": tokens / seconds if seconds > 0 else None}
             for stage, seconds in facts["environment"]["timings"].items()
@@ -56,6 +61,12 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
         plots=plots,
         plots_missing=filled and not can_plot(),
     )
+
+
+def _longest_ids(samples: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Split → id of its longest document; nothing where documents have no ids."""
+    longest = [sample for sample in samples if sample["which"].startswith("longest") and sample["id"] is not None]
+    return {sample["document"].split("/")[0]: sample["id"] for sample in longest}
 
 
 def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:

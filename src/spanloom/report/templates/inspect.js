@@ -41,13 +41,13 @@
     return td;
   }
 
-  // One line a position: what stands there, what it learns, and the two values on disk that say so.
+  // One line a position: the token, what it learns, and the two values on disk that say so.
   function layLabels(article) {
     const box = article.querySelector(".labels");
     if (box.firstChild) return;
     const about = document.createElement("p");
     about.className = "about quiet";
-    about.textContent = "Each position learns to predict the next token. Loss mask and span are shown as they stand on disk: they describe that label, one place ahead of the token.";
+    about.textContent = "Each position learns to predict the next token. Loss mask and span are shown as they are on disk: they describe that label, one place ahead of the token.";
     const table = document.createElement("table"), head = table.createTHead().insertRow();
     for (const [name, kind] of [["position", "n"], ["token", ""], ["label it learns", ""], ["lossmask", "n"], ["span", ""]]) {
       const th = document.createElement("th");

@@ -19,13 +19,13 @@ from typing import Annotated, Any, Literal
 
 from spanloom.dataset.blend import blend
 from spanloom.dataset.manifest import Content
-from spanloom.errors import DatasetError, SpanloomError
+from spanloom.errors import DatasetError, SpanloomError, extra_for
 from spanloom.split import VALID
 from spanloom.text import visible
 from spanloom.training.runs.learning_rate import learning_rate_at
 from spanloom.training.shard import read_content
 
-with warnings.catch_warnings():
+with extra_for(__name__, "train"), warnings.catch_warnings():
     # megatron-core warns on import that Apex and TransformerEngine are missing; neither is used here.
     warnings.simplefilter("ignore")
     import torch
