@@ -62,8 +62,8 @@ class Machines:
     """`pods` at a time, each of `cores`; bytes a second to and from the object store; seconds until a pod runs.
 
     `stream`: bytes a second of one transfer, of which a pod has `streams` at once; `objects`: begun a second by a pod,
-    each of `object_bytes` at most. `parts`: streams of one object on its way up. `efficiency`: what of n cores arrives; `spread`: sigma of the log-normal factor
-    (mean 1) on every duration.
+    each of `object_bytes` at most. `parts`: streams of one object on its way up. `efficiency`: what of n cores arrives;
+    `spread`: sigma of the log-normal factor (mean 1) on every duration.
     """
 
     pods: int

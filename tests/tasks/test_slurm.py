@@ -117,7 +117,7 @@ def test_an_array_of_1024_tasks_is_taken(slurm: Slurm, tmp_path: Path) -> None:
 
 @pytest.fixture(params=["folders", "seaweedfs"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where source, dataset and what tasks hand on are. The keys of a store are in the environment that is submitted."""
+    """Where source, dataset and what tasks hand on are. Keys of a store are in the environment that is submitted."""
     if request.param == "folders":
         return str(tmp_path / "place")
     return str(request.getfixturevalue("seaweedfs_place").uri)
