@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -89,3 +91,45 @@ def test_a_process_that_is_held_to_one_cpu_has_one() -> None:
         "from spanloom.machine import usable_cpus; print(usable_cpus())"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "1\n"
+
+
+@contextmanager
+def cgroup(controller: str, limits: dict[str, str]) -> Iterator[Path]:
+    """A real cgroup with these limits, which is removed after. Skips where this user may make none."""
+    top = Path("/sys/fs/cgroup")
+    folder = (top if (top / "cgroup.controllers").exists() else top / controller) / f"spanloom-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as fault:
+        pytest.skip(f"a cgroup cannot be made: {fault}")
+    try:
+        try:
+            for name, text in limits.items():
+                if (folder / name).exists():
+                    (folder / name).write_text(text)
+        except OSError as fault:
+            pytest.skip(f"a limit cannot be set: {fault}")
+        if not any((folder / name).exists() for name in limits):
+            pytest.skip(f"the controller {controller} is not enabled here")
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def said_inside(folder: Path, expression: str) -> str:
+    """What a process in the cgroup says."""
+    enter = f"open({str(folder / 'cgroup.procs')!r}, 'w').write('0')"
+    code = f"{enter}\nfrom spanloom.machine import *\nprint({expression})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
+
+
+def test_a_process_in_a_cgroup_of_half_a_cpu_has_one() -> None:
+    limits = {"cpu.max": "50000 100000", "cpu.cfs_quota_us": "50000"}
+    with cgroup("cpu", limits) as folder:
+        assert said_inside(folder, "usable_cpus()") == "1"
+
+
+def test_a_process_in_a_cgroup_of_900_mib_has_room_for_one_worker_of_450() -> None:
+    limits = {"memory.max": str(900 * MIB), "memory.limit_in_bytes": str(900 * MIB)}
+    with cgroup("memory", limits) as folder:
+        assert said_inside(folder, f"usable_memory(), workers_that_fit({450 * MIB})") == f"{900 * MIB} 1"

@@ -19,6 +19,7 @@ from typing import Any
 
 from spanloom.dataset.rows.digests import AT_ONCE
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
+from spanloom.families.harmony.render.packs import pack_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +62,8 @@ class Machines:
     """`pods` at a time, each of `cores`; bytes a second to and from the object store; seconds until a pod runs.
 
     `stream`: bytes a second of one transfer, of which a pod has `streams` at once; `objects`: begun a second by a pod,
-    each of `object_bytes` at most. `efficiency`: what of n cores arrives; `spread`: sigma of the log-normal factor
-    (mean 1) on every duration.
+    each of `object_bytes` at most. `parts`: streams of one object on its way up. `efficiency`: what of n cores arrives;
+    `spread`: sigma of the log-normal factor (mean 1) on every duration.
     """
 
     pods: int
@@ -76,11 +77,16 @@ class Machines:
     streams: int = 8
     objects: float = math.inf
     object_bytes: float = 256e6
+    parts: int = 8
 
     def seconds(self, size: float, rate: float) -> float:
         """To move `size` bytes where a pod moves `rate` a second."""
         at_once = min(self.streams, max(1.0, size / self.object_bytes))
         return size / min(rate, self.stream * at_once) + size / self.object_bytes / self.objects
+
+    def seconds_up(self, size: float, largest: float) -> float:
+        """To upload `size` bytes, of which one object has `largest`."""
+        return max(self.seconds(size, self.upload), largest / (self.stream * min(self.parts, self.streams)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +183,7 @@ def memory(corpus: Corpus, rates: Rates, cores: int) -> dict[str, float]:
     shard = corpus.rows / corpus.shards
     digests = 8 * min(corpus.rows, AT_ONCE) + (8 * AT_ONCE if corpus.rows > AT_ONCE else 0)
     return {
+        "convert-shard": 0.0,
         "render-shard": cores * rates.worker_memory,
         "assemble-split": digests,
         "write-indexed": 5 * shard,
@@ -186,14 +193,20 @@ def memory(corpus: Corpus, rates: Rates, cores: int) -> dict[str, float]:
 
 
 def scratch(corpus: Corpus, found: dict[str, float]) -> dict[str, float]:
-    """Step → bytes of local disk a pod needs: what it staged and what it made."""
+    """Step → bytes of local disk a pod needs: what it staged and what it made.
+
+    A renderer holds one pack that is filled, one that is packed and one that is uploaded; a writer the pack that it
+    reads and the next one.
+    """
     shards = corpus.shards
+    rendered, pack = found["rendered"] / shards, pack_bytes(int(found["input"] / shards))
     dataset = dataset_bytes(found)
     spilled = found["digests"] if corpus.rows > AT_ONCE else 0.0
     return {
-        "render-shard": (found["input"] + found["rendered"] + found["ids"]) / shards,
+        "convert-shard": (found["raw"] + found["input"]) / shards,
+        "render-shard": (found["input"] + found["ids"]) / shards + min(rendered, 3 * pack),
         "assemble-split": found["ids"] + spilled,
-        "write-indexed": (found["rendered"] + found["ids"] + dataset) / shards,
+        "write-indexed": dataset / shards + min(rendered, 2 * pack),
         "validate-shard": (dataset + found["input"] + found["digests"]) / shards,
         "assemble-validation": found["digests"] + found["rows.parquet"],
     }
@@ -228,7 +241,7 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
             after=tuple(after),
             download=machines.seconds(down / share, machines.download),
             compute=work[step] / share / speedup + extra,
-            upload=machines.seconds(up / share, machines.upload),
+            upload=machines.seconds_up(up / share, found["tokens.bin"] / share if step == "write-indexed" else 0.0),
             cores=cores,
         )
 
@@ -262,23 +275,30 @@ def simulate(tasks: Sequence[Task], machines: Machines, chance: random.Random) -
     if unknown := [task.name for task in tasks if not task.seconds >= 0]:
         raise ValueError(f"these tasks have no duration: {unknown}")
     ended: dict[str, float] = {}
-    waiting = list(tasks)
+    before = [len({*task.after}) for task in tasks]  # how many tasks each still waits for
+    followers: dict[str, list[int]] = {}
+    for number, task in enumerate(tasks):
+        for name in {*task.after}:
+            followers.setdefault(name, []).append(number)
+    ready = [number for number, count in enumerate(before) if not count]  # a heap, as `running` is
     running: list[tuple[float, str]] = []
     now, free = 0.0, machines.pods
-    while waiting or running:
-        ready = [task for task in waiting if all(name in ended for name in task.after)][:free]
-        for task in ready:
-            waiting.remove(task)
-            seconds = sum(
-                part * _factor(machines.spread, chance) for part in (task.download, task.compute, task.upload)
-            )
+    while ready or running:
+        while ready and free:
+            task = tasks[heapq.heappop(ready)]
+            parts = (task.download, task.compute, task.upload)
+            seconds = sum(part * _factor(machines.spread, chance) for part in parts)
             heapq.heappush(running, (now + machines.start + seconds, task.name))
-        free -= len(ready)
-        if not running:
-            raise ValueError(f"these tasks wait for one another: {[task.name for task in waiting]}")
+            free -= 1
         now, name = heapq.heappop(running)
         ended[name] = now
         free += 1
+        for number in followers.get(name, ()):
+            before[number] -= 1
+            if not before[number]:
+                heapq.heappush(ready, number)
+    if len(ended) < len(tasks):
+        raise ValueError(f"these tasks wait for one another: {[task.name for task in tasks if task.name not in ended]}")
     return ended
 
 

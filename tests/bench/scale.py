@@ -213,7 +213,7 @@ def _minutes(seconds: float) -> str:
     return f"{seconds / 60:,.1f} min"
 
 
-def _arguments() -> argparse.Namespace:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.scale", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -231,6 +231,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--streams", type=int, default=8, help="transfers of a pod at once")
     parser.add_argument("--objects", type=float, default=20, help="objects that a pod begins to move in a second")
     parser.add_argument("--object-bytes", type=float, default=256, help="MB of an object")
+    parser.add_argument("--parts", type=int, default=8, help="streams of one object up: 8 to s3://, 1 to gs://")
     parser.add_argument(
         "--convert-rows", type=float, default=13_000, help="rows a second of convert-shard: SYNTH in 100 minutes"
     )
@@ -241,11 +242,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=40)
     for name, value in (("core-hour", 0.04), ("gb-month", 0.02), ("gb-moved", 0.0), ("requests", 0.005)):
         parser.add_argument(f"--price-{name}", type=float, default=value)
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
-def main() -> None:
-    given = _arguments()
+def tables(given: argparse.Namespace) -> dict[str, str]:
+    """Key of a table → the table as Markdown."""
     machines = Machines(
         pods=given.pods,
         cores=given.cores,
@@ -258,9 +259,15 @@ def main() -> None:
         streams=given.streams,
         objects=given.objects,
         object_bytes=given.object_bytes * 1e6,
+        parts=given.parts,
     )
     rates = measured(json.loads(given.json.read_bytes()), convert_rows=given.convert_rows, join_rows=given.join_rows)
-    made = {sheet.key: markdown(sheet) for sheet in sheets(given, rates, machines)}
+    return {sheet.key: markdown(sheet) for sheet in sheets(given, rates, machines)}
+
+
+def main() -> None:
+    given = arguments()
+    made = tables(given)
     if given.page is None:
         print("\n\n".join(made.values()))
     else:

@@ -25,30 +25,29 @@ import pyarrow.parquet as pq
 
 from bench.tables import Sheet, markdown
 from spanloom.dataset.rows.digests import DigestRuns
-from support.sources import shard_name, write_manifest
+from support.sources import shard_name
 
 SHARD_ROWS = 250_000
 ROW_GROUP = 4096
 MIB = 1 << 20
 
 
-def source_of(directory: Path, rows: int, shard_rows: int) -> int:
-    """Writes `rows` conversations of about 15 tokens in shards of `shard_rows`. Returns the number of shards."""
-    shards = -(-rows // shard_rows)
+def raw_of(directory: Path, rows: int, shard_rows: int) -> int:
+    """Writes `rows` raw rows of a few words, a file for each `shard_rows` of them. Returns the number of files."""
     directory.mkdir(parents=True)
-    for shard in range(shards):
-        numbers = range(shard * shard_rows, min(rows, (shard + 1) * shard_rows))
-        messages = '{"messages": [{"role": "user", "content": "%d?"}, %s]}'
-        answer = '{"role": "assistant", "channel": "final", "content": "Yes."}'
+    files = -(-rows // shard_rows)
+    for file in range(files):
+        numbers = range(file * shard_rows, min(rows, (file + 1) * shard_rows))
         columns = {
-            "messages_json": [messages % (number % 1000, answer) for number in numbers],
+            "query": [f"{number % 1000}?" for number in numbers],
+            "synthetic_reasoning": ["Yes."] * len(numbers),
+            "synthetic_answer": ["Yes."] * len(numbers),
             "synth_id": [hashlib.blake2b(b"%d" % number, digest_size=16).hexdigest() for number in numbers],
             "language": ["en"] * len(numbers),
             "exercise": ["bench"] * len(numbers),
         }
-        pq.write_table(pa.table(columns), directory / shard_name(shard), row_group_size=ROW_GROUP)
-    write_manifest(directory, shards=shards)
-    return shards
+        pq.write_table(pa.table(columns), directory / f"raw_{file:03d}.parquet", row_group_size=ROW_GROUP)
+    return files
 
 
 def peak_of(work: Callable[[], object]) -> int:
@@ -91,8 +90,8 @@ def size_of(*places: Path) -> int:
 def measured(work: Path, rows: int, shard_rows: int, say: Callable[[str], None]) -> dict[str, tuple[int, int]]:
     """Step → peak memory and disk in bytes, the most of all shards."""
     shutil.rmtree(work, ignore_errors=True)
-    source, root = work / "source", work / "root"
-    shards = source_of(source, rows, shard_rows)
+    raw, source, root = work / "raw", work / "source", work / "root"
+    shards = raw_of(raw, rows, shard_rows)
     say(f"{rows:,} rows in {shards} shards")
     found: dict[str, tuple[int, int]] = {}
 
@@ -110,31 +109,37 @@ def measured(work: Path, rows: int, shard_rows: int, say: Callable[[str], None])
     def each(option: str, name: str) -> list[object]:
         return [word for shard in range(shards) for word in (option, at(shard, name))]
 
+    def packs(shard: int) -> list[Path]:
+        return [*work.glob(f"work/*/shard_{shard:02d}")]
+
     def files(shard: int) -> list[Path]:
         return [*root.glob(f"*/shard_{shard:02d}_*")]
 
     for shard in range(shards):
-        words = ("--shard", shard, "--shards", shards, "--source", source, "--workers", 1, "--quiet")
-        outputs = (at(shard, "rendered"), at(shard, "ids"))
+        words = ("--shard", shard, "--shards", shards, "--raw", raw, "--out", source, "--quiet")
         take(
-            "render-shard",
-            (*words, "--rendered", outputs[0], "--ids", outputs[1]),
-            [source / shard_name(shard)],
-            lambda outputs=outputs: outputs,
+            "convert-shard",
+            (*words, "--inventory", at(shard, "converted")),
+            [raw / f"raw_{shard:03d}.parquet"],
+            lambda shard=shard: [source / shard_name(shard)],
         )
-    every = [at(shard, "ids") for shard in range(shards)]
-    take("assemble-split", (*each("--ids", "ids"), "--split", work / "split"), every, lambda: [work / "split"])
+    converted = [at(shard, "converted") for shard in range(shards)]
+    take("assemble-source", (*each("--inventory", "converted"), "--out", source), converted, list)
     for shard in range(shards):
-        inputs = [at(shard, "rendered"), at(shard, "ids"), work / "split"]
-        places = ("--rendered", inputs[0], "--ids", inputs[1], "--split", inputs[2], "--root", root)
-        take(
-            "write-indexed",
-            (*places, "--inventory", at(shard, "inventory")),
-            inputs,
-            lambda shard=shard: files(shard),
-        )
+        words = ("--shard", shard, "--shards", shards, "--source", source, "--workers", 1, "--quiet")
+        places = ("--rendered", at(shard, "rendered.json"), "--work", work / "work")
+        take("render-shard", (*words, *places), [source / shard_name(shard)], lambda shard=shard: packs(shard))
+    take(
+        "assemble-split",
+        (*each("--rendered", "rendered.json"), "--split", work / "split.json"),
+        [*work.glob("work/*/*/ids.parquet")],
+        lambda: [work / "split.json"],
+    )
+    for shard in range(shards):
+        places = ("--rendered", at(shard, "rendered.json"), "--root", root, "--inventory", at(shard, "inventory"))
+        take("write-indexed", places, packs(shard), lambda shard=shard: files(shard))
     inventories = [at(shard, "inventory") for shard in range(shards)]
-    words = (*each("--inventory", "inventory"), "--root", root, "--allow-unknown-sha")
+    words = (*each("--inventory", "inventory"), "--split", work / "split.json", "--root", root, "--allow-unknown-sha")
     take("assemble-manifest", words, inventories, lambda: [root / "manifest.pending.json"])
     for shard in range(shards):
         places = (

@@ -1,11 +1,17 @@
 """The model's arithmetic on numbers that can be checked in the head."""
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from bench import pipeline_model as scale
+from bench.page import fill
+from bench.scale import arguments, tables
+
+ROOT = Path(__file__).parents[2]
 
 RATES = scale.Rates(
     render_tokens=10.0,
@@ -67,6 +73,9 @@ def test_a_transfer_is_bound_by_the_pod_by_its_streams_and_by_its_objects() -> N
     assert pods.seconds(8, 100) == 1, "one object, one stream"
     assert pods.seconds(320, 100) == 10, "four streams of many objects"
     assert pods.seconds(320, 16) == 20, "the pod has no more"
+    assert pods.seconds_up(320, 80) == 10, "eight parts of one object, of which four streams carry a part at once"
+    assert replace(pods, parts=1).seconds_up(320, 80) == 10, "one stream for 80, the others for 240"
+    assert replace(pods, parts=1).seconds_up(320, 160) == 20, "one stream for half of all"
     assert replace(pods, objects=2.0).seconds(320, 16) == 20 + 32 / 2
 
 
@@ -129,3 +138,30 @@ def test_nothing_ends_before_what_it_waits_for() -> None:
     tasks = scale.pipeline(CORPUS, RATES, replace(MACHINES, spread=0.4))
     ended = scale.simulate(tasks, MACHINES, random.Random(1))
     assert all(ended[task.name] >= ended[before] + task.seconds for task in tasks for before in task.after)
+
+
+def test_scratch_of_a_renderer_and_a_writer_has_their_packs_and_not_the_whole_rendered_shard() -> None:
+    found = {**scale.volumes(CORPUS, RATES), "input": 2e9, "rendered": 4e9}
+    disk = scale.scratch(CORPUS, found)
+    assert disk["render-shard"] == (2e9 + 640) / 2 + 3 * (256 << 20)
+    assert disk["write-indexed"] == scale.dataset_bytes(found) / 2 + 2 * (256 << 20)
+    few = scale.scratch(CORPUS, {**found, "rendered": 1000})
+    assert few["render-shard"] == (2e9 + 640) / 2 + 500, "a shard that fits one pack"
+
+
+def test_the_bars_of_the_project() -> None:
+    """Raw SYNTH within 45 minutes on 16 pods of 8 cores, ten times SYNTH within an hour on 256."""
+    results = json.loads((ROOT / "docs/performance.json").read_bytes())
+    rates = scale.measured(results, convert_rows=13_000, join_rows=2e6)
+    given = {"cores": 8, "download": 200e6, "upload": 200e6, "start": 60, "efficiency": 0.9, "spread": 0.3}
+    line = {"stream": 80e6, "objects": 20, "object_bytes": 256e6}
+    synth = scale.Corpus(rows=79.6e6, tokens=75e9, shards=16)
+    for corpus, pods, minutes in ((synth, 16, 45), (synth.times(10, shards=256), 256, 60)):
+        machines = scale.Machines(pods=pods, **given, **line)
+        assert scale.makespans(scale.pipeline(corpus, rates, machines), machines, 40)[0] <= minutes * 60
+
+
+def test_the_page_holds_the_tables_of_these_formulas() -> None:
+    """Written by `python -m bench.scale --page docs/scale.md`."""
+    page = (ROOT / "docs/scale.md").read_text()
+    assert fill(page, tables(arguments([]))) == page

@@ -4,7 +4,8 @@
     PYTHONPATH=src:tests python -m bench.transfers --megabytes 256 --rate 20 --latency 0.05
 
 In: the bytes of the object, what each connection carries a second in each direction, and how long each answer waits for
-its first byte. Out: seconds and MB/s of each way. Each number of streams has a process of its own.
+its first byte. Out: seconds and MB/s of each way, and the ratio to one stream. Each number of streams has a process of
+its own.
 """
 
 import argparse
@@ -107,13 +108,17 @@ def main() -> None:
         names = {name.upper(): value for name, value in CREDENTIALS.items()}
         boto3.client("s3", endpoint_url=address, region_name="us-east-1", **CREDENTIALS).create_bucket(Bucket=BUCKET)
         environment = {**os.environ, **names, "AWS_ENDPOINT_URL": line.address, "AWS_DEFAULT_REGION": "us-east-1"}
+        one: dict[str, float] = {}
         for streams in options.streams:
             command = [sys.executable, "-m", "bench.transfers", "--measure", str(streams)]
             command += ["--megabytes", str(options.megabytes)]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
             for way, seconds in json.loads(done.stdout).items():
                 rate = options.megabytes * (1 << 20) / 1e6 / seconds
-                print(f"{streams} at once, {way}: {seconds:.1f} s, {rate:.1f} MB/s")
+                if streams == 1:
+                    one[way] = seconds
+                ratio = f", {one[way] / seconds:.1f} × one stream" if streams > 1 and way in one else ""
+                print(f"{streams} at once, {way}: {seconds:.1f} s, {rate:.1f} MB/s{ratio}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ SPANLOOM_SHARDS are the numbers of shards that the nightly run takes: 1,4,7.
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -125,8 +126,12 @@ def test_a_finding_in_one_shard_ends_its_task_alone_and_nothing_is_promoted(
     assert [code for code, _ in ended["validate-shard"]] == [0, 0, 0, 4], ended["validate-shard"][3]
     assert "shard_03" in ended["validate-shard"][3][1]
     ((code, text),) = ended["assemble-validation"]
-    assert code != 0
-    assert "Traceback" not in text
+    assert code == 4, text
+    joined = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    assert joined["found"] == {"inventory": 1}, "the change, and nothing else"
+    (finding,) = joined["findings"]
+    assert finding["file"] == "train/shard_03_tokens.bin"
+    assert re.fullmatch("sha256 [0-9a-f]{64}, the manifest says [0-9a-f]{64}", finding["message"])
     assert read_object(seaweedfs_place.uri / "root/manifest.json") is None
     assert read_object(seaweedfs_place.uri / "root/manifest.pending.json") is not None
 

@@ -11,6 +11,9 @@ import pytest
 from conftest import Cli
 from pipelines.synth_kd import MOST_SHARDS as MOST_NAMED_TASKS
 from spanloom.families.harmony.sample import sample_rows
+from spanloom.storage.publishing import publish_file
+from spanloom.storage.staging import stage_folder
+from spanloom.storage.uri import parse_uri
 from spanloom.tasks.listed import MOST_SHARDS
 from spanloom.tasks.slurm import SUBMIT, slurm_files
 from spanloom.tasks.stage import Stage
@@ -112,6 +115,22 @@ def test_an_array_of_1024_tasks_is_taken(slurm: Slurm, tmp_path: Path) -> None:
 # --- A pipeline ------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["folders", "seaweedfs"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where source, dataset and what tasks hand on are. Keys of a store are in the environment that is submitted."""
+    if request.param == "folders":
+        return str(tmp_path / "place")
+    return str(request.getfixturevalue("seaweedfs_place").uri)
+
+
+def at_hand(place: str, name: str, folder: Path) -> Path:
+    """A folder of the place on this machine."""
+    if "://" not in place:
+        return Path(place) / name
+    stage_folder(parse_uri(f"{place}/{name}"), folder / name)
+    return folder / name
+
+
 def venv_that_kills_once(folder: Path, program: Path, victims: dict[str, int]) -> Path:
     """An environment whose `spanloom` dies of SIGKILL at the first try of one task of each stage."""
     marks = folder / "killed"
@@ -139,7 +158,7 @@ ONE = ("assemble-source", "verify-tokenizer", "assemble-split", "assemble-manife
 @pytest.mark.nightly  # a minute or two each
 @pytest.mark.parametrize("shards", SHARDS)
 def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_task_of_each_stage_is_killed(
-    slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path, shards: int
+    slurm: Slurm, tmp_path: Path, place: str, cli: Cli, asset: Path, shards: int
 ) -> None:
     raw = write_raw(tmp_path / "raw.parquet", sample_rows(), row_group_size=32)
     options = ("--valid-fraction", 0.1, "--deep", 8, "--workers", 1)
@@ -164,12 +183,16 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
 
     last = shards - 1
     venv = venv_that_kills_once(tmp_path / "venv", program(), {**dict.fromkeys(EACH, last), **dict.fromkeys(ONE, 0)})
+    raw_place = str(raw)
+    if "://" in place:
+        raw_place = f"{place}/raw/{raw.name}"
+        publish_file(raw, parse_uri(raw_place))
     parameters = (
-        *(f"raw_uri={raw}", f"source_uri={tmp_path}/source", f"dataset_root={tmp_path}/root", "dataset_name=sample"),
+        *(f"raw_uri={raw_place}", f"source_uri={place}/source", f"dataset_root={place}/root", "dataset_name=sample"),
         *("valid_fraction=0.1", "deep=8", "workers=1", "render_cpu=2"),
     )
     done = cli(
-        *("tasks", "synth_raw_to_kd", *parameters, "--shards", shards, "--work", tmp_path / "work"),
+        *("tasks", "synth_raw_to_kd", *parameters, "--shards", shards, "--work", f"{place}/tasks"),
         *("--for", "slurm", "--out", tmp_path / "slurm", "--venv", venv),
     )
     assert done.returncode == 0, done.stderr
@@ -181,9 +204,10 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
         **{(name, index): ("COMPLETED", int(index == last)) for name in EACH for index in range(shards)},
         **{(name, None): ("COMPLETED", 1) for name in ONE},
     }, logs
-    assert tree(tmp_path / "source") == tree(tmp_path / "host/source")
-    assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host/root")
-    assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host/root")
+    source, root = (at_hand(place, name, tmp_path / "fetched") for name in ("source", "root"))
+    assert tree(source) == tree(tmp_path / "host/source")
+    assert sources.data_files(root) == sources.data_files(tmp_path / "host/root")
+    assert sources.content(root) == sources.content(tmp_path / "host/root")
 
 
 @pytest.mark.nightly  # minutes
@@ -237,3 +261,37 @@ def test_a_fault_of_data_ends_its_task_with_a_message_others_finish_and_nothing_
     (log,) = (tmp_path / "slurm/logs").glob("assemble-split-*.log")
     assert "duplicate synth_id 'id-0'" in log.read_text()
     assert not list((tmp_path / "root").glob("manifest*"))
+
+
+@pytest.mark.nightly  # a minute
+def test_a_finding_in_one_shard_fails_its_task_with_a_message_others_finish_and_nothing_is_promoted(
+    slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path
+) -> None:
+    """A byte of shard 3 changes before it is validated."""
+    shards, root = 4, tmp_path / "root"
+    rows = [sources.rows(8, prefix=f"s{shard}") for shard in range(shards)]
+    source = sources.write_source(tmp_path / "source", rows)
+    file = root / "train/shard_03_tokens.bin"
+    change = f"import pathlib; p = pathlib.Path('{file}'); b = bytearray(p.read_bytes()); b[8] ^= 1; p.write_bytes(b)"
+    script = tmp_path / "venv/bin/spanloom"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f'#!/bin/bash\nif [ "$2" = validate-shard ] && [ "$SLURM_ARRAY_TASK_ID" = 3 ]; then\n'
+        f'{sys.executable} -c "{change}"\nfi\nexec {program()} "$@"\n'
+    )
+    script.chmod(0o755)
+    done = cli(
+        *("tasks", "synth_kd", f"source_uri={source}", f"dataset_root={root}", "workers=1", "render_cpu=2", "deep=0"),
+        *("--shards", shards, "--work", tmp_path / "work", "--for", "slurm", "--out", tmp_path / "slurm"),
+        *("--venv", tmp_path / "venv"),
+    )
+    assert done.returncode == 0, done.stderr
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, O200K_HARMONY_VOCAB_PATH=str(asset), SPANLOOM_GIT_SHA="0" * 40)
+    ended = slurm.wait(PATIENCE)
+    ends = {job.index: (job.state, job.restarts, job.exit_code) for job in ended if job.name == "validate-shard"}
+    assert ends == {**dict.fromkeys(range(3), ("COMPLETED", 0, 0)), 3: ("FAILED", 0, 4)}
+    assert states(ended)["assemble-validation", None] == ("CANCELLED", 0)
+    (log,) = (tmp_path / "slurm/logs").glob("validate-shard-*_3.log")
+    assert "shard_03_tokens.bin" in log.read_text()
+    assert not (root / "manifest.json").exists()
+    assert (root / "manifest.pending.json").exists()
