@@ -38,7 +38,7 @@ BASE_IMAGE ?= python:3.11-slim
 CUDA_BASE ?=
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
-# Tasks of each stage of SYNTH KD, 1 to 64; set, `make compile` writes under dist/. Without it: the locked layout of four.
+# Tasks of each stage with one for each shard (SYNTH KD, chess), 1 to 64; set, `make compile` writes under dist/. Without it: four.
 SHARDS ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
