@@ -262,4 +262,4 @@ submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/s
 	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(SUBMIT_ARGS) $(RUN_ARGS)
 
 clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
-	rm -rf $(VENV) $(NEXT_VENV) $(DEMO) data/smoke data/smoke.log data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEXT_VENV) $(DEMO) data/smoke data/smoke.log data/smoke.s3.json data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
