@@ -38,12 +38,12 @@ say "running the steps in their containers"
 # Up starts each service when those before it have ended well, and fails when one has not.
 validated() { [ "$(docker wait "$(compose ps --all --quiet "$1")")" = 0 ]; }
 last=(
-  assemble-validation s3-assemble-validation validate-alignment-chat validate-chess validate-traces validate-alignment-traces
+  assemble-validation validate-alignment-chat validate-chess validate-traces validate-alignment-traces
   validate-alignment-harmful validate-alignment-retain validate-alignment-models
 )
-all_validated() { for service in "${last[@]}"; do validated "$service" || return 1; done; }
-if ! compose up --detach --no-build "${last[@]}" >"$out.log" 2>&1 ||
-  ! all_validated; then
+run_to() { compose up --detach --no-build "$@" >"$out.log" 2>&1 && for service in "$@"; do validated "$service" || return 1; done; }
+# One store after the other: the emulator mixes up objects that several containers create at once on a machine with much to do.
+if ! run_to "${last[@]}" || ! run_to s3-assemble-validation; then
   failed=$(compose ps --all --format '{{.Service}} {{.ExitCode}}' | awk '$2 != 0 {print $1}')
   [ -n "$failed" ] || tail -n 20 "$out.log"
   for service in $failed; do
