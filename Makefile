@@ -38,7 +38,7 @@ BASE_IMAGE ?= python:3.11-slim
 CUDA_BASE ?=
 # Where the pipeline runs: make compile COMPILE_ARGS="--pvc datasets --toleration cloud.google.com/gke-spot=true:NoSchedule"
 COMPILE_ARGS ?=
-# Tasks of each stage of SYNTH KD, 1 to 64; set, `make compile` writes under dist/. Without it: the locked layout of four.
+# Tasks of each stage with one for each shard (SYNTH KD, chess), 1 to 64; set, `make compile` writes under dist/. Without it: four.
 SHARDS ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
@@ -262,4 +262,4 @@ submit: setup ## Run the pipeline: make submit KFP_ENDPOINT=… [PIPELINE=dist/s
 	$(BIN)/python -m pipelines.submit --endpoint "$(KFP_ENDPOINT)" --pipeline $(PIPELINE) $(SUBMIT_ARGS) $(RUN_ARGS)
 
 clean: ## Remove the environment, caches and what the demo and the smoke made (the tokenizer asset stays)
-	rm -rf $(VENV) $(NEXT_VENV) $(DEMO) data/smoke data/smoke.log data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEXT_VENV) $(DEMO) data/smoke data/smoke.log data/smoke.s3.json data/smoke-train data/pipeline-local dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

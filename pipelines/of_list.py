@@ -4,7 +4,8 @@ In: `src/spanloom/families/NAME/task_list.py` (`spanloom/tasks/listed.py` says h
 its steps. Out: the pipeline. The list is read by its path: pipelines are compiled where kfp is installed and Spanloom
 is not.
 
-Tasks of a stage are named tasks and no ParallelFor, inside which Kubeflow ignores retries.
+Tasks of a stage are named tasks and no ParallelFor, inside which Kubeflow ignores retries. No artifact is a folder:
+what is large passes through URIs, moved by the steps.
 """
 
 import sys
@@ -24,29 +25,41 @@ from pipelines.defaults import FAMILIES
 from pipelines.placement import Placement
 
 COMPONENTS = Path(__file__).parents[1] / "components"
+MOST_SHARDS = 64
+"""Named tasks of a stage: each takes some 7 KB of the compiled pipeline, which Kubernetes bounds."""
 
 Task = Mapping[str, Any]
 
 
-def task_list_of(family: str) -> ModuleType:
-    """The list of a family. Its folder is loaded under another name, so that nothing else of Spanloom is imported."""
+def task_list_of(name: str) -> ModuleType:
+    """A list by its name, such as `harmony.task_list`.
+
+    The family's folder is loaded under another name, so that nothing else of Spanloom is imported.
+    """
+    family, _, module = name.partition(".")
     package = f"task_lists.{family}"
     for name, folder in (("task_lists", FAMILIES), (package, FAMILIES / family)):
         if name not in sys.modules:
             sys.modules[name] = ModuleType(name)
             sys.modules[name].__path__ = [str(folder)]
-    return import_module(f"{package}.task_list")
+    return import_module(f"{package}.{module}")
 
 
-def pipeline_of(family: str, placement: Placement) -> dsl.graph_component.GraphComponent:
-    """The pipeline of a family's list."""
-    listed = task_list_of(family)
+def pipeline_of(name: str, placement: Placement, shards: int | None = None) -> dsl.graph_component.GraphComponent:
+    """The pipeline of a list. `shards`: tasks of each stage that has one for each shard; None is the list's own number.
+
+    Raises ValueError for a number of shards from which no pipeline is compiled.
+    """
+    listed = task_list_of(name)
+    number: int = getattr(listed, "SHARDS", 1) if shards is None else shards
+    if not 1 <= number <= MOST_SHARDS:
+        raise ValueError(f"a pipeline has 1 to {MOST_SHARDS} shards, not {number}")
     # Those without a default first, as Python and kfp want it.
     declared = sorted(listed.PARAMETERS.items(), key=lambda item: item[1] is not None)
 
     def graph(*given: Any) -> None:
         values = dict(zip((name for name, _ in declared), given, strict=True))
-        _Graph(values, getattr(listed, "SHARDS", 1), placement).add_all(listed.TASKS)
+        _Graph(values, number, placement).add_all(listed.TASKS)
 
     graph.__signature__ = Signature(  # type: ignore[attr-defined]
         [
@@ -77,7 +90,7 @@ class _Graph:
                     self._add(task)
 
     def _add(self, task: Task) -> None:
-        component = component_of(task["step"])
+        component = component_of(task["step"], self._shards)
         name = f"{task['step']}-{task['part']}" if "part" in task else task["step"]
         self._made[name] = []
         for index in range(self._shards if task.get("each") else 1):
@@ -116,7 +129,9 @@ class _Graph:
 
     def _outputs(self, task: Task, source: tuple[str, str], index: int) -> list[Any]:
         made = self._made[source[0]]
-        return [one.outputs[source[1]] for one in (made[index : index + 1] if task.get("each") else made)]
+        return [
+            one.outputs[source[1]] for one in (made[index : index + 1] if task.get("each") and len(made) > 1 else made)
+        ]
 
     def _value(self, text: str, index: int) -> Any:
         """A text filled in. A parameter alone stays a parameter, with its type."""
@@ -125,11 +140,15 @@ class _Graph:
         return text.format(**{"index": index, "shards": self._shards, **self._values})
 
 
-def component_of(step: str) -> Any:
-    """The component of a step, wherever it is below components/."""
+def component_of(step: str, shards: int) -> Any:
+    """The component of a step, wherever it is below components/.
+
+    One that reads an output of each shard is made for their number.
+    """
     name = step.replace("-", "_")
     (file,) = COMPONENTS.glob(f"*/{name}/component.py")
-    return getattr(import_module(f"components.{file.parent.parent.name}.{name}.component"), name)
+    module = import_module(f"components.{file.parent.parent.name}.{name}.component")
+    return getattr(module, f"{name}_of")(shards) if hasattr(module, f"{name}_of") else getattr(module, name)
 
 
 def options_of(component: Any) -> dict[str, list[str]]:

@@ -37,13 +37,13 @@ def run(
     """
     work.mkdir(parents=True, exist_ok=True)
     staged, root, workspace = work / "source", work / "dataset", work / "workspace"
-    for folder in (staged, root, work / "dataset.work", workspace, *work.glob("synth-kd-*")):
+    text, tasks = _without_retries(pipeline.read_text())
+    task = components.load_component_from_text(text)
+    for folder in (staged, root, work / "dataset.work", workspace, *work.glob(f"{task.name}-*")):
         shutil.rmtree(folder, ignore_errors=True)
     if source is not None:
         shutil.copytree(source, staged)
         words = [f"source_uri={staged}", f"dataset_root={root}", *words]
-    text, tasks = _without_retries(pipeline.read_text())
-    task = components.load_component_from_text(text)
     arguments = run_arguments(task, words)
     runner = local.DockerRunner(
         user=f"{os.getuid()}:{os.getgid()}",
@@ -58,7 +58,7 @@ def run(
     # The runner mounts one folder, the pipeline root, into every container: all paths lie in it.
     local.init(runner=runner, pipeline_root=str(work), workspace_root=str(workspace))
     task(**arguments)
-    said = sorted(work.glob("synth-kd-*/*/executor_output.json"))
+    said = sorted(work.glob(f"{task.name}-*/*/executor_output.json"))
     if len(said) != tasks:
         raise RuntimeError(f"{len(said)} of {tasks} tasks left an executor output under {work}")
     if source is not None and not (root / "manifest.json").is_file():

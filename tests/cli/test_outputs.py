@@ -88,3 +88,14 @@ runpy.run_module("spanloom", run_name="__main__")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "minio"])
+def test_a_uri_where_a_path_is_meant_is_refused_and_no_folder_is_named_after_it(
+    cli: Cli, tmp_path: Path, scheme: str
+) -> None:
+    done = cli("build", "--source", tmp_path, "--out", f"{scheme}://bucket/root", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "--out takes a path on this machine, not a URI" in done.stderr
+    assert f"{scheme}://bucket/root" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """The compiled pipeline through kfp's own runner, each task in its image: what comes out, and how it fails."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,15 @@ import pytest
 
 from conftest import REPOSITORY, Cli
 from containers.conftest import checkout_sha, docker
+from pipelines.compile import compile_pipelines
+from pipelines.placement import Placement
+from spanloom.families.harmony.sample import sample_rows
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.uri import parse_uri
 from support import sources
+from support.raw_synth import tree, write_raw
 
+SHARDS = [int(number) for number in os.environ.get("SPANLOOM_SHARDS", "1,4,7").split(",")]
 PROJECT = "spanloom-test-pipeline"
 pytestmark = pytest.mark.containers
 
@@ -61,6 +67,42 @@ def test_the_whole_graph_makes_what_a_build_makes(run: Path, tmp_path: Path, cli
     assert theirs["content"] == ours["content"]
     assert theirs["environment"]["image"].startswith("ghcr.io/spanloom/spanloom-assemble-manifest:")
     assert theirs["environment"]["source"] == str(run / "source")
+
+
+@pytest.mark.nightly  # 9, 21 and 33 containers
+@pytest.mark.parametrize("shards", SHARDS)
+def test_the_raw_sample_makes_what_a_build_makes(images: dict[str, Any], tmp_path: Path, cli: Cli, shards: int) -> None:
+    """By the pipeline of that number of shards; the parameters are those of the host's commands."""
+    (pipeline,) = (
+        file for file in compile_pipelines(tmp_path, Placement(), {}, shards) if file.stem == "synth_raw_to_kd"
+    )
+    work, source, built = tmp_path / "work", tmp_path / "source", tmp_path / "built"
+    raw = write_raw(work / "raw.parquet", sample_rows(), row_group_size=32)  # containers see one folder, `work`
+    parameters = (f"raw_uri={raw}", f"source_uri={work}/source", f"dataset_root={work}/dataset")
+    options = ("dataset_name=sample", "valid_fraction=0.1", "deep=8", "workers=1")
+    ran = run_local(None, work, "--pipeline", str(pipeline), *parameters, *options)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    converted = cli(
+        *("convert-synth", "--raw", raw, "--out", source, "--assignment", "contiguous", "--shards", shards),
+        *("--dataset", "sample"),
+    )
+    assert converted.returncode == 0, converted.stderr
+    done = cli(
+        *("build", "--source", source, "--out", built, "--shards", shards, "--valid-fraction", 0.1, "--deep", 8),
+        *("--workers", 1),
+        SPANLOOM_GIT_SHA=checkout_sha(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert tree(work / "source") == tree(source)
+    assert files(work / "dataset") == files(built)
+    assert sources.content(work / "dataset") == sources.content(built)
+
+
+def test_no_artifact_is_a_folder(run: Path) -> None:
+    """Kubeflow's launcher copies a folder one file after another, and checks none of them."""
+    outputs = [path for task in run.glob("synth-kd-*/*") for path in task.iterdir()]
+    assert len(outputs) > 16
+    assert [path for path in outputs if not path.is_file()] == []
 
 
 @pytest.fixture

@@ -1,18 +1,21 @@
 """The smoke run and the pipeline are one: same images, same commands, same order, and as little power."""
 
+import json
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import yaml
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, Cli
 from support import declarations
 
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker/compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-SEEDS = ("object-store", "seed", "seed-chat", "seed-traces", "seed-toolcalls", "seed-models")
+SEEDS = ("object-store", "seaweedfs", "seed", "seed-chat", "seed-traces", "seed-toolcalls", "seed-models")
 STEPS = {name: service for name, service in SERVICES.items() if name not in SEEDS}
 # The tokenizer and the completions only where the pipeline gives a URI that may be empty.
 OPTIONAL = {"--executor-input", "--tokenizer", "--completions"}
@@ -118,3 +121,40 @@ def test_a_container_may_write_nothing_but_its_scratch(service: str) -> None:
     assert settings["security_opt"] == ["no-new-privileges:true"]
     assert set(settings["tmpfs"]) <= {"/tmp", "/scratch"}
     assert not {"privileged", "user", "volumes", "cap_add", "pid", "network_mode"} & set(settings)
+
+
+def test_a_task_list_is_run_as_it_says_and_with_as_little_power(cli: Cli) -> None:
+    given = ("raw_uri=s3://b/raw", "source_uri=s3://b/source", "dataset_root=s3://b/root")
+    listed = cli("tasks", "synth_raw_to_kd", *given, "--shards", 2, "--work", "s3://b/work").stdout
+    program = (sys.executable, REPOSITORY / "docker/compose_of_list.py", "--prefix", "s3", "--env", "NAME=a=b")
+    written = subprocess.run(program, input=listed, capture_output=True, text=True, check=True).stdout
+    services: dict[str, dict[str, Any]] = json.loads(written)["services"]
+    waits = {
+        name.removeprefix("s3-"): {one.removeprefix("s3-") for one in of["depends_on"]} for name, of in services.items()
+    }
+    each = {step: {f"{step}-0", f"{step}-1"} for step in ("convert-shard", *EACH_SHARD)}
+    assert waits == {
+        "convert-shard-0": set(),
+        "convert-shard-1": set(),
+        "assemble-source": each["convert-shard"],
+        "verify-tokenizer": set(),
+        "render-shard-0": {"assemble-source", "verify-tokenizer"},
+        "render-shard-1": {"assemble-source", "verify-tokenizer"},
+        "assemble-split": each["render-shard"],
+        "write-indexed-0": {"render-shard-0"},
+        "write-indexed-1": {"render-shard-1"},
+        "assemble-manifest": {"assemble-split", *each["write-indexed"]},
+        "validate-shard-0": {"assemble-manifest", "verify-tokenizer"},
+        "validate-shard-1": {"assemble-manifest", "verify-tokenizer"},
+        "assemble-validation": each["validate-shard"],
+    }
+    for stage in json.loads(listed)["stages"]:
+        for index in range(stage["count"]):
+            service = services[f"s3-{stage['stage']}" + (f"-{index}" if stage["count"] > 1 else "")]
+            assert service["command"] == [word.replace("{index}", str(index)) for word in stage["argv"]]
+            assert service["image"] == stage["image"]
+            assert service["environment"] == {"NAME": "a=b"}
+            assert {wait["condition"] for wait in service["depends_on"].values()} <= {"service_completed_successfully"}
+            narrow = {"read_only", "cap_drop", "security_opt", "tmpfs"}
+            assert {name: service[name] for name in narrow} == {name: SERVICES["seed"][name] for name in narrow}
+            assert service.keys() == {"image", "command", "environment", "depends_on", *narrow}

@@ -10,8 +10,8 @@ import yaml
 
 from conftest import REPOSITORY
 from pipelines.compile import PIPELINES, compile_pipelines, main
+from pipelines.of_list import pipeline_of
 from pipelines.placement import Placement
-from pipelines.synth_kd import synth_kd_pipeline
 
 CACHED = {"verify-tokenizer"}
 
@@ -27,7 +27,7 @@ def tasks(spec: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def compiled(
-    folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None, shards: int = 4
+    folder: Path, placement: Placement | None = None, images: dict[str, str] | None = None, shards: int | None = None
 ) -> list[Any]:
     files = compile_pipelines(folder, placement or Placement(), images or {}, shards)
     return [list(yaml.load_all(file.read_text(), yaml.CSafeLoader)) for file in files]
@@ -68,33 +68,41 @@ def test_there_is_a_task_for_each_of_as_many_shards_as_are_asked_for(tmp_path: P
     (spec, _), (raw, _), *_ = compiled(tmp_path, shards=shards)
     assert before(tasks(spec)) == graph(shards)
     converts = {f"convert-shard {n:02d}" for n in range(shards)}
-    assert before(tasks(raw)) == {
-        **{convert: set() for convert in converts},
-        "assemble-source": converts,
-        "synth-kd": {"assemble-source"},
-    }
-    for step in ("render-shard", "convert-shard"):
-        words = next(args_of(document, step) for document in (spec, raw) if args_of(document, step))
-        given = words[words.index("--shards") + 1]
-        assert given in (str(shards), "{{$.inputs.parameters['shards']}}")
-    for task in tasks(raw).values():
-        if task["taskInfo"]["name"].startswith("convert-shard"):
+    expected = {**graph(shards), **{convert: set[str]() for convert in converts}, "assemble-source": converts}
+    for n in range(shards):
+        expected[f"render-shard {n:02d}"] = {"assemble-source", "verify-tokenizer"}
+    assert before(tasks(raw)) == expected
+    for task in (*tasks(spec).values(), *tasks(raw).values()):
+        if task["taskInfo"]["name"].startswith(("convert-shard", "render-shard")):
             assert task["inputs"]["parameters"]["shards"]["runtimeValue"]["constant"] == shards
 
 
-def args_of(spec: dict[str, Any], step: str) -> list[str]:
-    """The arguments of the first container that runs this step."""
-    containers = (executor["container"] for executor in spec["deploymentSpec"]["executors"].values())
-    return next((list(each["args"]) for each in containers if each["command"][-1] == step), [])
+EVERY_OPTION = Placement(
+    pvc="datasets",
+    node_selector=(("pool", "cpu"),),
+    tolerations=(("spot", "true", "NoSchedule"),),
+    scratch_class="fast",
+    env=(("AWS_ENDPOINT_URL", "http://seaweedfs.kubeflow:9000"), ("AWS_DEFAULT_REGION", "us-east-1")),
+    secret_env=tuple(("store-keys", key, key) for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")),
+    config_map_env=(("settings", "deadline", "SPANLOOM_STORAGE_DEADLINE"),),
+    ca_bundle=("store-ca", "ca.crt"),
+    pull_secrets=("registry",),
+    kueue_queue="team-a",
+    kueue_priority="low",
+)
 
 
-def test_the_pipeline_of_64_shards_is_small_enough_for_kubernetes_and_more_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("placement", [Placement(), EVERY_OPTION], ids=["plain", "every option"])
+def test_a_pipeline_of_64_shards_is_small_enough_for_kubernetes(tmp_path: Path, placement: Placement) -> None:
     """etcd takes 1.5 MiB; 600 KB leave room for what Kubeflow adds."""
-    for file in compile_pipelines(tmp_path, Placement(), {}, shards=64)[:2]:
+    for file in compile_pipelines(tmp_path, placement, {}, shards=64):
         assert file.stat().st_size < 600_000, file.name
-    for shards in (0, 65):
-        with pytest.raises(ValueError, match=f"1 to 64 shards, not {shards}"):
-            synth_kd_pipeline(Placement(), shards)
+
+
+@pytest.mark.parametrize("shards", [0, 65])
+def test_more_than_64_shards_are_refused(shards: int) -> None:
+    with pytest.raises(ValueError, match=f"1 to 64 shards, not {shards}"):
+        pipeline_of("harmony.task_list", Placement(), shards)
 
 
 @pytest.mark.parametrize("shards", ["0", "65", "-1", "four", ""])
@@ -190,19 +198,15 @@ def test_a_lock_that_lacks_an_image_is_no_lock(tmp_path: Path) -> None:
         compiled(tmp_path, images={"ghcr.io/spanloom/other:0.1.0": "x"})
 
 
-def test_raw_synth_goes_through_the_converter_first(tmp_path: Path) -> None:
-    spec = compiled(tmp_path)[1][0]
-    dag = tasks(spec)
-    assert dag["synth-kd"]["dependentTasks"] == ["assemble-source"]
-
-
-def test_the_pipeline_of_raw_synth_has_all_parameters_of_the_other_and_hands_them_on(tmp_path: Path) -> None:
-    (spec, _), (raw, _), *_ = compiled(tmp_path)
-    inner, outer = (document["root"]["inputDefinitions"]["parameters"] for document in (spec, raw))
+def test_the_pipeline_of_raw_synth_has_all_parameters_of_the_other() -> None:
+    inner, outer = (
+        next(yaml.load_all((REPOSITORY / f"pipelines/{name}.yaml").read_text(), yaml.CSafeLoader))["root"][
+            "inputDefinitions"
+        ]["parameters"]
+        for name in ("synth_kd", "synth_raw_to_kd")
+    )
     assert {name: outer[name] for name in inner} == inner
     assert set(outer) - set(inner) == {"raw_uri", "dataset_name", "convert_cpu", "convert_memory"}
-    handed = tasks(raw)["synth-kd"]["inputs"]["parameters"]
-    assert handed == {name: {"componentInputParameter": name} for name in inner}
 
 
 def test_no_secret_is_compiled_in() -> None:

@@ -12,15 +12,15 @@ from kfp import compiler
 from conftest import REPOSITORY
 from pipelines import of_list
 from pipelines.compile import PIPELINES
+from pipelines.of_list import pipeline_of
 from pipelines.placement import HOUR, Placement
 from pipelines.shared_components import share_components
-from spanloom.cli.pipelines.tasks import FAMILIES
-from spanloom.families.harmony import task_list as synth
+from spanloom.cli.pipelines.tasks import LISTS
 from spanloom.tasks.listed import declared_parameters, listed_stages
-from spanloom.tasks.stage import Stage
 
 WORK = "s3://b/work"
-SHARDS = [("synth_kd", 1), ("synth_kd", 4), ("synth_kd", 7), ("synth_raw_to_kd", 1), ("synth_raw_to_kd", 7)]
+SHARDED = ("synth_kd", "synth_raw_to_kd", "chess_games")
+SHARDS = [*((pipeline, None) for pipeline in LISTS), *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7))]
 
 Task = dict[str, Any]
 
@@ -36,9 +36,9 @@ def default(about: dict[str, Any]) -> str | None:
 def compiled(pipeline: str, shards: int | None, folder: Path, given: dict[str, str]) -> dict[str, Task]:
     """What Kubeflow runs, by the name of each task, with the parameters `given` and the defaults of the others."""
     file = folder / "pipeline.yaml"
-    compiler.Compiler().compile(PIPELINES[pipeline](Placement(), *([shards] if shards else [])), str(file))
+    compiler.Compiler().compile(pipeline_of(PIPELINES[pipeline], Placement(), shards), str(file))
     text = file.read_text()
-    spec, platform = yaml.load_all(text if (shards or 1) < 7 else share_components(text), yaml.CSafeLoader)
+    spec, platform = yaml.load_all(share_components(text) if shards == 7 else text, yaml.CSafeLoader)
     declared = spec["root"]["inputDefinitions"]["parameters"]
     values = {name: given.get(name, default(about)) for name, about in declared.items()}
     times = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
@@ -133,39 +133,27 @@ def resolved(text: str, own: dict[str, Any], values: dict[str, Any]) -> str:
     return text if match is None else str(own.get(f"pipelinechannel--{match[1]}", values.get(match[1])))
 
 
-def parameters_of(pipeline: str) -> dict[str, str | None]:
-    if pipeline in synth.PIPELINES:
-        return synth.PIPELINES[pipeline]
-    return declared_parameters(task_list_of(pipeline))
-
-
 def task_list_of(pipeline: str) -> Any:
-    return import_module(f"spanloom.families.{FAMILIES[pipeline]}.task_list")
+    return import_module(f"spanloom.families.{LISTS[pipeline]}")
 
 
-def stages_of(pipeline: str, values: dict[str, str], shards: int | None) -> list[Stage]:
-    if pipeline in synth.PIPELINES:
-        return synth.stages_of(pipeline, values, shards=shards or 4, work=WORK)
-    places = {"work": WORK, "registry": synth.REGISTRY, "scratch": synth.SCRATCH}
-    return listed_stages(task_list_of(pipeline), values, shards=shards, **places)
+def test_kubeflow_and_other_engines_read_the_same_lists() -> None:
+    assert PIPELINES == LISTS
+    assert {pipeline: task_list_of(pipeline).NAME for pipeline in LISTS} == {name: name for name in LISTS}
 
 
-def test_every_pipeline_has_a_list() -> None:
-    assert PIPELINES.keys() == {*synth.PIPELINES, *FAMILIES}
-
-
-@pytest.mark.parametrize(("pipeline", "shards"), [*SHARDS, *((pipeline, None) for pipeline in FAMILIES)])
+@pytest.mark.parametrize(("pipeline", "shards"), SHARDS)
 def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(
     tmp_path: Path, pipeline: str, shards: int | None
 ) -> None:
     """Once with the parameters alone that must be given, once with another value for each."""
-    declared = parameters_of(pipeline)
+    declared = declared_parameters(task_list_of(pipeline))
     given = {name: f"s3://b/{name}" for name, value in declared.items() if value is None}
     sizes = {name: "3Gi" if "_memory" in name else "5" for name in declared if name.endswith(("_cpu", "_memory"))}
     others = {name: f"other-{name}" for name, value in declared.items() if value == ""}
     for more in ({}, {**sizes, **others}):
         defaults = {name: value for name, value in declared.items() if value is not None}
-        stages = stages_of(pipeline, {**defaults, **given, **more}, shards)
+        stages = listed_stages(task_list_of(pipeline), {**defaults, **given, **more}, shards=shards, work=WORK)
         listed = {
             f"{stage.name}-{index:02d}" if stage.each else stage.name: {
                 "argv": stage.command(index),
@@ -189,13 +177,13 @@ def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(
 def test_parameters_and_their_defaults_are_those_of_the_compiled_pipeline(pipeline: str) -> None:
     spec, _ = yaml.safe_load_all((REPOSITORY / f"pipelines/{pipeline}.yaml").read_text())
     declared = spec["root"]["inputDefinitions"]["parameters"]
-    assert {name: default(about) for name, about in declared.items()} == parameters_of(pipeline)
+    assert {name: default(about) for name, about in declared.items()} == declared_parameters(task_list_of(pipeline))
 
 
 def test_a_list_that_lacks_an_option_of_the_component_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    task_list = of_list.task_list_of("models")
+    task_list = of_list.task_list_of("models.task_list")
     first, second = task_list.TASKS
     options = {option: value for option, value in first["options"].items() if option != "--stops"}
     monkeypatch.setattr(task_list, "TASKS", ({**first, "options": options}, second))
     with pytest.raises(ValueError, match=r"tokenize-conversations: the list has .*, the component .*--stops"):
-        of_list.pipeline_of("models", Placement())
+        pipeline_of("models.task_list", Placement())

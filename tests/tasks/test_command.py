@@ -68,7 +68,7 @@ def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
     assert "--array" not in (out / "assemble-split.sbatch").read_text()
     submit = (out / "submit.sh").read_text()
     assert "--dependency=aftercorr:${job_render_shard%%;*} write-indexed.sbatch" in submit
-    after = "--dependency=afterok:${job_assemble_split%%;*},afterok:${job_write_indexed%%;*}"
+    after = "--dependency=afterok:${job_write_indexed%%;*},afterok:${job_assemble_split%%;*}"
     assert f"{after} assemble-manifest.sbatch" in submit
 
     again = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)

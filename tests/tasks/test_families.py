@@ -57,3 +57,8 @@ def test_the_tasks_of_a_list_make_a_dataset(cli: Cli, tmp_path: Path, prepare: P
         for index in range(stage["count"]):
             run(cli, *(word.replace("{index}", str(index)) for word in stage["argv"][1:]))
     assert manifest.is_file()
+    # What is below the work folder are Kubeflow's artifacts: its launcher copies a folder file by file, unchecked.
+    stages = {stage["stage"]: stage["count"] for stage in listed["stages"]}
+    for name, count in stages.items():
+        for folder in [tmp_path / "work" / name] if count == 1 else (tmp_path / "work" / name).iterdir():
+            assert all(output.is_file() for output in folder.glob("*")), folder

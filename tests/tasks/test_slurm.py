@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
-from pipelines.synth_kd import MOST_SHARDS as MOST_NAMED_TASKS
+from pipelines.of_list import MOST_SHARDS as MOST_NAMED_TASKS
 from spanloom.families.harmony.sample import sample_rows
 from spanloom.storage.publishing import publish_file
 from spanloom.storage.staging import stage_folder

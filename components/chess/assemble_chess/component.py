@@ -1,33 +1,42 @@
-"""Chess, step 2: one pending manifest out of the inventories of the four shards.
+"""Chess, step 2: one pending manifest out of the inventories of all shards.
 
-In: the inventories. Out: manifest.pending.json at `dataset_root`, and a small artifact that points there.
+In: the inventories, an input each. Out: manifest.pending.json at `dataset_root`, and a small artifact that points
+there.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 from kfp import dsl
+
+from components.of_shards import DEFAULT_SHARDS, each, with_inputs
 
 IMAGE = "ghcr.io/spanloom/spanloom-assemble-chess:0.1.0"
 
 
-@dsl.container_component
-def assemble_chess(
-    inventory_00: dsl.Input[dsl.Artifact],
-    inventory_01: dsl.Input[dsl.Artifact],
-    inventory_02: dsl.Input[dsl.Artifact],
-    inventory_03: dsl.Input[dsl.Artifact],
-    dataset_root: str,
-    dataset: dsl.Output[dsl.Dataset],
-    metrics: dsl.Output[dsl.Metrics],
-) -> dsl.ContainerSpec:
-    """Writes the pending manifest. These are no prepared games before validate-chess has passed."""
-    return dsl.ContainerSpec(
-        image=IMAGE,
-        command=["spanloom", "step", "assemble-chess"],
-        args=[
-            *("--inventory", inventory_00.path),
-            *("--inventory", inventory_01.path),
-            *("--inventory", inventory_02.path),
-            *("--inventory", inventory_03.path),
-            *("--root", dataset_root),
-            *("--executor-input", "{{$}}"),
-        ],
-    )
+def assemble_chess_of(shards: int) -> Any:
+    """The component for so many shards."""
+
+    @dsl.container_component
+    @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])
+    def assemble_chess(
+        inventories: Sequence[dsl.Artifact],
+        dataset_root: str,
+        dataset: dsl.Output[dsl.Dataset],
+        metrics: dsl.Output[dsl.Metrics],
+    ) -> dsl.ContainerSpec:
+        """Writes the pending manifest. These are no prepared games before validate-chess has passed."""
+        return dsl.ContainerSpec(
+            image=IMAGE,
+            command=["spanloom", "step", "assemble-chess"],
+            args=[
+                *(word for of_shard in inventories for word in ("--inventory", of_shard.path)),
+                *("--root", dataset_root),
+                *("--executor-input", "{{$}}"),
+            ],
+        )
+
+    return assemble_chess
+
+
+assemble_chess = assemble_chess_of(DEFAULT_SHARDS)

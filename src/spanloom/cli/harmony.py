@@ -265,15 +265,16 @@ def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":
 
 @app.command(rich_help_panel=MAKE)
 def sample(
-    out: Annotated[Path, option("Folder for the sample.")] = Path(defaults.RAW_SAMPLE),
+    out: Annotated[str, place("Folder or URI for the sample.")] = defaults.RAW_SAMPLE,
     rows: Annotated[
         int, option(f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
     ] = defaults.SAMPLE_ROWS,
+    scratch: options.Scratch = None,
 ) -> None:
     """Write a small raw SYNTH sample of our own: many languages, code, maths, emoji, very short and long answers."""
-    from spanloom.families.harmony.sample import write_sample
+    from spanloom.families.harmony.sample import run
 
-    say(str(write_sample(out, rows)))
+    say(run(out=out, rows=rows, scratch=scratch))
 
 
 @app.command(rich_help_panel=PIPELINE)

@@ -7,14 +7,19 @@ spaces alone, so that every option and every command can be copied.
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from textwrap import TextWrapper
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
+from spanloom.errors import SpanloomError
+
 _NAMES = 26
 """Columns for names and values. The text of a longer one begins on the next line."""
 _COMMAND = re.compile(r"`(spanloom [^`]+)`")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9]+:/")
+"""How a URI begins as a path, in which two slashes are one."""
 
 
 class HelpCommand(TyperCommand):
@@ -25,6 +30,18 @@ class HelpCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write_parameters(self, ctx, formatter)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Refuses a URI where a path is meant: it would be a folder named `s3:`."""
+        for parameter in self.get_params(ctx):
+            value = ctx.params.get(parameter.name)
+            if isinstance(value, Path) and _URI.match(str(value)):
+                raise SpanloomError(
+                    f"{parameter.opts[0]} takes a path on this machine, not a URI",
+                    where=str(value).replace(":/", "://", 1),
+                    remedy="give a local path; options shown with PLACE take gs:// and s3:// too",
+                )
+        return super().invoke(ctx)
 
 
 class HelpGroup(TyperGroup):

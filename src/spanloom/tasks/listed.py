@@ -36,6 +36,9 @@ from spanloom.tasks.stage import INDEX, Stage, given
 MOST_SHARDS = 1024
 """Tasks of a job array, as many as the docs tell how to allow."""
 
+REGISTRY = "ghcr.io/spanloom"
+SCRATCH = "200Gi"
+
 
 def declared_parameters(task_list: ModuleType) -> dict[str, str | None]:
     """The parameters and their defaults as texts; None where a value must be given."""
@@ -43,7 +46,13 @@ def declared_parameters(task_list: ModuleType) -> dict[str, str | None]:
 
 
 def listed_stages(
-    task_list: ModuleType, values: Mapping[str, str], *, shards: int | None, work: str, registry: str, scratch: str
+    task_list: ModuleType,
+    values: Mapping[str, str],
+    *,
+    shards: int | None,
+    work: str,
+    registry: str = REGISTRY,
+    scratch: str = SCRATCH,
 ) -> list[Stage]:
     """The stages of a list. `values`: of all parameters. `shards`: None is the list's own number.
 

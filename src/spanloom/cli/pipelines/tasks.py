@@ -11,16 +11,17 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.cli.options import option, place
 from spanloom.errors import SpanloomError
-from spanloom.families.harmony import defaults
 
-FAMILIES = {
-    "packed_chat": "chat",
-    "chess_games": "chess",
-    "toolcalls_dataset": "toolcalls",
-    "traces_dataset": "traces",
-    "model_chat": "models",
+LISTS = {
+    "synth_kd": "harmony.task_list",
+    "synth_raw_to_kd": "harmony.raw_task_list",
+    "packed_chat": "chat.task_list",
+    "chess_games": "chess.task_list",
+    "toolcalls_dataset": "toolcalls.task_list",
+    "traces_dataset": "traces.task_list",
+    "model_chat": "models.task_list",
 }
-"""Pipeline → the family whose task list it is. Those of SYNTH KD are in families/harmony."""
+"""Pipeline → its task list in families/."""
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -77,30 +78,20 @@ def tasks(
     Example: `spanloom tasks synth_kd source_uri=/data/synth_harmony dataset_root=/data/synth_kd --work /data/work
     --for slurm --out slurm`
     """
-    from spanloom.families.harmony import task_list
     from spanloom.storage.filling import check_unused
     from spanloom.storage.uri import is_uri
-    from spanloom.tasks.listed import declared_parameters, listed_stages
+    from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
     from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
     from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
     def absolute(where: str) -> str:
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
-    family = FAMILIES.get(pipeline)
-    listed = None if family is None else import_module(f"spanloom.families.{family}.task_list")
-    declared = task_list.PIPELINES[pipeline] if listed is None else declared_parameters(listed)
-    values = parameters_of(parameters or [], declared)
+    listed = import_module(f"spanloom.families.{LISTS[pipeline]}")
+    values = parameters_of(parameters or [], declared_parameters(listed))
     values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
-    places = {
-        "work": absolute(work),
-        "registry": registry or task_list.REGISTRY,
-        "scratch": scratch or task_list.SCRATCH,
-    }
-    if listed is None:
-        stages = task_list.stages_of(pipeline, values, shards=shards or defaults.SHARDS, **places)
-    else:
-        stages = listed_stages(listed, values, shards=shards, **places)
+    places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch or SCRATCH}
+    stages = listed_stages(listed, values, shards=shards, **places)
     for stage in stages:
         whole_cpus(stage.cpu)
         mebibytes(stage.memory)

@@ -10,7 +10,8 @@ convert/           raw SYNTH, or chat data of any form → a source
 render/            conversations → tokens and spans
 verify/            what must hold in every document, held against the source too
 steps/             the steps of the pipeline
-task_list          the pipelines as lists of stages, for engines beside Kubeflow
+task_list          the pipeline as a list of tasks
+raw_task_list      the same with the conversion of raw SYNTH in front
 
 dataset            what the shared commands ask of SYNTH KD, and of both profiles
 chat_dataset       what they ask of harmony_chat

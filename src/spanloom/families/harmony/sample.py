@@ -19,6 +19,9 @@ import pyarrow.parquet as pq
 
 from spanloom.families.harmony import defaults
 from spanloom.storage.local import written_atomically
+from spanloom.storage.publishing import publish_file
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
 
 Row = dict[str, str | None]
 
@@ -47,3 +50,14 @@ def write_sample(out: Path, rows: int = defaults.SAMPLE_ROWS) -> Path:
     with written_atomically(out / FILE_NAME) as stream:
         pq.write_table(table, stream, compression="zstd", row_group_size=ROW_GROUP)
     return out / FILE_NAME
+
+
+def run(*, out: str, rows: int, scratch: Path | None = None) -> str:
+    """`write_sample` to a place; returns the place of the file."""
+    with scratch_for("sample", [out], scratch) as staging:
+        file = write_sample(staging.path(out), rows)
+        if not is_uri(out):
+            return str(file)
+        uri = parse_uri(out) / FILE_NAME
+        publish_file(file, uri)
+    return str(uri)

@@ -1,0 +1,54 @@
+"""The pipeline of raw SYNTH: Parquet files → the shards of a source → the pipeline of `task_list.py` over them.
+
+    convert-shard ×N ─► assemble-source ─► render-shard ×N ─► …
+                       verify-tokenizer ─┘
+
+Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` says how a task is written.
+"""
+
+from typing import Any
+
+from . import defaults, task_list
+
+NAME = "synth_raw_to_kd"
+ABOUT = "Raw SYNTH Parquet → a validated SYNTH KD dataset"
+SHARDS = task_list.SHARDS
+
+PARAMETERS: dict[str, str | int | float | None] = {
+    "raw_uri": None,
+    "dataset_name": defaults.DATASET_NAME,
+    "convert_cpu": "2",
+    "convert_memory": "8Gi",
+    **task_list.PARAMETERS,
+}
+
+_CONVERTED: tuple[dict[str, Any], ...] = (
+    {
+        "step": "convert-shard",
+        "each": True,
+        "options": {
+            "--shard": "{index}",
+            "--shards": "{shards}",
+            "--raw": "{raw_uri}",
+            "--out": "{source_uri}",
+            "--dataset": "{dataset_name}",
+            "--inventory": ("out", "inventory"),
+        },
+        "cpu": "{convert_cpu}",
+        "memory": "{convert_memory}",
+        "hours": 24,
+    },
+    {
+        "step": "assemble-source",
+        "options": {"--inventory": ("convert-shard", "inventory"), "--out": "{source_uri}"},
+        "cpu": "1",
+        "memory": "1Gi",
+        "hours": 1,
+    },
+)
+
+TASKS: tuple[dict[str, Any], ...] = (
+    *_CONVERTED,
+    *({**task, "after": ("assemble-source",)} if task["step"] == "render-shard" else task for task in task_list.TASKS),
+)
