@@ -122,9 +122,11 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
     written = _system_text(draft.messages, record, form)
     turns: list[Turn] = []
-    plainly = not (dropping.names or reading.call_tags or reading.roles)
+    plainly = not (
+        dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if
+    )
     for number, message in enumerate(draft.messages):
-        if plainly and (plain := plain_turn(message, number)) is not None:
+        if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
         elif message is not None:
             turns += turns_of(message, number, reading, dropping, written)
