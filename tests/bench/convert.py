@@ -5,7 +5,7 @@ processes) at two sizes. What does not depend on the size is start-up; the rest 
 `--baseline`, another checkout (`git worktree add DIR COMMIT`), both convert the same file, one right after the other,
 and ratios are taken within each pair.
 
-    chat     a system text in one of three; one to eight questions and answers
+    chat     a system text in one of three; one to six questions and answers
     tools    definitions of four functions; reasoning before each answer, and calls with their results before most
 
 Texts are of drawn lengths: prose, lists, links, blocks of code, and one of five of another script than Latin.
@@ -27,7 +27,7 @@ from bench.processes import compile_sources
 from bench.start import BASELINE, THIS, run
 from spanloom.conversations.markup import may_hold_markup
 
-CHARACTERS = {"question": 200, "answer": 900, "result": 500, "reasoning": 600}
+CHARACTERS = {"question": 150, "answer": 700, "result": 300, "reasoning": 400}
 """Medians of the lengths of texts, whose logarithms are drawn from a normal distribution."""
 SPREAD = 0.8
 PIECES_KEPT = 3000
@@ -82,7 +82,7 @@ def _pieces(blocks: texts.Texts, kind: str) -> Iterator[str]:
 
 def chat(number: int, drawn: Drawn) -> dict[str, Any]:
     messages = [{"role": "system", "content": drawn.text("question")}] if drawn.one_of(1 / 3) else []
-    for _ in range(drawn.number(8)):
+    for _ in range(drawn.number(6)):
         messages.append({"role": "user", "content": drawn.text("question")})
         messages.append({"role": "assistant", "content": drawn.text("answer")})
     return {"id": f"chat-{number}", "messages": messages, "source": "drawn", "turns": len(messages)}
@@ -111,9 +111,9 @@ TOOLS = [
 
 def tools(number: int, drawn: Drawn) -> dict[str, Any]:
     messages: list[dict[str, Any]] = [{"role": "system", "content": "Answer in short. Use the functions."}]
-    for turn in range(drawn.number(5)):
+    for turn in range(drawn.number(4)):
         messages.append({"role": "user", "content": drawn.text("question")})
-        for call in range(drawn.number(4) - 1):
+        for call in range(drawn.number(3) - 1):
             name = TOOLS[drawn.number(len(TOOLS)) - 1]["function"]["name"]  # type: ignore[index]
             arguments = json.dumps({"place": drawn.text("question")[:20], "days": drawn.number(14)})
             called = {"id": f"call_{turn}_{call}", "type": "function"}

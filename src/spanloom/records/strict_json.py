@@ -105,18 +105,21 @@ def _quotes(text: str | bytes) -> int:
 def _strings(value: Any) -> int:
     """Keys and string values inside `value`. Raises ValueError at a float: orjson makes one of an integer too big."""
     kind = type(value)
-    if kind is str:
-        return 1
     if kind is dict:
-        count = len(value)
-        for item in value.values():
-            count += 1 if type(item) is str else _strings(item)
-        return count
-    if kind is list:
-        return sum(map(_strings, value))
-    if kind is float:
-        raise ValueError
-    return 0
+        count, items = len(value), value.values()
+    elif kind is list:
+        count, items = 0, value
+    else:
+        if kind is float:
+            raise ValueError
+        return 1 if kind is str else 0
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            count += 1
+        elif kind is dict or kind is list or kind is float:
+            count += _strings(item)
+    return count
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
