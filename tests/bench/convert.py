@@ -183,8 +183,8 @@ def main() -> None:
             others = seconds[checkouts[0][0], given.conversations]
             ratios = [mine / other for mine, other in zip(many, others, strict=True)]
             print(
-                f"| {shape} | {name} | {median(few) - FEW * each:.2f} s | {each * 1e6:,.0f} µs | {median(many):.2f} s | "
-                f"{median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}) |"
+                f"| {shape} | {name} | {median(few) - FEW * each:.2f} s | {each * 1e6:,.0f} µs | {median(many):.2f} s"
+                f" | {median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f}) |"
             )
 
 

@@ -144,6 +144,9 @@ def json_value(line: bytes) -> Any:
 
 
 def unique_keys(line: bytes, quotes: int | None = None) -> Any:
-    """The value of a JSON text; `quotes`: see `strict_json.loads`. Raises ValueError or RecursionError for what is refused, a repeated key too."""
+    """The value of a JSON text. Raises ValueError or RecursionError for what is refused, a repeated key too.
+
+    `quotes`: see `strict_json.loads`.
+    """
     # The standard library, which decides where strict_json is in doubt, lets half of a surrogate pair and 1e400 pass.
     return strict_json.checked(orjson.loads(line), line, quotes)

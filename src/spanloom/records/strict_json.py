@@ -16,7 +16,6 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-
 SHORT = 2000
 """Bytes of a text of which bytes count quotes sooner than numpy does."""
 
