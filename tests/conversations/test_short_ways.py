@@ -34,7 +34,7 @@ CALLS = st.fixed_dictionaries(
     optional={"id": st.sampled_from(["c1", "", None, 1])},
 )
 TEXTS = st.sampled_from(["A", "", " ", None, "<think>a</think>", "[f(a=1)]", ["A"]])
-MESSAGES = st.fixed_dictionaries(
+MESSAGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {"role": st.sampled_from(["system", "user", "assistant", "tool", "other", None])},
     optional={
         "content": TEXTS,
@@ -52,7 +52,7 @@ MESSAGES = st.fixed_dictionaries(
 @given(MESSAGES)
 def test_a_plain_turn_is_the_turn(message: dict[str, Any]) -> None:
     try:
-        plain = [plain_turn(message, 3, Dropping())]
+        plain: list[Any] = [plain_turn(message, 3, Dropping())]
     except RecordRefusedError as refused:
         plain = [refused.detail]
     if plain == [None]:
