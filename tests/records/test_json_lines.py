@@ -1,9 +1,10 @@
 """JSON Lines are split at LF and nowhere else, and what cannot be read is named by file and line, packed or not."""
 
+import contextlib
 import gzip
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,23 @@ def file(tmp_path: Path, data: bytes, suffix: str = "") -> Path:
 
 def values(path: Path, repeated_keys: RepeatedKeys = "last") -> list[Any]:
     return [value for _, value in json_lines(path, repeated_keys=repeated_keys)]
+
+
+def test_lines_before_a_damaged_end_come_first_where_keys_are_to_be_unique(tmp_path: Path) -> None:
+    """Their quotes are counted together, some of them before the file is found to end early."""
+    packed = gzip.compress(as_lines(RECORDS))
+    path = file(tmp_path, packed[:-400], ".gz")
+    before: list[Any] = []
+    with pytest.raises(SourceError, match="unpacked"):
+        for _, value in json_lines(path, repeated_keys="refuse"):
+            before.append(value)
+    assert before == RECORDS[: len(before)]
+    assert len(before) == len(list(_lines_until_damaged(path))) > 0
+
+
+def _lines_until_damaged(path: Path) -> Iterator[bytes]:
+    with contextlib.suppress(SourceError):
+        yield from (line for _, line in lines(path))
 
 
 class TestLines:

@@ -10,6 +10,7 @@ import pytest
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.parquet import (
     BATCH_ROWS,
+    byte_lengths,
     column_values,
     open_parquet,
     parquet_batches,
@@ -204,3 +205,11 @@ def test_a_long_text_that_a_dictionary_repeats_is_read_few_rows_at_a_time(tmp_pa
         assert sum(sizes) > 300 * len(text)  # nothing was left out
         numbers = [batch.num_rows for _, batch in parquet_batches(file, path, ["number"])]
     assert numbers == [256, 44]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_lengths_in_bytes_of_a_column_and_of_its_slices(kind: pa.DataType) -> None:
+    column = pa.array(["a", "é", None, "", "xyz"], kind)
+    assert byte_lengths(column) == [1, 2, 0, 0, 3]
+    assert byte_lengths(column.slice(1, 3)) == [2, 0, 0]
+    assert byte_lengths(column.slice(5)) == byte_lengths(pa.array([], kind)) == []

@@ -79,9 +79,24 @@ def same(found: tuple[str, Any], wanted: tuple[str, Any]) -> bool:
 
 
 @settings(deadline=None)
-@given(json_texts() | TEXT)
-def test_decides_as_the_standard_library_does(text: str) -> None:
-    assert same(outcome(text), reference(text))
+@given(json_texts() | TEXT, st.booleans())
+def test_decides_as_the_standard_library_does(text: str, long: bool) -> None:
+    """`long`: quotes are counted as in a text of many bytes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strict_json, "SHORT", 0 if long else strict_json.SHORT)
+        assert same(outcome(text), reference(text))
+
+
+@pytest.mark.parametrize("backslashes", range(6))
+@pytest.mark.parametrize("size", [10, strict_json.SHORT])
+def test_texts_full_of_escapes_are_not_parsed_twice(
+    backslashes: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A count that is wrong is put right by the slow way, so it is the slow way that must not be asked."""
+    value = {"a": "x" * size + "\\" * backslashes, "b": ["\\" * backslashes + '"', '"' * 3]}
+    monkeypatch.setattr(strict_json, "slowly", lambda text: pytest.fail(f"parsed twice: {text!r}"))
+    for text in (json.dumps(value), json.dumps(value).encode()):
+        assert strict_json.loads(text) == value
 
 
 @settings(deadline=None)

@@ -142,35 +142,60 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     return turns
 
 
-_PLAIN_ROLES = {name: role for name, role in ROLES.items() if role != "tool" and name not in CALL_ROLES}
+_PLAIN_ROLES = {name: role for name, role in ROLES.items() if name not in CALL_ROLES}
 
 
-def plain_turn(message: Any, number: int) -> Turn | None:
-    """The turn of a message that is a role and a text, and maybe reasoning: most messages, at a third of the time.
+def plain_turn(message: Any, number: int, dropping: Dropping) -> Turn | None:
+    """The turn of a message with the commonest keys, at a third of the time: a role and a text; reasoning and calls of
+    the assistant; the id and the name of the call that a tool answers.
 
     None for any other message, and for texts of the assistant that may hold markup. Options that look into messages
-    (`--drop`, `--call-tags`, `--role`) need `turns_of`.
+    (`--drop`, `--call-tags`, `--role`, flags of `--map`) need `turns_of`. Raises RecordRefusedError.
     """
     if type(message) is not dict:
         return None
-    thought = None
-    if len(message) == 3:
-        if type(thought := message.get("reasoning_content")) is not str or not thought.strip():
-            return None
-    elif len(message) != 2:
-        return None
-    text = message.get("content")
-    name = message.get("role")
-    if name is None and thought is None:
+    name, text, keys = message.get("role"), message.get("content"), len(message)
+    if name is None and keys == 2:
         name, text = message.get("from"), message.get("value")
-    if type(text) is not str or not text or type(name) is not str:
-        return None
-    role = _PLAIN_ROLES.get(name)
+    role = _PLAIN_ROLES.get(name) if type(name) is str else None
     if role == "assistant":
-        if may_hold_markup(text) or not text.strip():
+        return _plain_answer(message, text, number, dropping) if type(text) is str or "content" in message else None
+    if role is None or type(text) is not str or not text:
+        return None
+    if keys == 2:
+        return Turn(number=number, role=role, texts=(text,))
+    call_id, tool = message.get("tool_call_id"), message.get("name")
+    if role != "tool" or keys != 2 + ("tool_call_id" in message) + ("name" in message):
+        return None
+    if not isinstance(call_id, str | None) or not isinstance(tool, str | None):
+        return None
+    return Turn(number=number, role=role, texts=(text,), call_id=call_id or None, name=_function(tool))
+
+
+def _plain_answer(message: dict[str, Any], text: Any, number: int, dropping: Dropping) -> Turn | None:
+    """The same of the assistant."""
+    texts: tuple[str, ...] = ()
+    if text is not None:
+        if type(text) is not str or may_hold_markup(text):
             return None
-        return Turn(number=number, role=role, texts=(text,), reasoning=() if thought is None else (thought,))
-    return None if role is None or thought is not None else Turn(number=number, role=role, texts=(text,))
+        if text and not text.isspace():
+            texts = (text,)
+    if len(message) == 2:
+        return Turn(number=number, role="assistant", texts=texts) if texts else None
+    thought, calls = message.get("reasoning_content"), message.get("tool_calls")
+    if len(message) != 2 + ("reasoning_content" in message) + ("tool_calls" in message):
+        return None
+    if thought is not None and (type(thought) is not str or not thought or thought.isspace()):
+        return None
+    if not isinstance(calls, list | None) or not (texts or calls or thought):
+        return None
+    return Turn(
+        number=number,
+        role="assistant",
+        texts=texts,
+        reasoning=() if thought is None else (thought,),
+        calls=tuple(calls_of(calls, f"message {number}", dropping)) if calls else (),
+    )
 
 
 def _role(name: str, reading: Reading) -> Role:

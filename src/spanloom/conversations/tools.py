@@ -188,7 +188,7 @@ def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
         return keys
     if not isinstance(inner, dict):
         raise RecordRefusedError(reason, f"{where}: the function is {kind(inner)}, not an object")
-    if twice := [key for key in inner if not says_nothing(keys.get(key))]:
+    if not keys.keys().isdisjoint(inner) and (twice := [key for key in inner if not says_nothing(keys.get(key))]):
         raise RecordRefusedError(reason, f"{where} says {twice[0]} twice, outside and within its function")
     return {**keys, **inner}
 

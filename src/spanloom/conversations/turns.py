@@ -117,9 +117,9 @@ class Call:
     arguments: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Message:
-    """One message.
+    """One message, not to be changed. Frozen, it would take three times as long to make.
 
     texts      its content, part by part; none of them is empty
     reasoning  of an assistant, before the texts, part by part
@@ -140,7 +140,7 @@ class Message:
     trained: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Turn(Message):
     """One message of a record. `number`: its place in the record, from 0. `metadata`: keys of the message that are no
     part of the conversation."""

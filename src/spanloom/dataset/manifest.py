@@ -18,7 +18,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jsonschema
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from spanloom.errors import ConflictError, SpanloomError
@@ -278,6 +277,8 @@ def _short(message: str) -> str:
 
 def check_schema(manifest: Any, version: str, schema: Mapping[str, Any], where: Path | Uri) -> None:
     """Raises ManifestError naming the first place of a JSON value that does not follow the JSON Schema `version`."""
+    import jsonschema  # 0.04 s, which commands that check no manifest need not wait for
+
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(manifest), key=lambda error: list(error.path))
     if errors:
         place = ".".join(map(str, errors[0].absolute_path)) or "(top)"

@@ -33,10 +33,10 @@ def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
     return MEGATRON
 
 
-def load_reader(reader: Reader) -> None:
-    """Imports what a reader needs ahead of its use: Megatron's takes seconds."""
+def load_reader(reader: Reader, *, alone: bool = False) -> None:
+    """Imports what a reader needs ahead of its use: Megatron's takes seconds. `alone`: see `official.load_reader`."""
     if reader == MEGATRON:
-        official.load_reader()
+        official.load_reader(alone=alone)
 
 
 def open_with(reader: Reader) -> OpenIndexed:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
+import pyarrow as pa
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
@@ -27,6 +28,8 @@ LONGEST_LINE = 256 << 20
 """Bytes. A longer line is refused: a line is held whole, and 100 kB of zstd can be unpacked to one of 3 GB."""
 
 BOM = b"\xef\xbb\xbf"
+BYTES_COUNTED = 1 << 18
+"""Quotes are counted over several lines at once, of about so many bytes."""
 _DIGITS_ALONE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _MANY_DIGITS, _TWO_DIGITS = b"0" * 19, b"00"
 _REMEDY = "fix it, or skip and count such lines with --on-error skip"
@@ -70,12 +73,40 @@ def json_lines(
     Lines that cannot be read go to `unreadable`, also those nested too deep. Raises SourceError for a file that cannot
     be unpacked.
     """
-    for where, line in filled_lines(path, on_read):
-        value, fault = unique_value(line) if repeated_keys == "refuse" else _value(line, json_value)
+    filled = filled_lines(path, on_read)
+    values = _unique_values(filled) if repeated_keys == "refuse" else _last_values(filled)
+    for where, value, fault in values:
         if fault is None:
             yield where, value
         else:
             unreadable(RecordError(fault, where=where, remedy=_REMEDY))
+
+
+def _last_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tuple[RecordPlace, Any, str | None]]:
+    """Place of each line, and its value or why it has none."""
+    return ((where, *_value(line, json_value)) for where, line in filled)
+
+
+def _unique_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tuple[RecordPlace, Any, str | None]]:
+    """The same, where each key is to be in an object once."""
+    ended: SourceError | None = None
+    while ended is None:
+        group, size = [], 0
+        try:
+            for where, line in filled:
+                group.append((where, line))
+                size += len(line)
+                if size >= BYTES_COUNTED:
+                    break
+        except SourceError as fault:  # after the lines before it
+            ended = fault
+        if not group:
+            break
+        counts = strict_json.count_quotes(pa.array([line for _, line in group], pa.large_binary()))
+        for (where, line), quotes in zip(group, counts, strict=True):
+            yield where, *unique_value(line, quotes)
+    if ended is not None:
+        raise ended
 
 
 def filled_lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
@@ -83,14 +114,17 @@ def filled_lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[Re
     return ((where, line) for where, line in lines(path, on_read) if line.strip())
 
 
-def unique_value(line: bytes) -> tuple[Any, str | None]:
-    """The value of a line whose objects hold each key once, and None; or None and why it cannot be read."""
-    return _value(line, unique_keys)
+def unique_value(line: bytes, quotes: int | None = None) -> tuple[Any, str | None]:
+    """The value of a line whose objects hold each key once, and None; or None and why it cannot be read.
+
+    `quotes`: see `strict_json.loads`.
+    """
+    return _value(line, unique_keys, quotes)
 
 
-def _value(line: bytes, parse: Callable[[bytes], Any]) -> tuple[Any, str | None]:
+def _value(line: bytes, parse: Callable[..., Any], *more: Any) -> tuple[Any, str | None]:
     try:
-        return parse(line), None
+        return parse(line, *more), None
     except strict_json.RepeatedKeyError as fault:
         return None, f"the line holds {fault}"
     except RecursionError:
@@ -109,7 +143,10 @@ def json_value(line: bytes) -> Any:
     return value
 
 
-def unique_keys(line: bytes) -> Any:
-    """The value of a JSON text. Raises ValueError or RecursionError for what is refused, a repeated key too."""
+def unique_keys(line: bytes, quotes: int | None = None) -> Any:
+    """The value of a JSON text. Raises ValueError or RecursionError for what is refused, a repeated key too.
+
+    `quotes`: see `strict_json.loads`.
+    """
     # The standard library, which decides where strict_json is in doubt, lets half of a surrogate pair and 1e400 pass.
-    return strict_json.checked(orjson.loads(line), line)
+    return strict_json.checked(orjson.loads(line), line, quotes)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -95,6 +96,16 @@ def _batch_rows(footer: pq.FileMetaData, columns: Sequence[str]) -> int:
         default=1,
     )
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(largest, 1)))
+
+
+def byte_lengths(texts: pa.Array) -> list[int]:
+    """The bytes of each text of a column, 0 of a null. By its buffers: importing pyarrow.compute takes 0.04 s."""
+    wide = texts.type in (pa.large_string(), pa.large_binary())
+    bounds = np.frombuffer(texts.buffers()[1] or b"", dtype=np.int64 if wide else np.int32)
+    lengths: list[int] = np.diff(bounds[texts.offset : texts.offset + len(texts) + 1]).tolist()
+    if not texts.null_count:
+        return lengths
+    return [length if text.is_valid else 0 for text, length in zip(texts, lengths, strict=True)]
 
 
 def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:

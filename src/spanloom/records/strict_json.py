@@ -16,6 +16,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+SHORT = 2000
+"""Bytes of a text of which bytes count quotes sooner than numpy does."""
+
 
 class RepeatedKeyError(ValueError):
     """An object holds the key `key` twice."""
@@ -80,32 +83,42 @@ def _decoded(text: str | bytes) -> str:
 
 def _quotes(text: str | bytes) -> int:
     """What `count_quotes` counts, of one text and in any case."""
-    if isinstance(text, bytes):
-        if b"\\" not in text:
-            return text.count(b'"')
-        text = text.decode()
-    elif "\\" not in text:
-        return text.count('"')
-    # A run of backslashes begins with an escape, so pairing from its left is what a parser does.
-    unpaired = text.replace("\\\\", "") if "\\\\" in text else text
-    return unpaired.count('"') - unpaired.count('\\"')
+    data = text.encode() if isinstance(text, str) else text
+    if b"\\" not in data:
+        return data.count(b'"')
+    if len(data) < SHORT:
+        # A run of backslashes begins with an escape, so pairing from its left is what a parser does.
+        unpaired = data.replace(b"\\\\", b"")
+        return unpaired.count(b'"') - unpaired.count(b'\\"')
+    flat = np.frombuffer(data, dtype=np.uint8)
+    quotes, backslashes = flat == ord('"'), flat == ord("\\")
+    after_one = quotes[1:] & backslashes[:-1]
+    after_two = after_one[1:] & backslashes[:-2]
+    ends = 0
+    for start in np.flatnonzero(after_two).tolist():  # an even run of backslashes escapes itself, and not the quote
+        before = data[: start + 2]
+        ends += (len(before) - len(before.rstrip(b"\\"))) % 2 == 0
+    return int(np.count_nonzero(quotes)) - int(np.count_nonzero(after_one)) + ends
 
 
 def _strings(value: Any) -> int:
     """Keys and string values inside `value`. Raises ValueError at a float: orjson makes one of an integer too big."""
     kind = type(value)
-    if kind is str:
-        return 1
     if kind is dict:
-        count = len(value)
-        for item in value.values():
-            count += 1 if type(item) is str else _strings(item)
-        return count
-    if kind is list:
-        return sum(map(_strings, value))
-    if kind is float:
-        raise ValueError
-    return 0
+        count, items = len(value), value.values()
+    elif kind is list:
+        count, items = 0, value
+    else:
+        if kind is float:
+            raise ValueError
+        return 1 if kind is str else 0
+    for item in items:
+        kind = type(item)
+        if kind is str:
+            count += 1
+        elif kind is dict or kind is list or kind is float:
+            count += _strings(item)
+    return count
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -106,11 +106,10 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
     if any(truth(record[name]) is False for name in labels(record, form.keys)):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
-    identity = form.keys.found("id", record)
-    # `--drop id` is for messages: without an id a record is called by its line.
     keys = dict(record)
     for key in dropping.names.intersection(keys):
-        if not says_nothing(keys[key]) and key not in identity:
+        # `--drop id` is for messages: without an id a record is called by its line.
+        if not says_nothing(keys[key]) and key not in form.keys.found("id", record):
             dropping.count(key, keys.pop(key))
     found = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
     values = {meaning: [keys.pop(key) for key in names] for meaning, names in found.items()}
@@ -120,18 +119,19 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     draft = form.kind.draft(taken)
     system = draft.system or values["system"]
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
-    written = _system_text(draft.messages, record, form)
+    written: str | None = None
     turns: list[Turn] = []
-    plainly = not (dropping.names or reading.call_tags or reading.roles)
+    plainly = not (dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if)
     for number, message in enumerate(draft.messages):
-        if plainly and (plain := plain_turn(message, number)) is not None:
+        if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
         elif message is not None:
+            written = _system_text(draft.messages, record, form) if written is None else written
             turns += turns_of(message, number, reading, dropping, written)
     if instructions := _instructions(system):
         turns = [Turn(number=0, role="system", texts=(instructions,)), *turns]
     if says_nothing(tools) and reading.call_tags is not None:
-        tools = written_tools(written, reading.call_tags)
+        tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
     return ChatRecord(
         id=_id(values["id"]),
         turns=tuple(turns),

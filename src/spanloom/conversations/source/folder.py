@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.errors import SourceError
-from spanloom.records.parquet import column_values, one_line, open_parquet
+from spanloom.records.parquet import byte_lengths, column_values, one_line, open_parquet
 from spanloom.storage import parse_json, read_small, sha256_file
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 
@@ -374,7 +373,7 @@ def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
             if row >= end:
                 break
             batch = batch.slice(0, end - row)
-            sizes = pc.fill_null(pc.binary_length(batch.column("messages_json")), 0).to_pylist()
+            sizes = byte_lengths(batch.column("messages_json"))
             for first, last in runs_within(sizes, BATCH_BYTES):
                 yield _source_rows(batch.slice(first, last - first), row)
                 row += last - first

@@ -60,8 +60,13 @@ class ShardWriter:
         return {"path": self._path.name, "rows": self.rows, "bytes": size, "sha256": sha256}
 
     def _flush(self) -> None:
-        columns = {
-            field.name: pa.array([row[field.name] for row in self._buffer], field.type) for field in self._schema
-        }
+        columns = {field.name: _texts([row[field.name] for row in self._buffer], field.type) for field in self._schema}
         self._file.write_table(pa.table(columns, schema=self._schema), row_group_size=len(self._buffer))
         self._buffer, self._buffered_bytes = [], 0
+
+
+def _texts(values: list[str | bytes | None], type_: pa.DataType) -> pa.Array:
+    """The texts of a column. What is bytes is UTF-8 already: as bytes it is not decoded to be encoded again."""
+    if type_ == pa.large_string() and values and type(values[0]) is bytes:
+        return pa.array(values, pa.large_binary()).view(type_)
+    return pa.array(values, type_)

@@ -1,14 +1,15 @@
 """What each token stands for: its bytes, or its name where it is special.
 
 In: the verified asset, and the special tokens that a family adds to it. Out: `O200kVocabulary`. Bytes, not text: a
-token may be a part of a character, and only whoever shows it can say so. Read off the asset itself, in a fifth of a
-second; a test holds it against openai-harmony.
+token may be a part of a character, and only whoever shows it can say so. Read off the asset itself, each piece
+when it is asked for; a test holds it against openai-harmony.
 """
 
-import base64
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from spanloom.tokenizers.o200k.asset import verify_asset
 
@@ -17,7 +18,7 @@ from spanloom.tokenizers.o200k.asset import verify_asset
 class O200kVocabulary:
     """`pieces[id]` are the bytes of an ordinary token; `special_names[id]` is how a special one is written."""
 
-    pieces: tuple[bytes, ...]
+    pieces: Sequence[bytes]
     special_names: Mapping[int, str] = field(default_factory=dict)
 
     def is_special(self, token: int) -> bool:
@@ -32,7 +33,26 @@ class O200kVocabulary:
         return b"" if self.is_special(token) else self.pieces[token]
 
 
+class _Decoded(Sequence[bytes]):
+    """Pieces in base64, decoded one by one: of 199,998, a look at some documents needs a few hundred."""
+
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self._words = words
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    @overload
+    def __getitem__(self, token: int) -> bytes: ...
+    @overload
+    def __getitem__(self, token: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, token: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(token, slice):
+            return _Decoded(self._words[token])
+        return b64decode(self._words[token])
+
+
 def load_vocabulary(asset: Path, special_names: Mapping[int, str]) -> O200kVocabulary:
     """Reads the asset, which is verified first: a line holds the bytes in base64 and the id, ids without a gap."""
-    lines = verify_asset(asset).read_bytes().split()
-    return O200kVocabulary(pieces=tuple(base64.b64decode(word) for word in lines[::2]), special_names=special_names)
+    words = verify_asset(asset).read_bytes().split()
+    return O200kVocabulary(pieces=_Decoded(words[::2]), special_names=special_names)

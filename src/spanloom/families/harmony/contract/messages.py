@@ -13,7 +13,7 @@ Harmony has one developer message, at the beginning, and one call at a time. Mes
 `trained`, false.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -89,13 +89,8 @@ def harmony_messages(conversation: Conversation) -> list[HarmonyMessage]:
 
 def harmony_fault(conversation: Conversation) -> RowRefusedError | None:
     """Why Harmony cannot hold a conversation, None where it can."""
-    settings, messages = conversation.settings, conversation.messages
-    plain = settings.reasoning_effort is None or settings.reasoning_effort.capitalize() in get_args(Effort)
-    for message, role in zip(messages, _turn_by_turn(messages), strict=False):
-        if not plain:
-            break
-        plain = message.role == role and bool(message.texts) and not message.calls and message.channel is None
-    if plain and messages[-1].role == "assistant":
+    effort = conversation.settings.reasoning_effort
+    if (effort is None or effort.capitalize() in get_args(Effort)) and _is_turn_by_turn(conversation.messages):
         return None
     try:
         harmony_messages(conversation)
@@ -104,13 +99,31 @@ def harmony_fault(conversation: Conversation) -> RowRefusedError | None:
     return None
 
 
-def _turn_by_turn(messages: Sequence[Message]) -> Iterator[str]:
-    """The roles of the plainest conversation: maybe a system text, then user and assistant in turn."""
-    if messages and messages[0].role in ("system", "developer"):
-        yield messages[0].role
-    while True:
-        yield "user"
-        yield "assistant"
+def _is_turn_by_turn(messages: Sequence[Message]) -> bool:
+    """Whether these are what most conversations are, which Harmony holds: maybe a system text, then a user and an
+    assistant in turn, who may make calls before the answer, each followed by its result."""
+    expected, call = "user", None
+    for number, message in enumerate(messages):
+        role = message.role
+        if number == 0 and role in ("system", "developer"):
+            continue
+        if role != expected:
+            return False
+        if role == "user":
+            expected = "assistant"
+        elif role == "tool":
+            if call is None or call.id is None or call.id != message.call_id or message.name not in (None, call.name):
+                return False
+            expected = "assistant"
+        elif message.channel is not None or len(message.calls) > 1:
+            return False
+        elif message.calls:
+            expected, call = "tool", message.calls[0]
+        elif message.texts:
+            expected = "user"
+        else:
+            return False
+    return expected == "user" and messages[-1].role == "assistant"
 
 
 def _fields(settings: Settings) -> SystemFields:

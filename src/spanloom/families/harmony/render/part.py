@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
 from spanloom import workers
 from spanloom.conversations.runs import document_id
@@ -46,6 +45,7 @@ from spanloom.families.harmony.render.routes import Renderer, load_renderer, ren
 from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
 from spanloom.families.harmony.tokenizer import START
 from spanloom.provenance import code_sha256, sha256_json
+from spanloom.records.parquet import byte_lengths
 from spanloom.records.strict_json import count_quotes
 from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined, tokens_per_span
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
@@ -228,7 +228,7 @@ def render_rows(
     places = [(batch.first_row + checked[number].index, checked[number].id) for number in owner]
     cuts = [cut for row in checked if row.cut for cut in row.cut.cuts]
     # A document has no more characters than its row's JSON; the many documents of a long row are rendered in turn.
-    sizes = pc.fill_null(pc.binary_length(batch.messages_json), 0).to_pylist()
+    sizes = byte_lengths(batch.messages_json)
     pieces, audited = [], 0
     for first, last in runs_within([sizes[checked[number].index] for number in owner], BATCH_BYTES):
         piece = renderer.render(documents[first:last])
