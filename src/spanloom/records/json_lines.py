@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-import pyarrow as pa
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
@@ -102,7 +101,7 @@ def _unique_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tupl
             ended = fault
         if not group:
             break
-        counts = strict_json.count_quotes(pa.array([line for _, line in group], pa.large_binary()))
+        counts = strict_json.count_quotes_of_lines([line for _, line in group])
         for (where, line), quotes in zip(group, counts, strict=True):
             yield where, *unique_value(line, quotes)
     if ended is not None:

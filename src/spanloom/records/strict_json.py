@@ -10,6 +10,7 @@ again by the standard library, slowly, which then decides and says what is wrong
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -66,7 +67,17 @@ def count_quotes(texts: pa.LargeBinaryArray) -> list[int | None]:
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int64)[texts.offset :][: len(texts) + 1]
     flat = np.frombuffer(data or b"", dtype=np.uint8)[bounds[0] : bounds[-1]]
-    bounds = bounds - bounds[0]
+    return _counted(flat, bounds - bounds[0])
+
+
+def count_quotes_of_lines(lines: Sequence[bytes]) -> list[int | None]:
+    """The same of texts in a list, of which none is empty."""
+    bounds = np.cumsum([0, *map(len, lines)])
+    return _counted(np.frombuffer(b"".join(lines), dtype=np.uint8), bounds)
+
+
+def _counted(flat: "np.ndarray[Any, Any]", bounds: "np.ndarray[Any, Any]") -> list[int | None]:
+    """`flat`: the bytes of all texts, uint8. `bounds`: where each begins and the last ends, int64."""
     at = np.flatnonzero(flat == ord('"'))
     # What is before a text is of another one. No JSON object begins with a quote, or with a backslash and a quote.
     escaped = flat[at - 1] == ord("\\")
@@ -96,8 +107,10 @@ def _quotes(text: str | bytes) -> int:
     after_two = after_one[1:] & backslashes[:-2]
     ends = 0
     for start in np.flatnonzero(after_two).tolist():  # an even run of backslashes escapes itself, and not the quote
-        before = data[: start + 2]
-        ends += (len(before) - len(before.rstrip(b"\\"))) % 2 == 0
+        before = start
+        while before >= 0 and data[before] == ord("\\"):
+            before -= 1
+        ends += (start + 1 - before) % 2 == 0
     return int(np.count_nonzero(quotes)) - int(np.count_nonzero(after_one)) + ends
 
 
