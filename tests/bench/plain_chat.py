@@ -1,8 +1,8 @@
-"""The plain loop of conversations: openai-harmony renders what a server shows before each turn, and the turn, one by one.
+"""The plain loop of conversations: openai-harmony renders what a server shows before each turn, and the turn.
 
 In: a `harmony_conversations_v1` folder. Out: `.bin` and `.idx` files of documents with the history `serve`; no checks,
-rows or manifest. `python -m bench.plain_chat SOURCE OUT --tokenizer FILE --documents KIND` prints conversations, tokens,
-and the processor's seconds of the start (imports, tokenizer) and of the loop as JSON.
+rows or manifest. `python -m bench.plain_chat SOURCE OUT --tokenizer FILE --documents KIND` prints conversations,
+tokens, and the processor's seconds of the start (imports, tokenizer) and of the loop as JSON.
 
     turns          a document for each turn: the same documents as `spanloom build` makes
     runs           a document for each assistant run: what comes before a call of a tool is rendered again after it
