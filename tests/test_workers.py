@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -44,6 +45,15 @@ def test_a_script_without_a_guard_gets_one_clear_line(tmp_path: Path, guard: str
     ]
     assert done.stderr == ""
     assert not (tmp_path / "out/manifest.json").exists()
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is told by glibc alone to keep memory")
+def test_a_worker_does_not_ask_twice_for_memory_that_it_has_freed() -> None:
+    """Arrays above 32 MiB: glibc gives the memory of these back at once, whatever came before."""
+    with process_pool(1) as pool:
+        first, *later = pool.submit(worker_counts.page_faults, 40 << 20, 4).result()
+    assert first > 10
+    assert max(later) < first / 4, (first, later)
 
 
 def named_semaphores(maps: str) -> set[str]:

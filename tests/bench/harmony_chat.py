@@ -11,13 +11,25 @@ machine.
                   each of three documents shows what a server would
 
 With `--loop` only the third form is measured, and the same with ten turns: conversations a second of the processor, by
-one pass, by a whole build with one worker (imports and validation too), and by the plain loop over openai-harmony
-(`bench.plain_chat`) that makes a document of each run, or renders each conversation once.
+one pass, by a whole build with one worker and by the plain loops over openai-harmony (`bench.plain_chat`), one after
+the other in each round. What is compared, and how far it is fair:
+
+    whole build   `spanloom build` of a source that `spanloom convert` wrote (`conversations_v1`), from the start of the
+                  command to its end, all processes: imports, tables, audit, writing, row tables, hashes, validation
+    loop, turns   what one would write for the same documents: of each turn what a server shows before it, and the
+                  turn; the number of tokens must be equal. No checks, ids, rows, split, hashes or validation
+    loop, runs    a document for each assistant run: what comes before a call of a tool is rendered again after it.
+                  Ratios measured earlier are of this loop; with calls it makes more tokens than the build
+    loop, once    each conversation rendered whole, once
+
+The loops read the messages as openai-harmony takes them, so that converting is not counted; a loop is measured over
+`--loop-rows` conversations, and its start (imports, tokenizer) is counted once over all that the build has.
 """
 
 import argparse
 import json
 import resource
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,6 +37,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from bench.corpus import ROW_GROUP, SHARDS, conversations_source
@@ -36,13 +49,17 @@ from support import chat_sources as chat
 
 FORMS = ("synth_kd", "one turn", "three turns")
 HISTORY = {"synth_kd": None, "one turn": "keep", "three turns": "serve"}
+LOOPS = {"loop, turns": "turns", "loop, runs": "runs", "loop, once": "conversations"}
+"""Name → the documents that `bench.plain_chat` makes."""
 Messages = list[dict[str, Any]]
 
 
 def _conversations(source: Path) -> Iterator[tuple[str, Messages]]:
     for path in sorted(source.glob("*.parquet")):
-        for row in pq.read_table(path, columns=["synth_id", "messages_json"]).to_pylist():
-            yield row["synth_id"], json.loads(row["messages_json"])["messages"]
+        table = pq.read_table(path)
+        ids = table["synth_id" if "synth_id" in table.column_names else "id"].to_pylist()
+        for name, text in zip(ids, table["messages_json"].to_pylist(), strict=True):
+            yield name, json.loads(text)["messages"]
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -65,21 +82,41 @@ def _long(ten: list[Messages]) -> Messages:
     return [system, *(message for one in ten for message in one if message["role"] not in ("system", "developer"))]
 
 
-def _loop_sources(work: Path, rows: int, tokenizer: Path) -> dict[str, Path]:
-    """`rows` conversations in all."""
-    synth, _ = conversations_source(work, 3 * rows, load_encoding(tokenizer))
+def _loop_source(work: Path, form: str, rows: int, tokenizer: Path) -> Path:
+    """A folder of `rows` conversations of a form, in messages of Harmony."""
+    turns, join = LOOP_FORMS[form]
+    synth, _ = conversations_source(work, turns * rows, load_encoding(tokenizer))
     every = list(_conversations(synth))
-    sizes = {"three turns": (3, _joined), "ten turns": (10, _long)}
-    made = {}
-    for form, (turns, join) in sizes.items():
-        joined = [
-            chat.row(every[at][0], join([messages for _, messages in every[at : at + turns]]))
-            for at in range(0, len(every) - turns + 1, turns)
-        ]
-        shards = [joined[shard::SHARDS] for shard in range(SHARDS)]
-        folder = work / f"loop_{form.replace(' ', '_')}"
-        made[form] = chat.write_source(folder, shards, row_group_size=ROW_GROUP)
-    return made
+    joined = [
+        chat.row(every[at][0], join([messages for _, messages in every[at : at + turns]]))
+        for at in range(0, len(every) - turns + 1, turns)
+    ]
+    shards = [joined[shard::SHARDS] for shard in range(SHARDS)]
+    return chat.write_source(work / f"loop_{form.replace(' ', '_')}", shards, row_group_size=ROW_GROUP)
+
+
+def _converted(source: Path) -> Path:
+    """The same conversations as `spanloom convert` writes them, in the order of the shards."""
+    lines, out = source.with_suffix(".jsonl"), source.with_name(f"{source.name}_converted")
+    shutil.rmtree(out, ignore_errors=True)
+    with lines.open("w", encoding="utf-8") as file:
+        for name, messages in _conversations(source):
+            file.write(json.dumps({"id": name, "messages": messages}, ensure_ascii=False) + "\n")
+    command = [
+        sys.executable,
+        "-m",
+        "spanloom",
+        "convert",
+        str(lines),
+        "--out",
+        str(out),
+        "--yes",
+        "--text-as-is",
+        "-q",
+    ]
+    run(command, environment())
+    lines.unlink()
+    return out
 
 
 def _processor(command: list[str]) -> tuple[float, str]:
@@ -92,40 +129,61 @@ def _processor(command: list[str]) -> tuple[float, str]:
 
 def _begin_of(source: Path, folder: Path, rows: int) -> int:
     """Writes the first `rows` conversations of a source to a folder, without a manifest. Returns how many there are."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     first = min(source.glob("*.parquet"))
     table = pq.read_table(first).slice(0, rows)
     pq.write_table(table, folder / first.name)
     return table.num_rows
 
 
-def against_the_loop(work: Path, rows: int, tokenizer: Path, loop_rows: int) -> None:
-    """Prints conversations a second of the processor, each kind in the same run.
+def _built_tokens(root: Path, conversations: int) -> int:
+    """Tokens of the documents of the first conversations of a dataset's first shard."""
+    tables = [pq.read_table(path, columns=["row", "tokens"]) for path in root.glob("*/shard_00_rows.parquet")]
+    return sum(int(np.array(table["tokens"])[np.array(table["row"]) < conversations].sum()) for table in tables)
 
-    The plain loop, which takes as long for each conversation however many there are, goes over `loop_rows` of them.
-    """
-    print("| | conversations | a second of the processor | to the loop | to the loop that renders once |")
-    print("|---|---|---|---|---|")
-    for form, source in _loop_sources(work, rows, tokenizer).items():
-        rates: dict[str, float] = {}
+
+def against_the_loop(work: Path, rows: int, tokenizer: Path, loop_rows: int, runs: int) -> None:
+    """Prints conversations a second of the processor, and the ratio to each loop in the same round."""
+    print(
+        "| | conversations | a second of the processor | to the loop, turns | runs | once |\n|---|---|---|---|---|---|"
+    )
+    for form in LOOP_FORMS:
+        source = _loop_source(work, form, rows, tokenizer)
+        converted, few, out = _converted(source), work / f"{source.name}_few", work / "out"
         count = sum(pq.read_metadata(path).num_rows for path in source.glob("*.parquet"))
-        few = work / f"{source.name}_few"
         few_count = _begin_of(source, few, loop_rows)
-        for name, more in (("plain loop", []), ("plain loop, rendering once", ["--once"])):
-            command = [sys.executable, "-m", "bench.plain_chat", str(few), str(work / "plain")]
-            printed = run([*command, "--tokenizer", str(tokenizer), *more], environment()).stdout
-            rates[name] = few_count / json.loads(printed)["cpu"]
-        command = [sys.executable, "-m", "bench.stages", "one-pass", str(source), str(source), str(work)]
-        _, printed = _processor([*command, "--tokenizer", str(tokenizer), "--history", "serve"])
-        (line,) = json.loads(printed)
-        rates["one pass"] = count / line["cpu"]
-        command = [sys.executable, "-m", "spanloom", "build", "--source", str(source), "--out", str(work / "out")]
-        command += ["--tokenizer", str(tokenizer), "--workers", "1", "--allow-unknown-sha", "-q"]
-        seconds, _ = _processor([*command, "--overwrite", "--no-resume"])
-        rates["whole build"] = count / seconds
-        for name, rate in rates.items():
-            ratios = [f"{rate / rates[loop]:.1f}" for loop in ("plain loop", "plain loop, rendering once")]
+        rounds: list[dict[str, float]] = []
+        for _ in range(runs):
+            rates: dict[str, float] = {}
+            tokens = {}
+            for kind in LOOPS:
+                command = [sys.executable, "-m", "bench.plain_chat", str(few), str(work / "plain")]
+                command += ["--tokenizer", str(tokenizer), "--documents", LOOPS[kind]]
+                line = json.loads(run(command, environment()).stdout)
+                rates[kind] = count / (line["start"] + line["cpu"] * count / few_count)
+                tokens[kind] = line["tokens"]
+            command = [sys.executable, "-m", "bench.stages", "one-pass", str(converted), str(converted), str(work)]
+            (line,) = json.loads(
+                run([*command, "--tokenizer", str(tokenizer), "--history", "serve"], environment()).stdout
+            )
+            rates["one pass"] = count / line["cpu"]
+            shutil.rmtree(out, ignore_errors=True)
+            command = [sys.executable, "-m", "spanloom", "build", "--source", str(converted), "--out", str(out)]
+            command += ["--tokenizer", str(tokenizer), "--workers", "1", "--allow-unknown-sha", "-q"]
+            seconds, _ = _processor(command)
+            rates["whole build"] = count / seconds
+            if (built := _built_tokens(out, few_count)) != tokens["loop, turns"]:
+                raise RuntimeError(f"the loop makes {tokens['loop, turns']} tokens, the build {built}")
+            rounds.append(rates)
+        for name in rounds[0]:
+            of_loops = [[rates[name] / rates[loop] for rates in rounds] for loop in LOOPS]
+            ratios = [f"{median(each):.1f} ({min(each):.1f} … {max(each):.1f})" for each in of_loops]
+            rate = median(rates[name] for rates in rounds)
             print(f"| {form}: {name} | {count:,} | {rate:,.0f} | {' | '.join(ratios)} |", flush=True)
+
+
+LOOP_FORMS = {"three turns": (3, _joined), "ten turns": (10, _long)}
+"""Form → how many short conversations make one, and how."""
 
 
 def _sources(work: Path, rows: int, tokenizer: Path) -> dict[str, Path]:
@@ -181,7 +239,7 @@ def main() -> None:
         work = given.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
         if given.loop:
-            against_the_loop(work, given.rows, tokenizer, given.loop_rows)
+            against_the_loop(work, given.rows, tokenizer, given.loop_rows, given.runs)
             return
         sources = _sources(work, given.rows, tokenizer)
         kinds = ("one pass", "one pass, processor", *(["whole build"] if given.builds else []))

@@ -1,9 +1,12 @@
-"""The plain loop of conversations: openai-harmony renders what a server shows before each run, and the run, one by one.
+"""The plain loop of conversations: openai-harmony renders what a server shows before each turn, and the turn.
 
-In: a `harmony_conversations_v1` folder. Out: `.bin` and `.idx` files of a document for each assistant run with the
-history `serve`; no checks, rows or manifest. `python -m bench.plain_chat SOURCE OUT --tokenizer FILE` prints
-conversations, tokens and the processor's seconds of the loop as JSON. `--once` renders each conversation whole, one
-document as with `keep`: the least that any loop over openai-harmony takes.
+In: a `harmony_conversations_v1` folder. Out: `.bin` and `.idx` files of documents with the history `serve`; no checks,
+rows or manifest. `python -m bench.plain_chat SOURCE OUT --tokenizer FILE --documents KIND` prints conversations,
+tokens, and the processor's seconds of the start (imports, tokenizer) and of the loop as JSON.
+
+    turns          a document for each turn: the same documents as `spanloom build` makes
+    runs           a document for each assistant run: what comes before a call of a tool is rendered again after it
+    conversations  each conversation whole, as with `keep`: the least that any loop over openai-harmony takes
 """
 
 import argparse
@@ -29,7 +32,7 @@ DROP_NOTHING = RenderConversationConfig(auto_drop_analysis=False)
 Messages = list[dict[str, Any]]
 
 
-def build_plain(source: Path, out: Path, encoding: HarmonyEncoding, *, once: bool) -> tuple[int, int]:
+def build_plain(source: Path, out: Path, encoding: HarmonyEncoding, documents: str) -> tuple[int, int]:
     """Writes `out`/{tokens,lossmask,span}.{bin,idx}. Returns conversations and tokens."""
     out.mkdir(parents=True, exist_ok=True)
     builders = {name: IndexedDatasetBuilder(str(out / f"{name}.bin"), dtype=dtype) for name, dtype in ARRAYS.items()}
@@ -38,7 +41,7 @@ def build_plain(source: Path, out: Path, encoding: HarmonyEncoding, *, once: boo
         for batch in pq.ParquetFile(path).iter_batches(batch_size=256, columns=["messages_json"]):
             for text in batch.column("messages_json").to_pylist():
                 messages = json.loads(text)["messages"]
-                for shown, first in [(messages, 0)] if once else shown_runs(messages):
+                for shown, first in DOCUMENTS[documents](messages):
                     arrays = render(shown, first, encoding)
                     for name, builder in builders.items():
                         builder.add_item(torch.tensor(arrays[name]))
@@ -48,6 +51,20 @@ def build_plain(source: Path, out: Path, encoding: HarmonyEncoding, *, once: boo
     for name, builder in builders.items():
         builder.finalize(str(out / f"{name}.idx"))
     return conversations, written
+
+
+def shown_turns(messages: Messages) -> Iterator[tuple[Messages, int]]:
+    """The messages that a server shows before each turn, and the turn, from the assistant's first message to its final
+    answer; and where among them the turn begins."""
+    first = None
+    for at, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        first = at if first is None else first
+        if message["channel"] == "final":
+            before = [one for one in messages[:first] if one.get("channel") != "analysis"]
+            yield [*before, *messages[first : at + 1]], len(before)
+            first = None
 
 
 def shown_runs(messages: Messages) -> Iterator[tuple[Messages, int]]:
@@ -63,6 +80,9 @@ def shown_runs(messages: Messages) -> Iterator[tuple[Messages, int]]:
             hidden = at if messages[at]["channel"] == "final" else hidden
             at += 1
         yield [*before, *messages[first:at]], len(before)
+
+
+DOCUMENTS = {"turns": shown_turns, "runs": shown_runs, "conversations": lambda messages: [(messages, 0)]}
 
 
 def render(messages: Messages, first: int, encoding: HarmonyEncoding) -> dict[str, list[int]]:
@@ -83,13 +103,13 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--documents", choices=DOCUMENTS, default="turns")
     given = parser.parse_args()
     encoding = load_encoding(given.tokenizer)
     began = time.process_time()
-    conversations, tokens = build_plain(given.source, given.out, encoding, once=given.once)
+    conversations, tokens = build_plain(given.source, given.out, encoding, given.documents)
     seconds = time.process_time() - began
-    print(json.dumps({"conversations": conversations, "tokens": tokens, "cpu": seconds}))
+    print(json.dumps({"conversations": conversations, "tokens": tokens, "start": began, "cpu": seconds}))
 
 
 if __name__ == "__main__":

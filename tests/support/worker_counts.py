@@ -1,4 +1,8 @@
-"""What a worker process does in tests of its counters."""
+"""What a worker process does in tests of its counters and of its memory."""
+
+import resource
+
+import numpy as np
 
 from spanloom import workers
 
@@ -8,3 +12,13 @@ def count(times: int) -> None:
     assert workers.counters_here is not None
     for _ in range(times):
         workers.counters_here.add(0, rows=1, tokens=2)
+
+
+def page_faults(items: int, times: int) -> list[int]:
+    """Pages that the system gives for an array of `items` bytes, made, filled and freed, one time after another."""
+    faults = []
+    for _ in range(times):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        np.ones(items, dtype=np.uint8)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    return faults

@@ -135,7 +135,7 @@ def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> C
     if not messages:
         raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
     _refuse_unknown(whole, WHOLE_KEYS, "messages_json")
-    parsed = tuple([_message(message, f"message {index}") for index, message in enumerate(messages)])
+    parsed = tuple([_message(message, index) for index, message in enumerate(messages)])
     answers = [message for message in parsed if message.role == "assistant"]
     if not answers:
         raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
@@ -175,63 +175,66 @@ def _object(text: str | bytes | None, quotes: int | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _message(value: Any, where: str) -> Message:
+def _message(value: Any, index: int) -> Message:
+    """A message of a conversation, the one with this number. What is wrong is put into words only where it is: most
+    messages are right, and there are many."""
     if type(value) is not dict:
-        raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"{where} is not an object")
+        raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is not an object")
     role = value.get("role")
     if type(role) is not str or role not in KEYS:
         roles = ", ".join(KEYS)
-        raise RowRefusedError(Reason.ROLE_UNKNOWN, f"{where} has role {role!r}, not one of {roles}")
-    _refuse_unknown(value, KEYS[role], where)
+        raise RowRefusedError(Reason.ROLE_UNKNOWN, f"message {index} has role {role!r}, not one of {roles}")
+    if not KEYS[role].issuperset(value):
+        _refuse_unknown(value, KEYS[role], f"message {index}")
     content = value.get("content")
-    texts = (content,) if type(content) is str and content else _texts(content, f"content of {where}")
+    texts = (content,) if type(content) is str and content else _texts(content, "content", index)
     if len(value) == 2:
         return Message(role=role, texts=texts)  # type: ignore[arg-type]  # one of KEYS
     channel, trained = value.get("channel"), value.get("trained", True)
     if channel is not None and (type(channel) is not str or channel not in CHANNELS):
-        raise _invalid(f"channel of {where}", "commentary or final")
+        raise _invalid(f"channel of message {index}", "commentary or final")
     if type(trained) is not bool:
-        raise _invalid(f"trained of {where}", "true or false")
+        raise _invalid(f"trained of message {index}", "true or false")
     return Message(
         role=role,  # type: ignore[arg-type]  # one of KEYS
         texts=texts,
-        reasoning=_texts(value.get("reasoning"), f"reasoning of {where}"),
-        calls=_calls(value.get("tool_calls"), where),
-        call_id=_text(value.get("tool_call_id"), f"tool_call_id of {where}"),
-        name=_text(value.get("name"), f"name of {where}"),
+        reasoning=_texts(value.get("reasoning"), "reasoning", index),
+        calls=_calls(value.get("tool_calls"), index),
+        call_id=_text(value.get("tool_call_id"), "tool_call_id of message", index),
+        name=_text(value.get("name"), "name of message", index),
         channel=channel,  # type: ignore[arg-type]  # one of CHANNELS
         trained=trained,
     )
 
 
-def _texts(value: Any, name: str) -> tuple[str, ...]:
+def _texts(value: Any, name: str, index: int) -> tuple[str, ...]:
     if value is None or value == "":
         return ()
     if type(value) is str:
         return (value,)
     if type(value) is not list or not all(type(text) is str for text in value):
-        raise _invalid(name, "text, a list of texts or null")
+        raise _invalid(f"{name} of message {index}", "text, a list of texts or null")
     return tuple(text for text in value if text)
 
 
-def _text(value: Any, name: str) -> str | None:
+def _text(value: Any, name: str, where: object) -> str | None:
     if value is not None and type(value) is not str:
-        raise _invalid(name, "text")
+        raise _invalid(f"{name} {where}", "text")
     return value
 
 
-def _calls(value: Any, where: str) -> tuple[Call, ...]:
+def _calls(value: Any, index: int) -> tuple[Call, ...]:
     if value is None:
         return ()
     if type(value) is not list:
-        raise _invalid(f"tool_calls of {where}", "a list")
+        raise _invalid(f"tool_calls of message {index}", "a list")
     calls = []
     for number, call in enumerate(value):
-        name = f"call {number} of {where}"
+        name = f"call {number} of message {index}"
         if type(call) is not dict or type(call.get("name")) is not str or type(call.get("arguments")) is not str:
             raise _invalid(name, "an object with texts under name and arguments")
         _refuse_unknown(call, CALL_KEYS, name)
-        calls.append(Call(id=_text(call.get("id"), f"id of {name}"), name=call["name"], arguments=call["arguments"]))
+        calls.append(Call(id=_text(call.get("id"), "id of", name), name=call["name"], arguments=call["arguments"]))
     return tuple(calls)
 
 
@@ -245,7 +248,7 @@ def _tools(value: Any) -> tuple[Mapping[str, Any], ...]:
         if type(tool) is not dict or type(tool.get("name")) is not str:
             raise _invalid(name, "an object with text under name")
         _refuse_unknown(tool, TOOL_KEYS, name)
-        _text(tool.get("description"), f"description of {name}")
+        _text(tool.get("description"), "description of", name)
         if not isinstance(tool.get("parameters"), dict | None):
             raise _invalid(f"parameters of {name}", "an object")
     return tuple(value)
@@ -257,7 +260,7 @@ def _settings(value: Any) -> Settings:
     if type(value) is not dict:
         raise _invalid("settings", "an object")
     _refuse_unknown(value, frozenset(SETTINGS), "settings")
-    return Settings(**{name: _text(setting, f"{name} of settings") for name, setting in value.items()})
+    return Settings(**{name: _text(setting, name, "of settings") for name, setting in value.items()})
 
 
 def _refuse_unknown(keys: Mapping[str, Any], known: frozenset[str], where: str) -> None:

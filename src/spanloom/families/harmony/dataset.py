@@ -8,7 +8,7 @@ In: what the commands hand over, documents as they are on disk, a manifest's `co
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -146,9 +146,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.wrong("source", message, shard=number, file=source_shard.path.name)
             return
 
+        @cache  # a document after another is read of the same files
+        def opened(split: str) -> dict[str, Any]:
+            return {name: whole.open_with(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
+
         def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
             whole.run.go_on()
-            arrays = {name: whole.open_with(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
+            arrays = opened(split)
             if not all(0 <= sequence < len(array) for array in arrays.values()):  # rows of other arrays
                 return None
             return {name: array.get(sequence) for name, array in arrays.items()}

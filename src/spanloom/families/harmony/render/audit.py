@@ -88,6 +88,7 @@ class Auditor:
         self._share, self._floor = share, floor
         self._seen: set[tuple[int, ...]] = set()
         self._kinds: dict[tuple[str, ...], int] = {}
+        self._kind_of_header: dict[tuple[Any, ...], int] = {}
         self._tokens = self._audited_tokens = 0
 
     def audit(
@@ -143,9 +144,20 @@ class Auditor:
         if None in kinds:
             for at, message in enumerate(messages):
                 if kinds[at] is None:
-                    kind = (message["role"], repr(message.get("channel")), *sorted(message))
-                    kinds[at] = kind_of[id(message)] = self._kinds.setdefault(kind, len(self._kinds))
+                    kinds[at] = kind_of[id(message)] = self._kind(message)
         return tuple(kinds)  # type: ignore[arg-type]  # each is known now
+
+    def _kind(self, message: dict[str, Any]) -> int:
+        """The number of a message's role, channel and keys, whatever the order of the keys."""
+        channel = message.get("channel")
+        if channel is not None and not isinstance(channel, str):  # a record that the rules took may have anything there
+            channel = (repr(channel),)
+        header = (message["role"], channel, *message)
+        number = self._kind_of_header.get(header)
+        if number is None:
+            kind = (message["role"], repr(message.get("channel")), *sorted(message))
+            number = self._kind_of_header[header] = self._kinds.setdefault(kind, len(self._kinds))
+        return number
 
     def _chooses(
         self,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 from openai_harmony import HarmonyEncoding
 
@@ -36,7 +37,7 @@ from spanloom.families.harmony.render.official import (
 )
 from spanloom.families.harmony.render.text_encoder import TextEncoder
 from spanloom.families.harmony.tokenizer import EOD, START
-from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, joined, ranges
+from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, joined
 
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
@@ -88,6 +89,15 @@ class Wrapper:
     def last_token(self) -> int:
         """`last`, or -1 where it is `closer`."""
         return -1 if np.array_equal(self.last, self.closer) else int(self.last[0])
+
+    @cached_property
+    def around(self) -> tuple[Tokens, Tokens]:
+        return self.prefix, self.closer
+
+    @cached_property
+    def lengths(self) -> tuple[int, int, int]:
+        """Of the segments of a message with one text, which is still to be encoded."""
+        return self.prefix.size, 0, self.closer.size
 
 
 def _is_text(part: Any) -> bool:
@@ -160,6 +170,18 @@ class _Layout:
         """Begins a message. Returns its number."""
         self.message_firsts.append(len(self.lengths))
         self.last_tokens.append(last_token)
+        return len(self.last_tokens) - 1
+
+    def message_of_text(self, wrapper: Wrapper, text: str) -> int:
+        """A message of one text, as most are: what `message`, `constant` and `text` do, without a call for each of
+        them. Returns its number."""
+        first = len(self.lengths)
+        self.message_firsts.append(first)
+        self.last_tokens.append(wrapper.last_token)
+        self.constants += wrapper.around
+        self.lengths += wrapper.lengths
+        self.text_segments.append(first + 1)
+        self.texts.append(text)
         return len(self.last_tokens) - 1
 
     def end_of_document(self) -> int:
@@ -260,6 +282,8 @@ class FastRenderer:
         for text in texts:
             if not isinstance(text, str) or may_be_refused(text):
                 return -1
+        if len(texts) == 1:
+            return layout.message_of_text(wrapper, texts[0])
         number = layout.message(wrapper.last_token)
         layout.constant(wrapper.prefix)
         for text in texts:
@@ -328,9 +352,8 @@ class FastRenderer:
         order = np.array(layout.order, dtype=np.int64)
         message_lengths = np.add.reduceat(lengths, layout.message_firsts)
         if order.size != message_lengths.size or not np.array_equal(order, np.arange(order.size)):
-            firsts = np.cumsum(message_lengths) - message_lengths
+            tokens = _gathered(tokens, message_lengths, order)
             message_lengths = message_lengths[order]
-            tokens = tokens[ranges(firsts[order], message_lengths)]
         sizes = np.array(layout.sizes, dtype=np.int64)
         ends = np.cumsum(sizes)
         document_lengths = np.add.reduceat(message_lengths, ends - sizes)
@@ -345,6 +368,23 @@ class FastRenderer:
             span_id=span_id,
             lengths=document_lengths.astype(np.int32),
         )
+
+
+def _gathered(tokens: Tokens, lengths: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> Tokens:
+    """Messages that lie end to end, in another order, some of them several times.
+
+    Messages that follow each other on both sides are copied together: an index of each token takes longer than the
+    tokens.
+
+        lengths [2 1 3]   order [0 1 0 2]   tokens a a b c c c   →   a a b · a a · c c c
+
+    Args: int32 [T], int64 [M], int64 [K]. Returns int32.
+    """
+    ends = np.cumsum(lengths)
+    begins = np.append(True, np.diff(order) != 1)
+    firsts = (ends - lengths)[order[begins]].tolist()
+    lasts = ends[order[np.append(begins[1:], True)]].tolist()
+    return np.concatenate([tokens[first:last] for first, last in zip(firsts, lasts, strict=True)])
 
 
 _EOD = np.array([EOD], dtype=np.int32)

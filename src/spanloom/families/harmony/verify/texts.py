@@ -5,8 +5,9 @@ tiktoken makes of its text. Texts of users, assistants and tools are looked at; 
 are put into words by openai-harmony alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     import tiktoken
 
 ROLES = ("user", "assistant", "tool")
+TEXTS_KEPT = 4096
+"""Texts whose tokens are remembered: the documents of one conversation show the same texts, one after the other."""
 
 
 @dataclass
@@ -28,6 +31,11 @@ class TextCheck:
 
     encoding: "tiktoken.Encoding"
     texts: int = field(default=0, init=False)
+    _encoded: Callable[[str], npt.NDArray[np.int32]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        encode = self.encoding.encode_ordinary
+        self._encoded = lru_cache(TEXTS_KEPT)(lambda text: np.array(encode(text), dtype=np.int32))
 
     def differences(
         self, messages: Sequence[Mapping[str, Any]], tokens: npt.NDArray[np.int32]
@@ -44,19 +52,20 @@ class TextCheck:
 
     def _difference(self, texts: list[str], tokens: npt.NDArray[np.int32], first: int) -> Iterator[tuple[int, str]]:
         self.texts += len(texts)
-        expected = [token for text in texts for token in self.encoding.encode_ordinary(text)]
+        expected = np.concatenate([_NOTHING, *map(self._encoded, texts)])
         opening = np.flatnonzero(tokens == MESSAGE)
         begin = int(opening[0]) + 1 if opening.size else tokens.size
         found = tokens[begin:]
         closing = np.flatnonzero(np.isin(found, _CLOSING))
         found = found[: closing[0]] if closing.size else found
-        if found.tolist() != expected:
-            at = first_difference(found.tolist(), expected)
-            around = self.encoding.decode(expected[max(at - 8, 0) : at + 8])
-            said = f"tiktoken gives {expected[at : at + 1]}, the dataset has {found[at : at + 1].tolist()}"
+        if not np.array_equal(found, expected):
+            at = first_difference(found.tolist(), expected.tolist())
+            around = self.encoding.decode(expected[max(at - 8, 0) : at + 8].tolist())
+            said = f"tiktoken gives {expected[at : at + 1].tolist()}, the dataset has {found[at : at + 1].tolist()}"
             yield first + begin + at, f"{said}, around {around!r}"
 
 
+_NOTHING = np.empty(0, dtype=np.int32)
 _CLOSING = (END, RETURN, CALL, EOD)
 
 
