@@ -2,7 +2,7 @@
 
 In: the verified asset, and the special tokens that a family adds to it. Out: `O200kVocabulary`. Bytes, not text: a
 token may be a part of a character, and only whoever shows it can say so. Read off the asset itself, each piece
-when it is asked for; a test holds it against openai-harmony.
+when it is needed; a test holds it against openai-harmony.
 """
 
 from base64 import b64decode
