@@ -39,7 +39,7 @@ def test_volumes_are_rates_times_rows_and_tokens() -> None:
     assert found["input"] == 2000
     assert found["rendered"] == 3000
     assert found["ids"] == 640
-    assert found["digests"] == 640
+    assert found["digests"] == 1280  # 16 bytes a document: of its id and of its tokens
     assert found["tokens.bin"] == 4 * found["span.bin"] == 4 * found["lossmask.bin"] == 4000
     # Megatron's header is 34 bytes; lengths 4, pointers 8, documents 8 a sequence, and one document more.
     assert found["idx"] == 3 * (2 * (34 + 8) + 80 * (4 + 8 + 8))
@@ -51,8 +51,8 @@ def test_every_artifact_goes_up_once_and_comes_down_once_for_each_reader() -> No
     moved = scale.traffic(CORPUS, found)
     assert sum(up for _, up in moved.values()) == sum(found.values()) - found["raw"]
     assert moved["write-indexed"][0] == 3000 + 640
-    assert moved["validate-shard"] == (scale.dataset_bytes(found) + 2000, 640)
-    assert moved["assemble-validation"] == (640 + 800, 0)
+    assert moved["validate-shard"] == (scale.dataset_bytes(found) + 2000, 1280)
+    assert moved["assemble-validation"] == (1280 + 800, 0)
 
 
 def test_memory_is_8_bytes_a_row_in_the_split_up_to_a_bound_and_4_a_sequence_in_the_writer() -> None:
