@@ -1,4 +1,4 @@
-"""One rank of the sharding test: `python loader_rank.py RANK WORLD PORT OUT`. test_loader.py runs several at once."""
+"""One rank of the sharding test: `python -m support.loader_rank OUT`, as torchrun starts it. test_loader.py runs two."""
 
 import json
 import sys
@@ -6,15 +6,14 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader
 from support.chat_transcripts import MARKERS, token_records
 
 
 def main() -> None:
-    rank, world, port, out = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    out = Path(sys.argv[1])
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
     dataset = PackedChatDataset(token_records(1200), block_size=24, post_training=True, markers=MARKERS)
     alone = [sample["input_ids"].tolist() for sample in dataset]
     loader = PackedChatLoader(dataset, batch_size=4, workers=2)

@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from support.chat_transcripts import MARKERS, A, E, S, U, X, text_records, token_records, write_tokenizer
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
 from support.nightly import NIGHTLY, nightly
+from support.ranks import run_ranks
 
 RECORDS = token_records(1200)
 B = 24
@@ -246,23 +246,8 @@ class TestShards:
 
     def test_gloo_ranks_partition_the_records(self, tmp_path: Path) -> None:
         """Two processes with torch.distributed: each finds its rank there, and reads its records only."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        runs = [
-            subprocess.Popen(
-                [
-                    sys.executable,
-                    Path(__file__).parents[2] / "support/loader_rank.py",
-                    str(rank),
-                    "2",
-                    str(port),
-                    str(tmp_path),
-                ]
-            )
-            for rank in range(2)
-        ]
-        assert [run.wait(timeout=120) for run in runs] == [0, 0]
+        for done in run_ranks("support.loader_rank", tmp_path, ranks=2):
+            assert done.returncode == 0, done.stderr
         got = [json.loads((tmp_path / f"rank_{rank}.json").read_text()) for rank in range(2)]
         for rank in range(2):
             assert got[rank]["alone"] == packed(RECORDS[rank::2])

@@ -3,8 +3,6 @@
 import json
 import math
 import shutil
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from spanloom.families.chat.packing import pack
 from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
 from spanloom.training.runs.script import process_group
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
+from support.ranks import run_ranks
 
 B, BATCH, PEAK, SHARE = 32, 8, 0.01, 0.1
 OPTIONS: dict[str, Any] = {
@@ -236,10 +235,8 @@ class TestPass:
         batch = next(size for size in range(2, 40) if len({math.ceil(n / size) for n, _ in shards}) == 2)
         given = arguments(data, tmp_path / "output", "--post-training", shuffle=0, batch_size=batch, cut_at_eos="")
         given = [flag if flag != "--cut-at-eos=" else "--cut-at-eos" for flag in given]
-        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-        command = [sys.executable, *launcher, "-m", "spanloom.families.chat.training", *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, done.stderr
+        for done in run_ranks("spanloom.families.chat.training", *given, ranks=2):
+            assert done.returncode == 0, done.stderr
         records = log(tmp_path / "output")
         assert len(records) == max(math.ceil(blocks / batch) for blocks, _ in shards)
         assert sum(record["blocks"] for record in records) == sum(blocks for blocks, _ in shards)

@@ -36,6 +36,7 @@ from spanloom.split import id_digests, is_valid
 from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
 from support.killed import STRIDE, killed_before
+from support.nightly import drawn
 from support.traces import store_rows
 
 KEY = "d-1"
@@ -185,7 +186,7 @@ def test_every_value_of_the_manifest_is_held_to_something(home: Path, built: Pat
     edits = [edit for edit in leaf_edits(whole) if edit.why is None and edit.name.split(":")[0] not in NOT_CHECKABLE]
     assert len(edits) > 100
     unfound = []
-    for edit in edits:
+    for edit in edits[:: drawn(nightly=1, otherwise=3)]:
         (root / "manifest.json").write_text(json.dumps(whole))
         edit.apply(tmp_path)
         try:
