@@ -1,4 +1,4 @@
-"""One rank of the sharding test: `python -m support.loader_rank OUT`, as torchrun starts it. test_loader.py runs two."""
+"""One rank of the sharding test: `python -m support.loader_rank OUT`, as torchrun starts it. test_loader.py runs it."""
 
 import json
 import sys
