@@ -160,18 +160,3 @@ def test_loading_megatrons_reader_ahead_leaves_the_compiler_out_and_torch_as_it_
     write(tmp_path, [3, 2])
     prefix = tmp_path / "train" / "shard_03_tokens"
     subprocess.run([sys.executable, "-c", AHEAD, str(prefix), imported], check=True, capture_output=True)
-
-
-def test_a_process_that_only_validates_reads_the_same_without_kernels_of_the_meta_device(tmp_path: Path) -> None:
-    arrays = write(tmp_path, [5, 1, 3])
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from spanloom.megatron.readers import MEGATRON, load_reader, open_with\n"
-        "load_reader(MEGATRON, alone=True)\n"
-        "assert 'torch._decomp' not in sys.modules\n"
-        f"tokens = open_with(MEGATRON)(Path({str(tmp_path / 'train' / 'shard_03_tokens')!r}))\n"
-        "print([int(token) for number in range(len(tokens)) for token in tokens[number]])\n"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert printed.strip() == str(arrays["tokens"].tolist())

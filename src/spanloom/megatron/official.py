@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -34,14 +34,13 @@ def missing_packages() -> list[str]:
     return [name for name in ("torch", "megatron") if find_spec(name) is None]
 
 
-def load_reader(*, alone: bool = False) -> None:
+def load_reader() -> None:
     """Imports Megatron's reader ahead of its use, for a process that does nothing else with torch: it takes seconds.
 
     On import megatron-core hands functions to torch.compile, for which torch loads its compiler. Reading files compiles
     nothing, so torch.compile is switched off and returns the functions as they are, which saves more than half of the
-    time; without what only a trainer needs (`_without_the_trainer`) it takes a tenth of the rest. `alone`: the process
-    ends without having used torch for anything else, so a fifth of what is left is saved too (`_without_meta_kernels`).
-    Has no effect once torch is there.
+    time; without what only a trainer needs (`_without_the_trainer`) it takes a tenth of the rest. Has no effect once
+    torch is there.
     """
     if "torch" in sys.modules:
         _indexed_dataset()
@@ -49,8 +48,7 @@ def load_reader(*, alone: bool = False) -> None:
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     gc.disable()  # importing leaves next to no garbage, and looking for it takes a sixth of the time
     try:
-        with _without_meta_kernels() if alone else nullcontext():
-            import torch
+        import torch
 
         before = torch.compile
         torch.compile = _uncompiled
@@ -64,22 +62,6 @@ def load_reader(*, alone: bool = False) -> None:
             torch.compile = before
     finally:
         gc.enable()
-
-
-_META_KERNELS = "torch._meta_registrations"
-
-
-@contextmanager
-def _without_meta_kernels() -> Iterator[None]:
-    """Inside, torch is imported without its kernels for tensors of the device `meta`, which have a shape and no data.
-
-    torch registers hundreds of them on import, each written in Python. Reading files makes no such tensor.
-    """
-    sys.modules[_META_KERNELS] = ModuleType(_META_KERNELS)
-    try:
-        yield
-    finally:
-        del sys.modules[_META_KERNELS]
 
 
 _CORE = "megatron.core"

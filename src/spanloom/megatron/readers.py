@@ -33,10 +33,10 @@ def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
     return MEGATRON
 
 
-def load_reader(reader: Reader, *, alone: bool = False) -> None:
-    """Imports what a reader needs ahead of its use: Megatron's takes seconds. `alone`: see `official.load_reader`."""
+def load_reader(reader: Reader) -> None:
+    """Imports what a reader needs ahead of its use: Megatron's takes seconds."""
     if reader == MEGATRON:
-        official.load_reader(alone=alone)
+        official.load_reader()
 
 
 def open_with(reader: Reader) -> OpenIndexed:

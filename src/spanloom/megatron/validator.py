@@ -26,6 +26,6 @@ def validating_process(reader: ReaderChoice = "auto") -> Iterator[Validator]:
     chosen = chosen_reader(reader)
     counters = Counters(1)
     with process_pool(1, counters) as pool:
-        pool.submit(load_reader, chosen, alone=True)
+        pool.submit(load_reader, chosen)
         yield Validator(pool=pool, counters=counters)
         pool.abort()  # it has nothing left to do, and torch takes a second to end by itself
