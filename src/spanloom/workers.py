@@ -126,7 +126,7 @@ def keep_freed_memory() -> None:
     """Lets this process keep memory that it frees, where the C library is glibc.
 
     Each batch makes arrays of some megabytes and frees them. glibc gives such memory back at once and asks for it
-    again, and the system clears every page of it anew: up to a tenth of the time of rendering.
+    again, and the system clears every page of it once more: up to a tenth of the time of rendering.
     """
     with suppress(OSError, AttributeError, TypeError):  # TypeError: Windows has no library of no name
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,7 +1,7 @@
 """What each token stands for: its bytes, or its name where it is special.
 
 In: the verified asset, and the special tokens that a family adds to it. Out: `O200kVocabulary`. Bytes, not text: a
-token may be a part of a character, and only whoever shows it can say so. Read off the asset itself, each piece
+token may be a part of a character, so pieces are joined before they are decoded. Read off the asset itself, each piece
 when it is needed; a test holds it against openai-harmony.
 """
 
