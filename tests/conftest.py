@@ -29,11 +29,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 gc.disable()  # until tests are collected: importing them leaves next to no garbage, and looking for it takes a tenth
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Two more than there are cores: tests wait for deadlines, browsers, databases and the slower of two processes."""
     return len(os.sched_getaffinity(0)) + 2
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Workers of xdist share one process that is forked."""
     if not warm.COLD:

@@ -23,12 +23,7 @@ def run_ranks(
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
         command = [sys.executable, *launcher, "-m", module, *words]
         return [subprocess.run(command, capture_output=True, text=True, check=False, env=warm.with_tests(env))]
-    shared = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-    }
+    shared = rendezvous(ranks)
     running = [
         warm.piped(module, *words, env={**env, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)})
         for rank in range(ranks)
@@ -43,6 +38,16 @@ def run_ranks(
         subprocess.CompletedProcess([module, *words], process.wait(), output, errors)
         for process, (output, errors) in zip(running, outputs, strict=True)
     ]
+
+
+def rendezvous(ranks: int) -> dict[str, str]:
+    """What torchrun tells all ranks of one machine."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+    }
 
 
 def free_port() -> int:

@@ -5,7 +5,6 @@ What stands below `real` runs `pretrain_gpt.py` itself; figures are read off its
 
 import json
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,8 @@ from spanloom.training.loss import SpanWeights
 from spanloom.training.megatron_step import SpanStep
 from spanloom.training.shard import read_content
 from support.each import each
-from support.megatron_lm import CPU, REPOSITORY, MegatronLM, figures, launcher
+from support.megatron_lm import CPU, MegatronLM, figures, launcher
+from support.pretrain_gpt_runs import run_pretrain_gpt
 from support.token_datasets import VOCAB_SIZE, random_document, write_dataset, write_manifest
 
 LENGTH = 32
@@ -81,20 +81,8 @@ def run(
     """Standard output of all ranks. `check`: where the second computation of each step is written; `without`: flags
     of `RUN` that are left out."""
     environment = {} if check is None else {"SPANLOOM_CHECK": str(check)}
-    command = [version.python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    command += [
-        REPOSITORY / "tests/support/pretrain_gpt_rank.py",
-        *(flag for flag in f"{SIZE} {RUN} {CPU}".split() if flag not in without),
-        *flags,
-    ]
-    done = subprocess.run(
-        list(map(str, command)),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=REPOSITORY,
-        env={**version.environment, **environment},
-    )
+    set_up = (flag for flag in f"{SIZE} {RUN} {CPU}".split() if flag not in without)
+    done = run_pretrain_gpt(version, processes, *set_up, *flags, environment=environment)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     return done.stdout
 
