@@ -390,18 +390,17 @@ def test_the_manifest_carries_the_commit_that_the_environment_names(source: Path
     assert sources.content(tmp_path / "root")["git_sha"] == "c" * 40
 
 
-def test_an_unknown_commit_stops_a_build_unless_allowed(
-    source: Path, unversioned: dict[str, str], tmp_path: Path, cli: Cli
-) -> None:
+def test_an_unknown_commit_stops_a_build_unless_allowed(source: Path, tmp_path: Path, cli: Cli) -> None:
+    """Where no checkout, wheel or variable gives a commit, it is `unknown` (see above)."""
     root = tmp_path / "root"
     command = ("build", "--source", source, "--out", root, "--max-rejects", 1, "--deep", 0, "--workers", 1)
-    refused = cli(*command, cwd=tmp_path, **unversioned)
+    refused = cli(*command, SPANLOOM_GIT_SHA="unknown")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "the git SHA of this Spanloom is unknown" in refused.stderr
     assert "--allow-unknown-sha" in refused.stderr
     assert not root.exists()
 
-    allowed = cli(*command, "--allow-unknown-sha", cwd=tmp_path, **unversioned)
+    allowed = cli(*command, "--allow-unknown-sha", SPANLOOM_GIT_SHA="unknown")
     assert allowed.returncode == 0, allowed.stderr
     assert sources.content(root)["git_sha"] == "unknown"
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spanloom.dataset.rows import digests as module
 from spanloom.dataset.rows.digests import DigestRuns, Digests
+from support.nightly import drawn
 
 NUMBERS = st.sampled_from([0, 1, 2, 3, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1 << 64) - 1])
 BATCHES = st.lists(st.lists(NUMBERS | st.integers(0, (1 << 64) - 1), max_size=12), max_size=8)
@@ -20,7 +21,7 @@ def uint64(numbers: list[int]) -> Digests:
     return np.array(numbers, dtype=np.uint64)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40, 15), deadline=None)
 @given(batches=BATCHES, at_once=st.integers(1, 40), expected=st.integers(0, 100))
 def test_what_occurs_more_than_once_does_not_depend_on_how_much_is_held(
     batches: list[list[int]], at_once: int, expected: int
@@ -36,7 +37,7 @@ def test_what_occurs_more_than_once_does_not_depend_on_how_much_is_held(
     assert not Path(name).exists()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40, 15), deadline=None)
 @given(batches=BATCHES, at_once=st.integers(1, 40))
 def test_files_of_digests_are_as_good_as_digests_that_are_added(batches: list[list[int]], at_once: int) -> None:
     """Each shard writes its own file; who joins them finds what is in several."""

@@ -6,6 +6,7 @@ from a fixed salt. Nothing of the content is drawn, only numbers.
 
 import io
 import re
+from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -53,6 +54,7 @@ def can_plot() -> bool:
     return find_spec("matplotlib") is not None
 
 
+@cache
 def load_plotting() -> None:
     """Makes matplotlib ready ahead of its use, where it is there: import and first drawing take a second."""
     if can_plot():
