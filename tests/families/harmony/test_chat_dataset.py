@@ -105,6 +105,22 @@ def test_the_manifest_says_what_was_made_and_counts_it(built: Path) -> None:
     assert all(counts.span_tokens["commentary"] for counts in content.totals.splits.values())
 
 
+def test_after_so_many_tokens_one_document_of_each_sampled_row_is_rendered_again(
+    root: Path, source: Path, asset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checked(deep: int) -> dict[str, int]:
+        report = validate_dataset(root, chat_dataset, source=source, deep=deep, tokenizer=asset)
+        assert report.clean, report.findings
+        return {name: count for name, count in report.checked.items() if name.endswith("rendered again")}
+
+    whole = checked(30)
+    monkeypatch.setattr(dataset, "WHOLE_TOKENS", 0)
+    bounded = checked(30)
+    assert bounded["rows rendered again"] == whole["rows rendered again"] == bounded["documents rendered again"]
+    assert whole["documents rendered again"] > whole["rows rendered again"]
+    assert checked(1000)["documents rendered again"] == manifest.read(root).content.totals.sequences
+
+
 def test_all_cuts_of_a_conversation_stand_in_the_split_of_its_id(built: Path) -> None:
     found: dict[str, list[int]] = {}
     runs: dict[str, list[int]] = {}

@@ -56,7 +56,6 @@ from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, WORKER_B
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
-from spanloom.families.harmony.steps.verify_tokenizer import check_special_tokens
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
@@ -68,7 +67,7 @@ from spanloom.report.progress import Mode, Progress
 from spanloom.report.views import is_own_view
 from spanloom.split import TRAIN, VALID, empty_valid
 from spanloom.steps.validate_alignment import BuildResult, conclude
-from spanloom.tokenizers.o200k.asset import locate_asset
+from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from spanloom.workers import Counters, Pool, process_pool
 
 FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_dataset}
@@ -89,8 +88,8 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     chosen_reader(options.reader)
     check_apart(options.source, options.root)
-    asset = locate_asset(options.tokenizer)
-    check_special_tokens(asset)  # all ids are tried by the step; validation encodes texts of this dataset in tiktoken
+    # Who renders or validates tries the special tokens; validation also encodes texts of this dataset in tiktoken.
+    asset = verify_asset(locate_asset(options.tokenizer))
     source = open_source(options.source, shards=options.shards)
     options = settled(options, source)
     root = options.root

@@ -60,6 +60,9 @@ layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
+WHOLE_TOKENS = 50_000
+"""Of a sample of rows, so many tokens are of rows whose documents are all rendered again; of the rows after these one
+document is. Only where every row is wanted are all documents."""
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
@@ -173,7 +176,9 @@ def check_source(report: Report, check: SourceCheck) -> None:
         if encoding is not None and second is not None:
             texts = TextCheck(second)
             own.ran("rows rendered again", len(places))
-            own.add(held.check_sample(places, encoding, texts, read_document))
+            whole_tokens = None if shares[number] >= shard.rows_read else WHOLE_TOKENS // len(shards)
+            own.add(held.check_sample(places, encoding, texts, read_document, whole_tokens))
+            own.ran("documents rendered again", texts.documents)
             own.ran("texts encoded again", texts.texts)
 
     whole.run.each(report, shards, check_rows_of)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spanloom.errors import TokenizerError
 from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
 
 if TYPE_CHECKING:  # imported where the encoding is loaded: most that know the ids need no encoding
@@ -36,6 +37,8 @@ SPECIAL_NAMES = {
 def load_encoding(asset: Path) -> "HarmonyEncoding":
     """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified first.
 
+    Raises TokenizerError where the asset is another file, or a special token has another id than here.
+
     openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it: the
     folder of the verified file, where it has its expected name; else one in which it is shown under that name.
     """
@@ -46,12 +49,20 @@ def load_encoding(asset: Path) -> "HarmonyEncoding":
     with _folder_of(asset) as directory:
         os.environ[ASSET_DIRECTORY_VARIABLE] = directory
         try:
-            return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
+            encoding = load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
         finally:
             if before is None:
                 del os.environ[ASSET_DIRECTORY_VARIABLE]
             else:
                 os.environ[ASSET_DIRECTORY_VARIABLE] = before
+    for token, text in SPECIAL_NAMES.items():
+        if (ids := encoding.encode(text, allowed_special="all")) != [token]:
+            raise TokenizerError(
+                f"openai-harmony encodes {text} as {ids}, not [{token}]",
+                where=str(asset),
+                remedy="install the pinned openai-harmony (constraints.txt)",
+            )
+    return encoding
 
 
 @contextmanager

@@ -28,13 +28,9 @@ runs of a long turn have a hundred times its tokens."""
 class DiskSequences:
     """A document as the `.bin` files must hold it: EOD at the end, mask and span shifted to labels.
 
-    cut       the first of its conversation's assistant runs that it trains; 0 where the conversation is whole
-    runs      how many it trains
     messages  what it shows
     """
 
-    cut: int
-    runs: int
     messages: list[dict[str, Any]]
     tokens: list[int]
     lossmask: list[int]
@@ -71,26 +67,23 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
     """
     messages = json.loads(messages_json)["messages"]
     spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
-    return _sequences(0, 1, messages, spans, encoding)
+    return _sequences(messages, spans, encoding)
 
 
-def disk_documents(messages_json: str, encoding: HarmonyEncoding, config: Mapping[str, Any]) -> Iterator[DiskSequences]:
-    """The documents of one conversation that is cut. `config`: that of the dataset, with history, train and turns,
-    `merge` where runs share documents, and `call_format` where it is not `constrain`.
+def disk_document(document: "ShownDocument", encoding: HarmonyEncoding, config: Mapping[str, Any]) -> DiskSequences:
+    """One document of a conversation that is cut, see `shown_documents`.
 
     What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ,
     and RenderRefusedError.
     """
-    for document in shown_documents(read_conversation(messages_json), config):
-        runs = document.runs
-        cut = 0 if config["history"] == "keep" else runs[0].number
-        prompted = {len(run.shown) for run in runs} if config.get("mask_generation_prompt") else set()
-        sequences = _sequences(cut, len(runs), document.messages, document.spans, encoding, prompted)
-        if config["history"] != "keep":
-            spread = {round(place * (len(runs) - 1) / max(PROMPTS - 1, 1)) for place in range(PROMPTS)}
-            for number in sorted(spread):
-                _check_prompt(sequences, runs[number], config["history"], encoding)
-        yield sequences
+    runs = document.runs
+    prompted = {len(run.shown) for run in runs} if config.get("mask_generation_prompt") else set()
+    sequences = _sequences(document.messages, document.spans, encoding, prompted)
+    if config["history"] != "keep":
+        spread = {round(place * (len(runs) - 1) / max(PROMPTS - 1, 1)) for place in range(PROMPTS)}
+        for number in sorted(spread):
+            _check_prompt(sequences, runs[number], config["history"], encoding)
+    return sequences
 
 
 def read_conversation(messages_json: str | bytes) -> "Flagged":
@@ -134,15 +127,18 @@ class ShownRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """The runs that a document trains, its messages, and the span of each of them."""
+    """The runs that a document trains, its messages, and the span of each of them. `cut`: the number of the first of its
+    runs; 0 where the conversation is whole."""
 
+    cut: int
     runs: list[ShownRun]
     messages: list[dict[str, Any]]
     spans: list[int]
 
 
 def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
-    """What each document of a conversation that is cut holds. `config` as in `disk_documents`."""
+    """What each document of a conversation that is cut holds. `config`: that of the dataset, with history, train and
+    turns, `merge` where runs share documents, and `call_format` where it is not `constrain`."""
     written = _with_calls(flagged, config.get("call_format"))
     messages, _, _ = written
     document: ShownDocument | None = None
@@ -152,6 +148,7 @@ def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[Sho
             trained = _trained_until(document)
             between = [0] * (len(run.shown) - trained)
             document = ShownDocument(
+                cut=document.cut,
                 runs=[*document.runs, run],
                 messages=[*run.shown, *run.run],
                 spans=[*document.spans[:trained], *between, *run.spans],
@@ -160,12 +157,15 @@ def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[Sho
         if document is not None:
             yield document
         document = ShownDocument(
-            runs=[run], messages=[*run.shown, *run.run], spans=[*([0] * len(run.shown)), *run.spans]
+            cut=0 if keeps else run.number,
+            runs=[run],
+            messages=[*run.shown, *run.run],
+            spans=[*([0] * len(run.shown)), *run.spans],
         )
     if document is not None and keeps:  # what comes after the last run is shown too
         behind = messages[len(document.messages) :]
         spans = [*document.spans, *([0] * len(behind))]
-        document = ShownDocument(runs=document.runs, messages=messages, spans=spans)
+        document = ShownDocument(cut=0, runs=document.runs, messages=messages, spans=spans)
     if document is not None:
         yield document
 
@@ -281,8 +281,6 @@ def _prompt(messages: list[dict[str, Any]], encoding: HarmonyEncoding, config: R
 
 
 def _sequences(
-    cut: int,
-    runs: int,
     messages: list[dict[str, Any]],
     spans: list[int],
     encoding: HarmonyEncoding,
@@ -301,8 +299,6 @@ def _sequences(
         place += 1
     span = [*span[1:], 0, 0]
     return DiskSequences(
-        cut=cut,
-        runs=runs,
         messages=messages,
         tokens=[*rendered, EOD],
         lossmask=[int(value > 0) for value in span],

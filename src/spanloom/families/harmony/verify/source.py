@@ -33,8 +33,11 @@ from spanloom.families.harmony.verify.reference import (
     DiskSequences,
     PromptError,
     RenderRefusedError,
-    disk_documents,
+    ShownDocument,
+    disk_document,
     disk_sequences,
+    read_conversation,
+    shown_documents,
 )
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
@@ -292,16 +295,25 @@ class ShardSource:
         encoding: HarmonyEncoding,
         texts: TextCheck,
         read_document: ReadDocument,
+        whole_tokens: int | None = None,
     ) -> Iterator[Finding]:
-        """The rows of a sample rendered again. `places`: row → the places of its documents, by row."""
-        for row in whole_rows(self.source, places):
+        """The rows of a sample rendered again. `places`: row → the places of its documents, by row.
+
+        `whole_tokens`: after documents of so many tokens, one document of each row is rendered, in turn its first, its
+        second and so on.
+        """
+        rendered = 0
+        for number, row in enumerate(whole_rows(self.source, places)):
             split, sequence, _ = places[row.row][0]
             place = {"split": split, "sequence": sequence}
             judged = refusal(row, self.profile.family, self.config, None)
-            wanted: list[DiskSequences] = []
+            shown = self._shown(row) if judged.reason is None else []
+            is_whole = whole_tokens is None or rendered < whole_tokens
+            wanted: dict[int, DiskSequences] = {}
             try:
-                if judged.reason is None:
-                    wanted = self._documents(row, encoding)
+                for at in range(len(shown)) if is_whole else [number % len(shown)] if shown else []:
+                    wanted[at] = self._rendered(row, shown[at], encoding)
+                    rendered += len(wanted[at].tokens)
             except RenderRefusedError:
                 judged = replace(judged, reason=Reason.RENDERER_REFUSED)
             except PromptError as fault:
@@ -311,29 +323,35 @@ class ShardSource:
                 message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
                 yield self.finding(row.row, "source", message, **place)
                 continue
-            if len(wanted) != len(places[row.row]):
-                message = f"makes {len(wanted)} documents, the dataset has {len(places[row.row])}"
+            if len(shown) != len(places[row.row]):
+                message = f"makes {len(shown)} documents, the dataset has {len(places[row.row])}"
                 yield self.finding(row.row, "rerender", message, **place)
             weight = _weight(row)
-            for document, (split, sequence, about) in zip(wanted, places[row.row], strict=False):
-                expected = {"cut": document.cut, "runs": document.runs, "weight": weight}
+            for at, (document, (split, sequence, about)) in enumerate(zip(shown, places[row.row], strict=False)):
+                place = {"split": split, "sequence": sequence}
+                cut, runs = (0, 1) if document is None else (document.cut, len(document.runs))
+                expected = {"cut": cut, "runs": runs, "weight": weight}
                 for name in about:
                     if about[name] != expected[name]:
                         message = f"{name} is {expected[name]}, the dataset says {about[name]}"
-                        yield self.finding(row.row, "rerender", message, split=split, sequence=sequence)
-                if (stored := read_document(split, sequence)) is not None:
-                    place = {"split": split, "sequence": sequence}
+                        yield self.finding(row.row, "rerender", message, **place)
+                if at in wanted and (stored := read_document(split, sequence)) is not None:
                     for check, offset, message in (
-                        *_differences(document, encoding, stored),
-                        *(("tiktoken", *each) for each in texts.differences(document.messages, stored["tokens"])),
+                        *_differences(wanted[at], encoding, stored),
+                        *(("tiktoken", *each) for each in texts.differences(wanted[at].messages, stored["tokens"])),
                     ):
                         yield self.finding(row.row, check, message, offset=offset, **place)
 
-    def _documents(self, row: SourceRow, encoding: HarmonyEncoding) -> list[DiskSequences]:
-        text = (row.messages_json or b"").decode()
+    def _shown(self, row: SourceRow) -> list[ShownDocument | None]:
+        """The documents of a row; None for one that is the row as it is."""
         if not self.profile.cuts:
-            return [disk_sequences(text, encoding)]
-        return list(disk_documents(text, encoding, self.config))
+            return [None]
+        return [*shown_documents(read_conversation(row.messages_json or b""), self.config)]
+
+    def _rendered(self, row: SourceRow, document: ShownDocument | None, encoding: HarmonyEncoding) -> DiskSequences:
+        if document is None:
+            return disk_sequences((row.messages_json or b"").decode(), encoding)
+        return disk_document(document, encoding, self.config)
 
 
 def _weight(row: SourceRow) -> float:

@@ -27,10 +27,11 @@ TEXTS_KEPT = 4096
 
 @dataclass
 class TextCheck:
-    """Counts the `texts` that it has encoded."""
+    """Counts the `texts` that it has encoded, and the `documents` that it has looked at."""
 
     encoding: "tiktoken.Encoding"
     texts: int = field(default=0, init=False)
+    documents: int = field(default=0, init=False)
     _encoded: Callable[[str], npt.NDArray[np.int32]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -41,6 +42,7 @@ class TextCheck:
         self, messages: Sequence[Mapping[str, Any]], tokens: npt.NDArray[np.int32]
     ) -> Iterator[tuple[int, str]]:
         """Offset in the document, and what is wrong there, for each text. `tokens` int32 [T], the document with EOD."""
+        self.documents += 1
         starts = np.flatnonzero(tokens == START).tolist()
         if len(starts) != len(messages):
             yield 0, f"{len(starts)} messages begin in the document, the source has {len(messages)}"
