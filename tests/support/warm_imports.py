@@ -8,7 +8,6 @@ import gc
 import multiprocessing
 import os
 import pkgutil
-import tempfile
 import warnings
 import weakref
 from pathlib import Path
@@ -16,22 +15,19 @@ from typing import Any
 
 import boto3
 import fastokens
-import openai_harmony
-import tiktoken
 import torch
 
 import spanloom
-from spanloom.families.harmony import tiktoken_encoding
+from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
+from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.report.pages import html
 from spanloom.report.pages.plots import load_plotting
-from spanloom.tokenizers.o200k.asset import verify_asset
 from support.stores.amazon_models import share_models
 
 MAIN_PROCESS = multiprocessing.current_process()
 """What a command that was forked takes itself for."""
 
 _ASSET = Path(os.environ["O200K_HARMONY_VOCAB_PATH"]).resolve()
-_GPT_OSS = openai_harmony.HarmonyEncodingName.HARMONY_GPT_OSS
 _OPTIONS = {"encoding": "o200k_base", "special_tokens": {}}
 
 
@@ -44,19 +40,13 @@ def _import_everything() -> None:
 
 
 def _load_tokenizers_once() -> None:
-    """Loading takes three seconds. Modules that import a loader by its name get the replaced one: they come later.
-
-    No text is encoded here: the first batch would start a thread.
+    """Loading takes three seconds. Modules that import fastokens' loader by its name get the replaced one: they come
+    later. No text is encoded in it here: the first batch would start a thread.
     """
-    load, from_tiktoken = openai_harmony.load_harmony_encoding, fastokens.Tokenizer.from_tiktoken
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory, "o200k_base.tiktoken").symlink_to(_ASSET)
-        os.environ["TIKTOKEN_ENCODINGS_BASE"] = directory
-        harmony = load(_GPT_OSS)
-        del os.environ["TIKTOKEN_ENCODINGS_BASE"]
+    load_encoding(_ASSET)
+    load_tiktoken(_ASSET)
+    from_file, from_tiktoken = fastokens.Tokenizer.from_file, fastokens.Tokenizer.from_tiktoken
     fast = from_tiktoken(str(_ASSET), **_OPTIONS)
-
-    from_file = fastokens.Tokenizer.from_file
 
     class Tokenizer:
         @staticmethod
@@ -68,15 +58,7 @@ def _load_tokenizers_once() -> None:
             same = Path(path).resolve() == _ASSET and options == _OPTIONS
             return fast if same else from_tiktoken(path, **options)
 
-    load_tiktoken = tiktoken_encoding.load_tiktoken
-    second = load_tiktoken(_ASSET)
-
-    def load_second(asset: Path) -> tiktoken.Encoding:
-        return second if verify_asset(asset).resolve() == _ASSET else load_tiktoken(asset)
-
-    tiktoken_encoding.load_tiktoken = load_second
     fastokens.Tokenizer = Tokenizer  # type: ignore[misc]
-    openai_harmony.load_harmony_encoding = lambda name: harmony if name == _GPT_OSS else load(name)
 
 
 def _prepare_libraries() -> None:

@@ -22,17 +22,28 @@ def second(asset: Path) -> tiktoken.Encoding:
     return load_tiktoken(asset)
 
 
+@pytest.fixture
+def unloaded(asset: Path, tmp_path: Path) -> Path:
+    """The asset at a path from which this process has not loaded it."""
+    link = tmp_path / "asset" / asset.name
+    link.parent.mkdir()
+    link.symlink_to(asset)
+    return link
+
+
 def test_nothing_is_fetched_and_nothing_is_left_behind(
-    asset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unloaded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("somebody goes to the network")
 
     monkeypatch.setattr(socket, "socket", refuse)
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(cache))
     loader = openai_public.load_tiktoken_bpe
-    assert load_tiktoken(asset).n_vocab == VOCAB_SIZE
-    assert list(tmp_path.iterdir()) == []
+    assert load_tiktoken(unloaded).n_vocab == VOCAB_SIZE
+    assert list(cache.iterdir()) == []
     assert openai_public.load_tiktoken_bpe is loader
 
 
@@ -93,22 +104,26 @@ DIFFERENCES: list[tuple[Callable[[dict[str, Any]], None], str]] = [
 
 @pytest.mark.parametrize(("change", "message"), DIFFERENCES, ids=lambda case: getattr(case, "__name__", ""))
 def test_a_difference_stops_with_its_first_place(
-    change: Callable[[dict[str, Any]], None], message: str, asset: Path, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[dict[str, Any]], None],
+    message: str,
+    asset: Path,
+    unloaded: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = altered(asset, change)
+    other = altered(unloaded, change)
     monkeypatch.setattr(step, "load_tiktoken", lambda _: other)
     with pytest.raises(TokenizerError, match=message):
         step.verify_tokenizer(asset)
 
 
-def test_a_tiktoken_that_wants_another_file_is_refused(asset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiktoken_that_wants_another_file_is_refused(unloaded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def of_another_file() -> dict[str, Any]:
         return {"mergeable_ranks": openai_public.load_tiktoken_bpe("https://somewhere", expected_hash="0" * 64)}
 
     monkeypatch.setitem(openai_public.ENCODING_CONSTRUCTORS, "o200k_harmony", of_another_file)
     loader = openai_public.load_tiktoken_bpe
     with pytest.raises(TokenizerError, match=r"of another file \(sha256 0{64}\)(.|\n)*install the pinned tiktoken"):
-        load_tiktoken(asset)
+        load_tiktoken(unloaded)
     assert openai_public.load_tiktoken_bpe is loader
 
 

@@ -29,13 +29,20 @@ _loading = Lock()
 def load_tiktoken(asset: Path) -> "tiktoken.Encoding":
     """tiktoken's encoding of that name: its own pattern and special tokens, over the asset's tokens.
 
-    tiktoken would look for the asset in a cache of its own and then on the network. Its loader is replaced while it
-    defines the encoding. Raises TokenizerError where the asset, or the file that tiktoken asks for, is another one.
+    The asset is verified each time; the encoding is loaded once a process. Raises TokenizerError where the asset, or
+    the file that tiktoken asks for, is another one.
     """
+    return _loaded(verify_asset(asset).absolute())
+
+
+@cache
+def _loaded(asset: Path) -> "tiktoken.Encoding":
+    """tiktoken would look for the asset in a cache of its own and then on the network. Its loader is replaced while it
+    defines the encoding."""
     import tiktoken
     from tiktoken_ext import openai_public
 
-    data = verify_asset(asset).read_bytes()
+    data = asset.read_bytes()
     if hashlib.sha256(data).hexdigest() != ASSET_SHA256:
         raise TokenizerError("the tokenizer asset was changed while it was read", where=str(asset), remedy="run again")
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,16 +36,21 @@ SPECIAL_NAMES = {
 
 
 def load_encoding(asset: Path) -> "HarmonyEncoding":
-    """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified first.
+    """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified each time; loaded once a process.
 
     Raises TokenizerError where the asset is another file, or a special token has another id than here.
+    """
+    return _loaded(verify_asset(asset).absolute())
 
-    openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it: the
-    folder of the verified file, where it has its expected name; else one in which it is shown under that name.
+
+@cache
+def _loaded(asset: Path) -> "HarmonyEncoding":
+    """openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it.
+
+    That is the folder of the verified file where it has its expected name; else one that shows it under that name.
     """
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 
-    verify_asset(asset)
     before = os.environ.get(ASSET_DIRECTORY_VARIABLE)
     with _folder_of(asset) as directory:
         os.environ[ASSET_DIRECTORY_VARIABLE] = directory
@@ -68,7 +74,7 @@ def load_encoding(asset: Path) -> "HarmonyEncoding":
 @contextmanager
 def _folder_of(asset: Path) -> Iterator[str]:
     if asset.name == ASSET_NAME:
-        yield str(asset.absolute().parent)
+        yield str(asset.parent)
         return
     with tempfile.TemporaryDirectory(prefix="spanloom-tokenizer-") as directory:
         Path(directory, ASSET_NAME).symlink_to(asset.resolve())
