@@ -120,6 +120,7 @@ def store(images: dict[str, Any]) -> Iterator[str]:
     compose(*down, check=False)
 
 
+@pytest.mark.nightly  # `make smoke` runs all steps over an object store in their containers
 def test_the_whole_graph_over_an_object_store_makes_what_a_build_makes(
     store: str, source: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from conftest import REPOSITORY
 from pipelines.compile import PIPELINES, compile_pipelines, main
 from pipelines.of_list import pipeline_of
 from pipelines.placement import Placement
+from support.nightly import nightly
 
 CACHED = {"verify-tokenizer"}
 
@@ -92,7 +93,7 @@ EVERY_OPTION = Placement(
 )
 
 
-@pytest.mark.parametrize("placement", [Placement(), EVERY_OPTION], ids=["plain", "every option"])
+@pytest.mark.parametrize("placement", [nightly(Placement()), EVERY_OPTION], ids=["plain", "every option"])
 def test_a_pipeline_of_64_shards_is_small_enough_for_kubernetes(tmp_path: Path, placement: Placement) -> None:
     """etcd takes 1.5 MiB; 600 KB leave room for what Kubeflow adds."""
     for file in compile_pipelines(tmp_path, placement, {}, shards=64):

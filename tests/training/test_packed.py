@@ -20,6 +20,7 @@ from spanloom.training.packed import EpochSampler, PackedDataset, block_diagonal
 from spanloom.training.samples.epoch_order import samples_at
 from support import plan_reference
 from support.each import each
+from support.nightly import drawn
 from support.packed_datasets import write_packed
 from support.tiny_gpt import TinyGPT, alone
 from support.token_datasets import VOCAB_SIZE, random_shards, write_dataset, write_manifest
@@ -83,7 +84,7 @@ def test_which_documents_go_together_is_as_packing_them_one_by_one(root: Path, t
 @pytest.mark.slow
 @each("options", [
     (256, 0, "best-fit"), (512, 3, "sequential"), (1024, 1, "best-fit"), (4096, 2, "best-fit"), (4096, 0, "sequential"),
-])  # fmt: skip
+][:: drawn(nightly=1, otherwise=3)])  # fmt: skip
 def test_the_real_sample_has_no_difference(
     real_sample: Path, tmp_path_factory: pytest.TempPathFactory, options: tuple[int, int, str]
 ) -> None:

@@ -13,7 +13,7 @@ from support.nightly import drawn
 def test_the_page_has_what_is_proven_of_each_pair(model_material: list[Pair], tmp_path: Path) -> None:
     table = table_in(PAGE.read_text())
     assert table.startswith(HEAD)
-    for line in rows(tmp_path, every=drawn(nightly=1, otherwise=5)):
+    for line in rows(tmp_path, every=drawn(nightly=1, otherwise=10)):
         assert line in table
     assert len(table.splitlines()) == len(HEAD.splitlines()) + len(model_material)
 
