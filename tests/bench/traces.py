@@ -25,8 +25,9 @@ from typing import Any
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import FORMATS, ExportOptions, export_lines
 from spanloom.families.traces.sample import sample_traces
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import json_text
 from support.cases import beside
 
@@ -47,7 +48,7 @@ import sys
 from pathlib import Path
 from spanloom.families.traces.export.lines import ExportOptions
 from spanloom.families.traces.export.file import ExportCounts, records, write_file
-from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.opening import default_url, open_store
 root, form = Path(sys.argv[1]), sys.argv[2]
 store = open_store(default_url(root))
 with store.snapshot() as snapshot:
@@ -59,7 +60,7 @@ _BUILD = """
 import sys, time
 from pathlib import Path
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.opening import default_url, open_store
 root = Path(sys.argv[1])
 store = open_store(default_url(root))
 request = BuildRequest.model_validate_json(sys.argv[2])

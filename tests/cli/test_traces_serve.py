@@ -126,8 +126,8 @@ def test_the_pages_jq_lines_find_what_is_wrong_and_nothing_else(tmp_path: Path) 
 
 def test_an_export_may_be_cut_off_by_its_reader(tmp_path: Path) -> None:
     from spanloom.families.traces.build import BuildRequest, build_dataset
-    from spanloom.families.traces.store.database import default_url, open_store
     from spanloom.families.traces.store.ingest import add_traces
+    from spanloom.families.traces.store.opening import default_url, open_store
     from spanloom.families.traces.trace import Trace
 
     store = open_store(default_url(tmp_path), create=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
+from spanloom.families.traces.store.opening import default_url, open_store
 from support.cases import beside
 from support.postgres import PostgresServer, postgres_server
 from support.requirements import PUBLIC_TRACES, REAL_TRACES, TRACE_FILES, absent

@@ -17,9 +17,10 @@ from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, Miss
 from spanloom.families.traces.errors import InvalidManifestError, UnknownDatasetError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import dataset_list
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import dataset_key, is_key, manifest_file
 from spanloom.families.traces.store.manifest import dataset_keys, manifest_bytes, parse_manifest, read_manifest
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.store.selection import matches, newest, same_json, sampled
 from support.each import each
 from support.traces import CASES, JSON, read_json, store_rows

@@ -25,7 +25,8 @@ from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.families.traces.tokenizer import load_tokenizer
 from spanloom.families.traces.tokens import TokenFormat, tokenized

@@ -27,9 +27,10 @@ from spanloom.families.traces.export.file import ExportCounts, records, write_fi
 from spanloom.families.traces.export.lines import ExportOptions
 from spanloom.families.traces.service.application import traces_application
 from spanloom.families.traces.service.routes import STREAMS
-from spanloom.families.traces.store.database import CONNECTIONS, Store, default_url, open_store
+from spanloom.families.traces.store.database import CONNECTIONS, Store
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.manifest import parse_manifest
+from spanloom.families.traces.store.opening import default_url, open_store
 from support import warm
 from support.http_service import served
 from support.nightly import drawn

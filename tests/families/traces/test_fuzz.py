@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from spanloom.families.traces.service.application import traces_application
-from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.opening import default_url, open_store
 from support.http_service import Service, served
 from support.nightly import drawn
 from support.traces import JSON, TEXT, payloads

@@ -41,7 +41,7 @@ def _root(root: Path | None) -> Path:
 @contextmanager
 def _opened(root: Path | None, store: str | None, *, create: bool = False) -> Iterator["Store"]:
     _require("sqlalchemy", "traces")
-    from spanloom.families.traces.store.database import default_url, open_store
+    from spanloom.families.traces.store.opening import default_url, open_store
 
     url = store or default_url(_root(root))
     if url.startswith("postgres"):

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanloom.errors import SpanloomError
-from spanloom.families.traces.store.database import Store, file_url, open_store
+from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.manifest import TraceManifest, load_manifest
+from spanloom.families.traces.store.opening import file_url, open_store
 from spanloom.records.record_files import SUFFIXES, find_record_files
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file

@@ -14,7 +14,7 @@ from spanloom.families.toolcalls.service.application import toolcalls_applicatio
 from spanloom.families.toolcalls.service.routes import body_limits, toolcalls_router
 from spanloom.families.toolcalls.validation import validate_stream
 from spanloom.families.traces.service.application import traces_application
-from spanloom.families.traces.store.database import default_url, open_store
+from spanloom.families.traces.store.opening import default_url, open_store
 from support.http_service import Service, served
 from support.toolcall_samples import harmful, retain
 

@@ -26,7 +26,8 @@ from spanloom.families.traces.export.lines import (
 )
 from spanloom.families.traces.render import CONTROL_STRINGS, TraceTexts, chat_text, head, response
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import Store, StoredTrace, open_store
+from spanloom.families.traces.store.database import Store, StoredTrace
+from spanloom.families.traces.store.opening import open_store
 from spanloom.families.traces.trace import Trace
 from spanloom.families.traces.verify.export import check_export
 from support.each import each

@@ -12,8 +12,8 @@ import pytest
 
 from spanloom.families.traces.forms.mapped import mapped_form
 from spanloom.families.traces.places import trace_files
-from spanloom.families.traces.store.database import default_url, open_store
 from spanloom.families.traces.store.ingest import Ingested, ingest_file
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.store.source import FormChoice
 from spanloom.storage.scratch import scratch_for
 from support import trace_forms_checker as checker

@@ -8,8 +8,8 @@ from selenium.webdriver.common.by import By
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.service.application import traces_application
-from spanloom.families.traces.store.database import default_url, open_store
 from spanloom.families.traces.store.ingest import add_traces
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import Trace
 from support.chromium import Browser, chromium
 from support.http_service import Service, served

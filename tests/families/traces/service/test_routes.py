@@ -12,7 +12,8 @@ import pytest
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.service.application import traces_application
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
+from spanloom.families.traces.store.opening import default_url, open_store
 from support.each import each
 from support.http_service import Answer, Service, served
 from support.traces import CASES, read_json, store_rows

@@ -10,7 +10,7 @@ from conftest import Cli
 from spanloom.errors import SpanloomError
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.steps import ingest_traces
-from spanloom.families.traces.store.database import default_url, file_url, open_store
+from spanloom.families.traces.store.opening import default_url, file_url, open_store
 
 BEGAN = "2026-01-01T00:00:00Z"
 QUESTION = {"question": "1 + 1?", "answer": "One and one.\nThat is two.\n#### 2"}

@@ -22,8 +22,8 @@ from spanloom.families.traces.steps import (
 )
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import default_url, open_store
 from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.steps import validate_alignment
 from spanloom.storage.staging import read_object

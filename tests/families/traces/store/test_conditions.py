@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from spanloom.errors import OptionError
 from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.store.database import Store, default_url, open_store
+from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.store.opening import default_url, open_store
 
 
 def trace(prompt: str, steps: int, **meta: Any) -> dict[str, Any]:

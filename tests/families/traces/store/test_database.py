@@ -17,7 +17,8 @@ from sqlalchemy import create_engine, inspect, text
 from spanloom.errors import OptionError
 from spanloom.families.traces.errors import StoreError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import CONNECTIONS, PROMPT_SHOWN, Store, default_url, new_row, open_store
+from spanloom.families.traces.store.database import CONNECTIONS, PROMPT_SHOWN, Store, new_row
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import Trace
 from support.traces import payloads, store_rows
 
@@ -212,7 +213,7 @@ def killed_writer(url: str) -> None:
     program = f"""
 import os, signal
 from spanloom.families.traces.store.ingest import add_traces
-from spanloom.families.traces.store.database import open_store
+from spanloom.families.traces.store.opening import open_store
 from spanloom.families.traces.trace import Trace
 step = {{"i": 0, "type": "t", "content": "c"}}
 trace = Trace(trace_version="1", prompt="q", final_answer="a", steps=[step])

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import Store, open_store
+from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, ingest_file
+from spanloom.families.traces.store.opening import open_store
 from support.each import each
 from support.traces import CASES, json_lines, payloads, read_json
 

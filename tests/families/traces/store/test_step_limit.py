@@ -8,8 +8,8 @@ import pytest
 
 from spanloom.errors import OptionError
 from spanloom.families.traces.errors import TraceError
-from spanloom.families.traces.store.database import default_url, open_store
 from spanloom.families.traces.store.ingest import ingest_file
+from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import FAULTS_SHOWN, check_trace, checked_trace
 
 

@@ -16,8 +16,8 @@ from spanloom.families.traces.errors import StoreError
 from spanloom.families.traces.forms.mapped import mapped_form
 from spanloom.families.traces.places import TraceFile, trace_files
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.database import file_url, open_store
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, Ids, Ingested, ingest_file
+from spanloom.families.traces.store.opening import file_url, open_store
 from spanloom.families.traces.store.source import FormChoice
 from spanloom.storage import discard, publish, sha256_file, temporary_beside
 from spanloom.storage.scratch import scratch_for

@@ -1,6 +1,6 @@
 """The store of traces: one table, in SQLite or PostgreSQL, read and written through SQLAlchemy Core.
 
-In: a URL (`sqlite:///PATH`, `postgresql://…`), rows. Out: rows, newest first or by id; the same on both databases.
+In: an engine (`opening`), rows. Out: rows, newest first or by id; the same on both databases.
 
     id           UUID, lower case                         created_at   UTC, `timestamps.stored`, indexed with the id
     version      trace_version, as in a JSON string       steps, chars counts of the payload
@@ -13,16 +13,12 @@ A write is one transaction. A snapshot is one too: all that is read through it i
 """
 
 import json
-import os
 import re
-import sqlite3
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
-from pathlib import Path
+from functools import cache, lru_cache
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import orjson
 from sqlalchemy import (
@@ -32,15 +28,12 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    NullPool,
     Row,
     Select,
     String,
     Table,
     Text,
-    create_engine,
     delete,
-    event,
     func,
     insert,
     inspect,
@@ -48,11 +41,9 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from spanloom.errors import OptionError
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.families.traces.errors import StoreBusyError, StoreError
 from spanloom.families.traces.store import timestamps
@@ -64,11 +55,9 @@ from spanloom.families.traces.trace import (
     json_text,
     parse_text,
 )
-from spanloom.presentable import presentable, secrets_of
+from spanloom.presentable import presentable
 from spanloom.provenance import canonical_json
 
-SCHEMA_VERSION = 1
-STORE_NAME = "traces.sqlite"
 PAGE_ROWS = 1000
 """Rows written at once, and ids whose rows are read at once."""
 
@@ -81,23 +70,20 @@ _PAYLOAD_ROWS = 50
 CONNECTIONS = 32
 """What a store has open at once, beside the one that `Store.check` opens for itself."""
 
-_PAGE_BYTES = 16_384
-"""Of a SQLite file that is made here. Writing takes a quarter less than with SQLite's 4,096."""
-
 PROMPT_SHOWN = 80
 SOURCE_SHOWN = 40
 """Characters of a prompt's first line and of `meta.source` in a list."""
 
-_WAIT_SECONDS = 60
+WAIT_SECONDS = 60
 _LOCK = 0x5350414E4C4F4F4D
 """Of PostgreSQL's advisory locks the one that writers of content ids take."""
 
 _Item = TypeVar("_Item")
 _PLAIN = String().with_variant(String(collation="C"), "postgresql")
-_metadata = MetaData()
-_traces = Table(
+METADATA = MetaData()
+TRACES = Table(
     "traces",
-    _metadata,
+    METADATA,
     Column("id", _PLAIN, primary_key=True),
     Column("created_at", _PLAIN, nullable=False),
     Column("version", Text, nullable=False),
@@ -106,8 +92,8 @@ _traces = Table(
     Column("meta", Text, nullable=True),
     Column("payload", Text, nullable=False),
 )
-Index("ix_traces_created_at_id", _traces.c.created_at.desc(), _traces.c.id)
-_schema = Table("spanloom_traces_schema", _metadata, Column("version", Integer, primary_key=True))
+Index("ix_traces_created_at_id", TRACES.c.created_at.desc(), TRACES.c.id)
+SCHEMA = Table("spanloom_traces_schema", METADATA, Column("version", Integer, primary_key=True))
 _settings = Table(
     "spanloom_traces_settings",
     MetaData(),  # not made with the others: a store without settings has the defaults
@@ -115,13 +101,13 @@ _settings = Table(
     Column("value", Integer, nullable=False),
 )
 _STEP_LIMIT = "max_step_characters"
-_NEWEST_FIRST = (_traces.c.created_at.desc(), _traces.c.id)
+_NEWEST_FIRST = (TRACES.c.created_at.desc(), TRACES.c.id)
 
 
 TraceRow = tuple[str, str, str, int, int, str | None, str]
 """The values of a row of the table, in the order of its columns. A plain tuple, since there is one for each trace."""
 
-_FIELDS = tuple(column.name for column in _traces.columns)
+_FIELDS = tuple(column.name for column in TRACES.columns)
 _SQLITE_INSERT = f"INSERT INTO traces ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)})"
 _SQLITE_EXISTING = "SELECT id FROM traces WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -202,7 +188,7 @@ class Store:
         check_step_limit(characters)
         if characters == self.max_step_characters:
             return
-        with named_faults(self.called, self._secrets), _written(self._engine) as connection:
+        with named_faults(self.called, self._secrets), written(self._engine) as connection:
             _settings.create(connection, checkfirst=True)
             connection.execute(delete(_settings).where(_settings.c.name == _STEP_LIMIT))
             connection.execute(insert(_settings).values(name=_STEP_LIMIT, value=characters))
@@ -218,12 +204,12 @@ class Store:
     def check(self) -> None:
         """Raises StoreError where the store does not answer. Waits for no connection that others use."""
         with named_faults(self.called, self._secrets), self._probe().connect() as connection:
-            connection.execute(select(_schema.c.version).limit(1)).all()
+            connection.execute(select(SCHEMA.c.version).limit(1)).all()
 
     @contextmanager
     def writing(self, *, shared: bool = False) -> Iterator["Writer"]:
         """One transaction, all or nothing. `shared`: no other writer with `shared=False` is waited for."""
-        with named_faults(self.called, self._secrets), _written(self._engine, shared=shared) as connection:
+        with named_faults(self.called, self._secrets), written(self._engine, shared=shared) as connection:
             yield Writer(connection)
 
     @contextmanager
@@ -237,7 +223,7 @@ class Store:
 
 
 @contextmanager
-def _written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
+def written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
     """A transaction that writes; see `Store.writing`."""
     options = {"spanloom_begin": "BEGIN IMMEDIATE"}
     with engine.connect().execution_options(**options) as connection, connection.begin():
@@ -260,7 +246,7 @@ def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
         what = presentable(" ".join(what.split()), secrets)
         if "database is locked" in what:
             raise StoreBusyError(
-                f"another writer held the store for more than {_WAIT_SECONDS} s", where=called, remedy="try again"
+                f"another writer held the store for more than {WAIT_SECONDS} s", where=called, remedy="try again"
             ) from None
         # SQLite has no word of its own for an index of the log that finds no space.
         index = getattr(getattr(fault, "orig", None), "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
@@ -287,25 +273,25 @@ class Writer:
                 # The driver's own way: SQLAlchemy's takes as long again to lay out the values of each row.
                 self._connection.exec_driver_sql(_SQLITE_INSERT, list(page))
             else:
-                self._connection.execute(insert(_traces), [dict(zip(_FIELDS, row, strict=True)) for row in page])
+                self._connection.execute(insert(TRACES), [dict(zip(_FIELDS, row, strict=True)) for row in page])
 
     def is_empty(self) -> bool:
         """Whether the store has no trace."""
-        return self._connection.execute(select(_traces.c.id).limit(1)).first() is None
+        return self._connection.execute(select(TRACES.c.id).limit(1)).first() is None
 
     def existing(self, ids: Sequence[str]) -> set[str]:
         """Which of at most PAGE_ROWS ids are there."""
         if self._connection.dialect.name == "sqlite":
             # A list as JSON is one parameter, where SQLAlchemy lays out a thousand of them anew each time.
             return set(self._connection.exec_driver_sql(_SQLITE_EXISTING, (orjson.dumps(ids).decode(),)).scalars())
-        return set(self._connection.execute(select(_traces.c.id).where(_traces.c.id.in_(ids))).scalars())
+        return set(self._connection.execute(select(TRACES.c.id).where(TRACES.c.id.in_(ids))).scalars())
 
     def delete(self, ids: Sequence[str]) -> set[str]:
         """Deletes traces; returns the ids of those that were there."""
         gone: set[str] = set()
         for page in _pages(list(dict.fromkeys(ids))):
             existing = self.existing(page)
-            self._connection.execute(delete(_traces).where(_traces.c.id.in_(existing)))
+            self._connection.execute(delete(TRACES).where(TRACES.c.id.in_(existing)))
             gone |= existing
         return gone
 
@@ -318,11 +304,11 @@ class Snapshot:
 
     def count(self) -> int:
         """How many traces there are."""
-        return int(self._connection.execute(select(func.count()).select_from(_traces)).scalar_one())
+        return int(self._connection.execute(select(func.count()).select_from(TRACES)).scalar_one())
 
     def heads(self, *, limit: int, offset: int) -> list[TraceHead]:
         """A page of all traces, newest first."""
-        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.version)
+        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version)
         rows = self._connection.execute(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))
         return [
             TraceHead(id=row.id, created_at=row.created_at, trace_version=json.loads(f'"{row.version}"'))
@@ -331,8 +317,8 @@ class Snapshot:
 
     def previews(self, *, limit: int, offset: int) -> list[TracePreview]:
         """A page of all traces for people, newest first. Of a payload its beginning alone is read."""
-        payload = func.substr(_traces.c.payload, 1, _PREVIEW_CHARS)
-        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.version, _traces.c.meta, payload)
+        payload = func.substr(TRACES.c.payload, 1, _PREVIEW_CHARS)
+        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version, TRACES.c.meta, payload)
         with closing(self._stream(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))) as rows:
             return [
                 TracePreview(
@@ -347,18 +333,18 @@ class Snapshot:
 
     def metas(self) -> Generator[tuple[str, str | None]]:
         """Id and `meta` as JSON of all traces, newest first."""
-        for row in self._stream(select(_traces.c.id, _traces.c.meta).order_by(*_NEWEST_FIRST)):
+        for row in self._stream(select(TRACES.c.id, TRACES.c.meta).order_by(*_NEWEST_FIRST)):
             yield row[0], row[1]
 
     def ids(self) -> Generator[str]:
         """The ids of all traces, newest first."""
-        for row in self._stream(select(_traces.c.id).order_by(*_NEWEST_FIRST)):
+        for row in self._stream(select(TRACES.c.id).order_by(*_NEWEST_FIRST)):
             yield row[0]
 
     def candidates(self, *, payloads: bool) -> Generator[tuple[str, str | None, int, int, str | None]]:
         """Id, `meta` as JSON, steps and code points of all traces, newest first; the payload as JSON, or None."""
-        columns = (_traces.c.id, _traces.c.meta, _traces.c.steps, _traces.c.chars)
-        statement = select(*columns, _traces.c.payload if payloads else null())
+        columns = (TRACES.c.id, TRACES.c.meta, TRACES.c.steps, TRACES.c.chars)
+        statement = select(*columns, TRACES.c.payload if payloads else null())
         for row in self._stream(statement.order_by(*_NEWEST_FIRST), _PAYLOAD_ROWS if payloads else PAGE_ROWS):
             yield row[0], row[1], row[2], row[3], row[4]
 
@@ -375,29 +361,29 @@ class Snapshot:
 
     def counts(self, ids: Sequence[str]) -> dict[str, TraceCounts]:
         """What statistics need of the traces with these ids that are there."""
-        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.steps, _traces.c.chars)
+        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.steps, TRACES.c.chars)
         return {
             row.id: TraceCounts(id=row.id, created_at=row.created_at, steps=row.steps, chars=row.chars)
             for page in _pages(ids)
-            for row in self._connection.execute(columns.where(_traces.c.id.in_(page)))
+            for row in self._connection.execute(columns.where(TRACES.c.id.in_(page)))
         }
 
     def present(self, ids: Iterable[str]) -> dict[str, str]:
         """Which of these ids are there, and the `created_at` of each."""
-        columns = select(_traces.c.id, _traces.c.created_at)
+        columns = select(TRACES.c.id, TRACES.c.created_at)
         return {
             row[0]: row[1]
             for page in _pages(list(dict.fromkeys(ids)))
-            for row in self._connection.execute(columns.where(_traces.c.id.in_(page)))
+            for row in self._connection.execute(columns.where(TRACES.c.id.in_(page)))
         }
 
     def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
         """The traces of these ids, in this order, a page at a time; those not there are left out."""
-        columns = select(_traces.c.id, _traces.c.created_at, _traces.c.payload)
+        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.payload)
         for page in _pages(ids):
-            sizes = self._connection.execute(select(_traces.c.id, _traces.c.chars).where(_traces.c.id.in_(page)))
+            sizes = self._connection.execute(select(TRACES.c.id, TRACES.c.chars).where(TRACES.c.id.in_(page)))
             for part in _parts(page, {row[0]: row[1] for row in sizes}):
-                rows = self._connection.execute(columns.where(_traces.c.id.in_(part))).all()
+                rows = self._connection.execute(columns.where(TRACES.c.id.in_(part))).all()
                 rows_by_id = {row[0]: row for row in rows}
                 for trace_id in part:
                     if (row := rows_by_id.get(trace_id)) is not None:
@@ -450,155 +436,6 @@ def _parts(ids: Sequence[str], chars: dict[str, int]) -> Iterator[Sequence[str]]
         size += chars[trace_id]
     if part:
         yield part
-
-
-# --- Opening ----------------------------------------------------------------------------------------------------------
-
-
-def default_url(root: Path) -> str:
-    """The store below a root where no URL was given."""
-    return file_url(root / STORE_NAME)
-
-
-def file_url(path: Path) -> str:
-    """The URL of the SQLite store in a file."""
-    return URL.create("sqlite", database=str(path)).render_as_string()
-
-
-def open_store(url: str, *, create: bool = False) -> Store:
-    """The store at a URL. `create`: made where it is missing; else that is an error, and no file comes to be.
-
-    Raises OptionError for a URL of another kind, StoreError where the store cannot be opened or is of a newer version.
-    """
-    place = _place(url)
-    called = presentable(place.render_as_string(hide_password=False))
-    secrets = secrets_of(url) | {password for password in [os.environ.get("PGPASSWORD")] if password}
-    pool: dict[str, Any] = {"pool_size": 8, "max_overflow": CONNECTIONS - 8}
-    if place.get_backend_name() == "sqlite":
-        place = _sqlite_place(place, called, create)
-        engine, probe = _sqlite(place, **pool), partial(_sqlite, place, poolclass=NullPool)
-    else:
-        place = place.set(drivername="postgresql+psycopg")
-        engine = create_engine(place, connect_args={"connect_timeout": 10}, pool_pre_ping=True, **pool)
-        probe = partial(create_engine, place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
-    store = Store(engine, probe, called, secrets)
-    try:
-        with named_faults(called, secrets):
-            _check_schema(engine, called, create)
-        store.load_settings()
-    except BaseException:
-        store.close()
-        raise
-    return store
-
-
-def _place(url: str) -> URL:
-    try:
-        place = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
-        backend = place.get_backend_name()
-    except (ArgumentError, ValueError):
-        backend = ""
-    if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and place.database in (None, "", ":memory:")):
-        raise OptionError(
-            "this is no URL of a store",
-            where=presentable(url),
-            remedy="give sqlite:///PATH or postgresql://USER@HOST/DATABASE",
-        )
-    return place
-
-
-def _sqlite_place(place: URL, called: str, create: bool) -> URL:
-    """What SQLite is to open: where nothing can be written beside a store, it is read as it is."""
-    path = Path(place.database or "")
-    if not path.is_file():
-        if not create:
-            raise StoreError("there is no store", where=called, remedy="ingest traces first, or give another --store")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as refusal:
-            raise StoreError(f"the store cannot be made: {refusal.strerror}", where=called) from None
-    if create or os.access(path.parent, os.W_OK):
-        return place
-    name = f"file:{quote(str(path.resolve()))}"
-    log = Path(f"{path.resolve()}-wal")
-    if not log.exists():
-        # Nobody has it open. Without `immutable` SQLite would want to write an index of a log beside it.
-        return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
-    # A writer has it open, or was killed: what it committed is in the log, which `immutable` passes over.
-    try:
-        with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=_WAIT_SECONDS)) as connection:
-            connection.execute("SELECT 1 FROM sqlite_master").fetchall()
-    except sqlite3.OperationalError as fault:
-        if not log.stat().st_size:
-            return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
-        raise StoreError(
-            f"the store has changes that are not merged, and its folder cannot be written: {fault}",
-            where=called,
-            remedy="open it once where it can be written, with `spanloom traces list`",
-        ) from None
-    except sqlite3.DatabaseError:
-        pass  # no database: reported when it is opened
-    return place.set(database=name, query={"mode": "ro", "uri": "true"})
-
-
-def _sqlite(place: URL, **pool: Any) -> Engine:
-    fixed = place.query.get("mode") == "ro"
-    engine = create_engine(
-        place.set(drivername="sqlite+pysqlite"),
-        connect_args={"timeout": _WAIT_SECONDS, "check_same_thread": False},
-        **pool,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # the driver begins no transaction of its own: `begin` below does
-        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        # The mode of the journal is the file's: that of another program's stays as it is.
-        ours = not fixed and not _is_foreign(names)
-        connection.execute("PRAGMA foreign_keys=ON")
-        if ours:
-            connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # heeded where the file has no table yet
-            ((mode,),) = connection.execute("PRAGMA journal_mode=WAL")
-            if mode != "wal":  # SQLite does not raise where it could not write the change
-                raise sqlite3.OperationalError(f"the journal mode is {mode}, and cannot be changed to WAL")
-            connection.execute("PRAGMA synchronous=FULL")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(connection.get_execution_options().get("spanloom_begin", "BEGIN"))
-
-    return engine
-
-
-def _is_foreign(tables: Collection[str]) -> bool:
-    """Whether the table of traces is one that another program made."""
-    return _traces.name in tables and _schema.name not in tables
-
-
-def _check_schema(engine: Engine, called: str, create: bool) -> None:
-    with engine.connect() as connection:
-        names = inspect(connection).get_table_names()
-    if _schema.name not in names:
-        if _is_foreign(names):
-            raise StoreError(
-                "this database holds a table traces of another program",
-                where=called,
-                remedy="give --store a database of its own; traces come from the other one as JSON Lines, by `ingest`",
-            )
-        if not create:
-            raise StoreError("there is no store in this database", where=called, remedy="ingest traces first")
-        with _written(engine) as connection:
-            _metadata.create_all(connection)
-            if connection.execute(select(_schema.c.version)).first() is None:
-                connection.execute(insert(_schema).values(version=SCHEMA_VERSION))
-    with engine.connect() as connection:
-        version = connection.execute(select(func.max(_schema.c.version))).scalar_one()
-    if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"the store is of version {version}, this Spanloom knows version {SCHEMA_VERSION}",
-            where=called,
-            remedy="use the version of Spanloom that made it, or a newer one",
-        )
 
 
 def list_item(head: TraceHead | TracePreview) -> dict[str, str]:

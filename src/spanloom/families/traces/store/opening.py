@@ -1,0 +1,185 @@
+"""Opens the store: a URL → a database whose schema is ours, made where that was asked.
+
+In: a URL (`sqlite:///PATH`, `postgresql://…`). Out: a `Store`, which its caller closes. A database of another program,
+and a schema of another version, are refused before anything is written. A SQLite store beside which nothing can be
+written is read as it is.
+"""
+
+import os
+import sqlite3
+from collections.abc import Collection
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, insert, inspect, select
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from spanloom.errors import OptionError
+from spanloom.families.traces.errors import StoreError
+from spanloom.families.traces.store.database import (
+    CONNECTIONS,
+    METADATA,
+    SCHEMA,
+    TRACES,
+    WAIT_SECONDS,
+    Store,
+    named_faults,
+    written,
+)
+from spanloom.presentable import presentable, secrets_of
+
+SCHEMA_VERSION = 1
+STORE_NAME = "traces.sqlite"
+
+_PAGE_BYTES = 16_384
+"""Of a SQLite file that is made here. Writing takes a quarter less than with SQLite's 4,096."""
+
+
+def default_url(root: Path) -> str:
+    """The store below a root where no URL was given."""
+    return file_url(root / STORE_NAME)
+
+
+def file_url(path: Path) -> str:
+    """The URL of the SQLite store in a file."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+def open_store(url: str, *, create: bool = False) -> Store:
+    """The store at a URL. `create`: made where it is missing; else that is an error, and no file comes to be.
+
+    Raises OptionError for a URL of another kind, StoreError where the store cannot be opened or is of a newer version.
+    """
+    place = _place(url)
+    called = presentable(place.render_as_string(hide_password=False))
+    secrets = secrets_of(url) | {password for password in [os.environ.get("PGPASSWORD")] if password}
+    pool: dict[str, Any] = {"pool_size": 8, "max_overflow": CONNECTIONS - 8}
+    if place.get_backend_name() == "sqlite":
+        place = _sqlite_place(place, called, create)
+        engine, probe = _sqlite(place, **pool), partial(_sqlite, place, poolclass=NullPool)
+    else:
+        place = place.set(drivername="postgresql+psycopg")
+        engine = create_engine(place, connect_args={"connect_timeout": 10}, pool_pre_ping=True, **pool)
+        probe = partial(create_engine, place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
+    store = Store(engine, probe, called, secrets)
+    try:
+        with named_faults(called, secrets):
+            _check_schema(engine, called, create)
+        store.load_settings()
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _place(url: str) -> URL:
+    try:
+        place = make_url(url.replace("postgres://", "postgresql://", 1) if url.startswith("postgres://") else url)
+        backend = place.get_backend_name()
+    except (ArgumentError, ValueError):
+        backend = ""
+    if backend not in ("sqlite", "postgresql") or (backend == "sqlite" and place.database in (None, "", ":memory:")):
+        raise OptionError(
+            "this is no URL of a store",
+            where=presentable(url),
+            remedy="give sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+        )
+    return place
+
+
+def _sqlite_place(place: URL, called: str, create: bool) -> URL:
+    """What SQLite is to open: where nothing can be written beside a store, it is read as it is."""
+    path = Path(place.database or "")
+    if not path.is_file():
+        if not create:
+            raise StoreError("there is no store", where=called, remedy="ingest traces first, or give another --store")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as refusal:
+            raise StoreError(f"the store cannot be made: {refusal.strerror}", where=called) from None
+    if create or os.access(path.parent, os.W_OK):
+        return place
+    name = f"file:{quote(str(path.resolve()))}"
+    log = Path(f"{path.resolve()}-wal")
+    if not log.exists():
+        # Nobody has it open. Without `immutable` SQLite would want to write an index of a log beside it.
+        return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
+    # A writer has it open, or was killed: what it committed is in the log, which `immutable` passes over.
+    try:
+        with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=WAIT_SECONDS)) as connection:
+            connection.execute("SELECT 1 FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError as fault:
+        if not log.stat().st_size:
+            return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
+        raise StoreError(
+            f"the store has changes that are not merged, and its folder cannot be written: {fault}",
+            where=called,
+            remedy="open it once where it can be written, with `spanloom traces list`",
+        ) from None
+    except sqlite3.DatabaseError:
+        pass  # no database: reported when it is opened
+    return place.set(database=name, query={"mode": "ro", "uri": "true"})
+
+
+def _sqlite(place: URL, **pool: Any) -> Engine:
+    fixed = place.query.get("mode") == "ro"
+    engine = create_engine(
+        place.set(drivername="sqlite+pysqlite"),
+        connect_args={"timeout": WAIT_SECONDS, "check_same_thread": False},
+        **pool,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _: object) -> None:
+        connection.isolation_level = None  # the driver begins no transaction of its own: `begin` below does
+        names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        # The mode of the journal is the file's: that of another program's stays as it is.
+        ours = not fixed and not _is_foreign(names)
+        connection.execute("PRAGMA foreign_keys=ON")
+        if ours:
+            connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # heeded where the file has no table yet
+            ((mode,),) = connection.execute("PRAGMA journal_mode=WAL")
+            if mode != "wal":  # SQLite does not raise where it could not write the change
+                raise sqlite3.OperationalError(f"the journal mode is {mode}, and cannot be changed to WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql(connection.get_execution_options().get("spanloom_begin", "BEGIN"))
+
+    return engine
+
+
+def _is_foreign(tables: Collection[str]) -> bool:
+    """Whether the table of traces is one that another program made."""
+    return TRACES.name in tables and SCHEMA.name not in tables
+
+
+def _check_schema(engine: Engine, called: str, create: bool) -> None:
+    with engine.connect() as connection:
+        names = inspect(connection).get_table_names()
+    if SCHEMA.name not in names:
+        if _is_foreign(names):
+            raise StoreError(
+                "this database holds a table traces of another program",
+                where=called,
+                remedy="give --store a database of its own; traces come from the other one as JSON Lines, by `ingest`",
+            )
+        if not create:
+            raise StoreError("there is no store in this database", where=called, remedy="ingest traces first")
+        with written(engine) as connection:
+            METADATA.create_all(connection)
+            if connection.execute(select(SCHEMA.c.version)).first() is None:
+                connection.execute(insert(SCHEMA).values(version=SCHEMA_VERSION))
+    with engine.connect() as connection:
+        version = connection.execute(select(func.max(SCHEMA.c.version))).scalar_one()
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"the store is of version {version}, this Spanloom knows version {SCHEMA_VERSION}",
+            where=called,
+            remedy="use the version of Spanloom that made it, or a newer one",
+        )
