@@ -27,6 +27,7 @@ import orjson
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.turns import Call, Channel, Message
 from spanloom.records import strict_json
+from spanloom.records.scalars import is_number
 
 CHANNELS = frozenset(get_args(Channel))
 
@@ -157,7 +158,7 @@ def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> C
 
 def is_weight(value: Any) -> bool:
     """Whether a value can weigh a document: a number greater than 0."""
-    return type(value) in (int, float) and 0 < value < math.inf
+    return is_number(value) and 0 < value < math.inf
 
 
 def _object(text: str | bytes | None, quotes: int | None) -> dict[str, Any]:

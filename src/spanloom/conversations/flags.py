@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spanloom.conversations.turns import RecordRefusedError, Refusal, says_nothing
+from spanloom.records.scalars import truth
 
 TRUE_IS_TRAINED = ("train", "training", "train_on_turn", "loss", "weight", "loss_weight", "loss_scale")
 TRUE_IS_MASKED = ("mask", "is_demo")
@@ -82,10 +83,3 @@ def _is_set(name: str, value: Any, where: str, is_named: bool) -> bool:
         f"{SET_ASIDE}; a loss weighs whole conversations: give each record a number under `weight`, or under a key "
         "that --map weight=KEY names",
     )
-
-
-def truth(value: Any) -> bool | None:
-    """A JSON boolean, or one as a CSV file has it, as text; None for any other value."""
-    if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.strip().lower())
-    return value if isinstance(value, bool) else None

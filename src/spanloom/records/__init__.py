@@ -6,6 +6,7 @@ place         where a record is
 unpacked      files as they are or compressed, as a stream or as a file
 json_lines    JSON Lines: split at LF, compressed or not, with line numbers
 strict_json   JSON without repeated keys, fast
+scalars       what a value is: true or false, an integer, a number
 json_array    JSON documents: an array of records, streamed, or one record
 delimited     CSV and TSV: rows under a header
 arrow         Arrow IPC files, and folders of `save_to_disk`

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from spanloom.conversations.flags import truth
 from spanloom.conversations.forms.keys import BESIDE, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
+from spanloom.records.scalars import truth
 
 
 @dataclass(frozen=True, kw_only=True)

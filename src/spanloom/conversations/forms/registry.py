@@ -13,7 +13,6 @@ from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
-from spanloom.conversations.flags import truth
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
 from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, KeyMap
@@ -43,6 +42,7 @@ from spanloom.conversations.turns import (
     says_nothing,
 )
 from spanloom.errors import SourceError
+from spanloom.records.scalars import is_number, truth
 
 FORMS: tuple[FormKind, ...] = (
     HARMONY,
@@ -194,7 +194,7 @@ def _weight(value: Any, names: KeyMap) -> float | None:
     if value is None:
         return None
     try:
-        weight = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+        weight = float(value) if isinstance(value, str) or is_number(value) else math.nan
     except (ValueError, OverflowError):
         weight = math.nan
     if not is_weight(weight):

@@ -18,6 +18,7 @@ import numpy as np
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.records import strict_json
+from spanloom.records.scalars import is_number
 from spanloom.supervision import SPAN_CONTEXT, Flags
 from spanloom.text import is_utf8
 
@@ -129,7 +130,7 @@ def _weight(value: object) -> float:
     """The weight of a conversation. Raises RowRefusedError where it is not a finite number above 0."""
     if value is None:
         return 1.0
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_WEIGHT:
+    if not is_number(value) or not 0 < value <= LARGEST_WEIGHT:
         raise RowRefusedError(Reason.HEADER_INVALID, f"weight is {value!r}, not a number above 0")
     return float(value)
 

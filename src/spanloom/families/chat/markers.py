@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ChatError
+from spanloom.records.scalars import is_integer
 
 PAD_STRING = "<|PAD|>"
 EOS_STRING = "<|EOS|>"
@@ -59,7 +60,7 @@ class Markers:
         if missing := [name for name, token in named.items() if token is None]:
             raise ChatError(f"the tokenizer has no id for {', '.join(missing)}", remedy=remedy)
         for name, token in named.items():
-            if isinstance(token, bool) or not isinstance(token, int | np.integer) or not 0 <= token < 2**63:
+            if not is_integer(token) or not 0 <= token < 2**63:
                 raise ChatError(f"the id of {name} is {token!r}, not a number from 0 to 2**63 - 1")
             object.__setattr__(self, name.strip("<|>").lower(), int(token))
         same = [name for name, token in named.items() if list(named.values()).count(token) > 1]

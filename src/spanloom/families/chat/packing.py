@@ -25,6 +25,7 @@ from spanloom.errors import ChatError
 from spanloom.families.chat.blocks.masks import Flags, loss_mask, mask_of
 from spanloom.families.chat.blocks.stream import JoinedStream, StreamSpans, Tokens, as_stream, moved
 from spanloom.families.chat.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream
+from spanloom.records.scalars import is_integer
 
 STATE_VERSION = 1
 OPTIONS = ("block_size", "post_training", "strict_user", "pad_tail", "keep_lossless")
@@ -110,7 +111,7 @@ class Packer:
         keep_lossless: bool = True,
         dtype: npt.DTypeLike = np.int32,
     ) -> None:
-        if isinstance(block_size, bool) or not isinstance(block_size, int | np.integer) or block_size < 2:
+        if not is_integer(block_size) or block_size < 2:
             raise ChatError(f"block_size must be at least 2, got {block_size!r}: a block predicts one token or more")
         if pad_tail is not None and post_training and pad_tail in markers.ids[SYSTEM:]:
             raise ChatError(

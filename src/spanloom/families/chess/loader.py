@@ -28,8 +28,9 @@ from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sampl
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
 from spanloom.families.chess.reading.folders import OnError, open_files
 from spanloom.families.chess.reading.prepared import KINDS
-from spanloom.families.chess.reading.progress import Progress, is_whole, require
+from spanloom.families.chess.reading.progress import Progress, require
 from spanloom.families.chess.reading.source import GameTable
+from spanloom.records.scalars import is_integer
 from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedDataset
 
 Split = Literal["train", "valid"]
@@ -59,9 +60,9 @@ class SampleOptions:
 
     def __post_init__(self) -> None:
         length, skipped = self.max_seq_len, self.skip_board_prob
-        require(is_whole(length) and length >= 1, f"max_seq_len is {length!r}: give 1 or more")
+        require(is_integer(length) and length >= 1, f"max_seq_len is {length!r}: give 1 or more")
         require(0 <= skipped <= 1, f"skip_board_prob is {skipped!r}: give a number from 0 to 1")
-        require(is_whole(self.seed), f"the seed is {self.seed!r}: give a whole number")
+        require(is_integer(self.seed), f"the seed is {self.seed!r}: give a whole number")
         require(self.on_error in ("skip", "raise"), f'on_error is {self.on_error!r}: say "skip" or "raise"')
         require(self.split in ("train", "valid"), f'split is {self.split!r}: say "train" or "valid"')
 
@@ -225,7 +226,7 @@ class FinetuneIterableDataset(_Counting):
         arguments = locals()
         require(0 <= variation_ratio <= 1, f"variation_ratio is {variation_ratio!r}: give a number from 0 to 1")
         for name, value in (("max_variations", max_variations), ("max_depth", max_depth)):
-            require(is_whole(value) and value >= 1, f"{name} is {value!r}: give 1 or more")
+            require(is_integer(value) and value >= 1, f"{name} is {value!r}: give 1 or more")
         require(0 < tau_base < np.inf, f"tau_base is {tau_base!r}: give more than 0")
         require(0 <= tau_alpha < np.inf, f"tau_alpha is {tau_alpha!r}: give 0 or more")
         require(
@@ -383,7 +384,7 @@ class ChessLoader(PassLoader):
     def __init__(
         self, dataset: ChessDataset, *, batch_size: int, workers: int = 0, drop_last: bool = False, **options: Any
     ) -> None:
-        require(is_whole(batch_size) and batch_size >= 1, f"batch_size is {batch_size!r}: give 1 or more")
+        require(is_integer(batch_size) and batch_size >= 1, f"batch_size is {batch_size!r}: give 1 or more")
         require(not options.get("persistent_workers"), "workers that outlive a pass would not learn where to go on")
         super().__init__(
             dataset, default_collate, batch_size=batch_size, workers=workers, drop_last=drop_last, **options

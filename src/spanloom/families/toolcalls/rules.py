@@ -27,6 +27,7 @@ from spanloom.families.toolcalls.format.tables import (
     weight_of,
 )
 from spanloom.families.toolcalls.format.tools import Parameters, Registries, load_registries
+from spanloom.records.scalars import is_integer
 
 ROLES = frozenset({"system", "user", "assistant", "tool", "ipython"})
 _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*_(harmful|retain)_(?:[0-9]{5}|[0-9a-f]{8,64})")
@@ -330,7 +331,7 @@ def _check_mask(start: Any, end: Any, findings: list[Finding]) -> None:
         if value is None:
             findings.append(finding("F1", f"training.{name}"))
             valid = False
-        elif isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        elif not is_integer(value) or value < 0:
             findings.append(finding("F2", f"training.{name}"))
             valid = False
     if valid and end <= start:

@@ -52,6 +52,7 @@ from spanloom.families.chess.encoding.vocabulary import (
     WL_VALUE,
 )
 from spanloom.families.chess.errors import ChessError
+from spanloom.records.scalars import is_number
 
 CONTINUE_VAR, NEW_VARIATION = BOARD_INDICES["continue_var"], BOARD_INDICES["new_variation"]
 UNIT = BOARD_LENGTH + PLY_LENGTH
@@ -154,7 +155,7 @@ def number(value: Any, missing: float) -> float:
     """A number of a variation, `missing` for None and NaN. Raises ChessError for what is no number, or too large."""
     if value is None:
         return missing
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+    if not is_number(value):
         raise ChessError(f"{value!r} is no number")
     try:
         return missing if value != value else float(value)

@@ -11,10 +11,9 @@ The place of a shard has these beside `shard`:
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.reading.epochs import Counts
+from spanloom.records.scalars import is_integer
 from spanloom.training.runs import passes
 from spanloom.training.runs.passes import Begin, ShardPlace
 
@@ -24,8 +23,8 @@ class Progress(passes.Progress):
 
     def __init__(self, options: Mapping[str, Any], *, epoch: int, rank: int, world_size: int) -> None:
         _check_epoch(epoch)
-        require(is_whole(world_size) and world_size >= 1, f"world_size is {world_size!r}: give 1 or more")
-        require(is_whole(rank) and 0 <= rank < world_size, f"there is no rank {rank!r} of {world_size}")
+        require(is_integer(world_size) and world_size >= 1, f"world_size is {world_size!r}: give 1 or more")
+        require(is_integer(rank) and 0 <= rank < world_size, f"there is no rank {rank!r} of {world_size}")
         super().__init__(options, epoch=epoch, rank=rank, world_size=world_size)
         self.counts = Counts()
 
@@ -49,10 +48,5 @@ def require(holds: bool, otherwise: str) -> None:
         raise ChessError(otherwise)
 
 
-def is_whole(value: Any) -> bool:
-    """Whether a value is an integer; True and False are none."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
 def _check_epoch(epoch: int) -> None:
-    require(is_whole(epoch) and epoch >= 0, f"the epoch is {epoch!r}: give 0 or more")
+    require(is_integer(epoch) and epoch >= 0, f"the epoch is {epoch!r}: give 0 or more")

@@ -14,6 +14,7 @@ from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_spli
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
 from spanloom.findings import Finding
+from spanloom.records.scalars import is_integer
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
@@ -29,7 +30,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     caps_are_sound = (
         isinstance(caps, dict)
         and tuple(caps) == CAPS
-        and all(cap is None or (type(cap) is int and cap >= 0) for cap in caps.values())
+        and all(cap is None or (is_integer(cap) and cap >= 0) for cap in caps.values())
     )
     if not caps_are_sound:
         yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")

@@ -18,6 +18,7 @@ from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.source.formats import format_named
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
+from spanloom.records.scalars import is_integer
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
 NOT_CHECKABLE = {
@@ -76,7 +77,7 @@ def _check_input(content: Content) -> Iterator[Finding]:
     if format_named(recorded.schema_version) is None:
         yield wrong(f"input.schema_version is {recorded.schema_version!r}")
     caps = content.config.get("caps", {})
-    if not isinstance(caps, dict) or any(type(cap) is not int or cap < 0 for cap in caps.values() if cap is not None):
+    if not isinstance(caps, dict) or any(not is_integer(cap) or cap < 0 for cap in caps.values() if cap is not None):
         yield wrong(f"config.caps is {caps!r}, not a number or null for each cap")
         return
     there = [shard.rows for shard in recorded.shards]

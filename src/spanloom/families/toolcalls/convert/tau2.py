@@ -13,6 +13,7 @@ from spanloom.families.toolcalls.convert.drafts import Draft, Options
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import RETAIN
 from spanloom.families.toolcalls.format.turns import UnusableError, answers_of, turns
+from spanloom.records.scalars import is_number
 
 TOOLS = "tau2_native"
 
@@ -52,7 +53,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
 
 
 def _reaches(reward: Any, least: float) -> bool:
-    return isinstance(reward, int | float) and not isinstance(reward, bool) and reward >= least
+    return is_number(reward) and reward >= least
 
 
 def _domain(record: Mapping[str, Any]) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.records.scalars import is_number
 
 HARMFUL, RETAIN = "harmful", "retain"
 SPLITS = (HARMFUL, RETAIN)
@@ -85,9 +86,7 @@ def subtype_of(sample: Mapping[str, Any]) -> str:
 
 def is_weight(value: Any) -> bool:
     """Whether a JSON value can be a weight: a number of 0 or more; a boolean is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return value >= 0 and (isinstance(value, int) or math.isfinite(value))
+    return is_number(value) and value >= 0 and (isinstance(value, int) or math.isfinite(value))
 
 
 def weight_of(sample: Mapping[str, Any], subtype: str | None = None) -> float:

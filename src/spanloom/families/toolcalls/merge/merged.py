@@ -26,6 +26,7 @@ from spanloom.families.toolcalls.format.source import SampleFile, files_below, r
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping, subtype_of, weight_of
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.validation import content_key
+from spanloom.records.scalars import is_integer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,7 @@ def lines_of_samples(samples: Sequence[Mapping[str, Any]]) -> bytes:
 def repeats(sample: Mapping[str, Any]) -> int:
     """How many times a sample counts: `training.repeat`, else once."""
     stated = mapping(sample, "training").get("repeat")
-    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0 else 1
+    return stated if is_integer(stated) and stated > 0 else 1
 
 
 def default_tools(source: str) -> str:

@@ -29,6 +29,7 @@ from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.findings import Finding, Report
+from spanloom.records.scalars import is_integer
 from spanloom.storage import sha256_file
 from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
@@ -109,7 +110,7 @@ def _wrong_row(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[st
     checked = check_sample(sample, _RULES)
     training, metadata = sample.get("training"), sample.get("metadata")
     repeat = training.get("repeat") if isinstance(training, dict) else None
-    times = repeat if type(repeat) is int and repeat > 0 else 1
+    times = repeat if is_integer(repeat) and repeat > 0 else 1
     source = metadata.get("source") if isinstance(metadata, dict) else None
     wanted = {
         "sample_id": sample.get("id"),

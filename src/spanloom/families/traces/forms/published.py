@@ -15,6 +15,7 @@ from typing import Any
 from spanloom.conversations.markup import without_think_tags
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError
 from spanloom.families.traces.forms.form import NoTraceError, TraceForm, texts_at, trace_json, without
+from spanloom.records.scalars import is_integer
 
 Traces = list[dict[str, Any] | NoTraceError]
 
@@ -185,7 +186,7 @@ def _completions(step: Any) -> Sequence[Any]:
 
 def _rating(completion: Any) -> int | None:
     rating = completion.get("rating") if isinstance(completion, Mapping) else None
-    return rating if isinstance(rating, int) and not isinstance(rating, bool) else None
+    return rating if is_integer(rating) else None
 
 
 PRM800K = TraceForm(

@@ -42,6 +42,7 @@ from spanloom.families.traces.tokens import (
 )
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, require_git_sha
+from spanloom.records.scalars import is_number
 from spanloom.split import SPLITS, id_digests
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.encoding import JsonTokenizer
@@ -258,7 +259,7 @@ def _weights(traces: list[StoredTrace], key: str) -> pa.Array:
     weights = []
     for trace in traces:
         weight = (trace.payload["meta"] or {}).get(key)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+        if not is_number(weight) or weight < 0:
             raise TraceError(
                 f"meta.{key} is {weight!r}, and a weight is a number of 0 or more",
                 where=f"trace {trace.id}",

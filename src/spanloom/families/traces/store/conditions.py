@@ -16,6 +16,7 @@ from typing import Any
 
 from spanloom.families.traces.trace import Payload
 from spanloom.provenance import canonical_json
+from spanloom.records.scalars import is_number
 
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
@@ -50,8 +51,7 @@ class _Number:
 
     def passes(self, candidate: Candidate) -> bool:
         value = self._value(candidate)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return is_number and self.compare(value, self.limit)
+        return is_number(value) and self.compare(value, self.limit)
 
     def _value(self, candidate: Candidate) -> Any:
         if count := _COUNT.fullmatch(self.key):

@@ -15,6 +15,7 @@ from uuid import UUID
 from spanloom.families.traces.store.conditions import Candidate, Conditions
 from spanloom.families.traces.store.database import Snapshot
 from spanloom.families.traces.trace import parse_text
+from spanloom.records.scalars import is_number
 
 
 def same_json(left: Any, right: Any) -> bool:
@@ -25,11 +26,7 @@ def same_json(left: Any, right: Any) -> bool:
         return left.keys() == right.keys() and all(same_json(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same_json, left, right))
-    return (type(left) is type(right) and left == right) or (_numbers(left, right) and left == right)
-
-
-def _numbers(left: Any, right: Any) -> bool:
-    return isinstance(left, int | float) and isinstance(right, int | float)
+    return left == right and (type(left) is type(right) or (is_number(left) and is_number(right)))
 
 
 def matches(meta: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
