@@ -52,11 +52,11 @@ def sequences(result: BuildResult) -> list[int]:
 
 def stored_rows(root: Path, shard: int) -> dict[int, str]:
     """Source row → synth_id of every document of a shard, as its rows.parquet files say."""
-    found: dict[int, str] = {}
+    ids_by_row: dict[int, str] = {}
     for path in root.glob(f"*/shard_{shard:02d}_rows.parquet"):
         table = pq.read_table(path, columns=["row", "synth_id"])
-        found |= dict(zip(table.column("row").to_pylist(), table.column("synth_id").to_pylist(), strict=True))
-    return dict(sorted(found.items()))
+        ids_by_row |= dict(zip(table.column("row").to_pylist(), table.column("synth_id").to_pylist(), strict=True))
+    return dict(sorted(ids_by_row.items()))
 
 
 def lines_to(stream: io.StringIO) -> Progress:

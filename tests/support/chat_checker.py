@@ -57,9 +57,9 @@ def check_dataset(
         arrays = [np.fromfile(f"{stem}{name}.bin", dtype=kind) for name, kind in kinds.items()]
         parts = [np.split(array, np.cumsum(lengths)[:-1]) for array in arrays]
         for row, tokens, mask, span in zip(pq.read_table(path).to_pylist(), *parts, strict=True):
-            said = conversations[row["conversation"]]
+            conversation = conversations[row["conversation"]]
             numbers = _check_document(
-                said["messages"], row, tokens.tolist(), span.tolist(), encoding, call_format, prompts
+                conversation["messages"], row, tokens.tolist(), span.tolist(), encoding, call_format, prompts
             )
             assert ((span > 0) == (mask > 0)).all()
             seen.update((row["conversation"], number) for number in numbers)
@@ -69,9 +69,9 @@ def check_dataset(
             checked.weights.setdefault(row["conversation"], set()).add(row["weight"])
     wanted = [
         (name, number)
-        for name, said in conversations.items()
-        for number, (first, end) in enumerate(_runs(said["messages"]))
-        if any(_is_trained(message) for message in said["messages"][first:end])
+        for name, conversation in conversations.items()
+        for number, (first, end) in enumerate(_runs(conversation["messages"]))
+        if any(_is_trained(message) for message in conversation["messages"][first:end])
     ]
     assert seen == Counter(wanted), "each run that is to be trained is trained once"
     checked.runs = len(wanted)
@@ -160,7 +160,7 @@ def _served(before: Messages) -> Messages:
     """What servers show: no analysis from before the last final."""
     finals = [at for at, message in enumerate(before) if message.get("channel") == "final"]
     hidden = finals[-1] if finals else 0
-    return [_bare(one) for at, one in enumerate(before) if at >= hidden or one.get("channel") != "analysis"]
+    return [_bare(message) for at, message in enumerate(before) if at >= hidden or message.get("channel") != "analysis"]
 
 
 def _prompt(messages: Messages, encoding: HarmonyEncoding) -> list[int]:

@@ -39,13 +39,13 @@ BAD_FEN = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP w KQkq - 0 1"
 def positions(count: int = 40, seed: int = 7) -> tuple[str, ...]:
     """FENs of random legal play."""
     rng = random.Random(seed)
-    board, found = chess.Board(), []
-    while len(found) < count:
-        found.append(board.fen())
+    board, fens = chess.Board(), []
+    while len(fens) < count:
+        fens.append(board.fen())
         board.push(rng.choice(sorted(board.legal_moves, key=str)))
         if board.is_game_over():
             board = chess.Board()
-    return tuple(found)
+    return tuple(fens)
 
 
 @cache

@@ -100,8 +100,8 @@ def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[st
         for number in range(micro_batches):
             first = (number * replicas + replica) * BATCH
             cut = {key: batch[key][first : first + BATCH] for key in ("tokens", "labels", "position_ids")}
-            here = slice(first, first + BATCH)
-            yield {**cut, "loss_mask": (batch["mask"][here] * batch["span_id"][here]).float()}
+            rows = slice(first, first + BATCH)
+            yield {**cut, "loss_mask": (batch["mask"][rows] * batch["span_id"][rows]).float()}
 
     def get_batch(iterator: Any) -> dict[str, Any]:
         whole = broadcast_batch(

@@ -72,7 +72,7 @@ def runtime_pods(runtime: Manifest) -> dict[str, Manifest]:
 def pods(documents: list[Manifest]) -> list[Manifest]:
     """Every pod that these manifests start."""
     started = [*of_kind(documents, "Job"), *of_kind(documents, "Deployment")]
-    fetched = [{"apiVersion": "v1", "kind": "Pod", **one["spec"]["template"]} for one in started]
+    fetched = [{"apiVersion": "v1", "kind": "Pod", **manifest["spec"]["template"]} for manifest in started]
     runtimes = [runtime_pods(runtime) for runtime in of_kind(documents, "ClusterTrainingRuntime")]
     # The runtime's `node` has only what the TrainJob is laid over.
     initializers = [runtime["dataset-initializer"] for runtime in runtimes]

@@ -26,17 +26,17 @@ class Kubeflow:
         module = importlib.import_module(f"components.{family}.{name}.component")
         spec = getattr(module, name).component_spec
         container = spec.implementation.container
-        inputs = [each for each, said in spec.inputs.items() if each not in parameters]
-        artifacts = {one: self.folder / (wired or {}).get(one, one) for one in inputs}
-        outputs = {one: self.folder / f"{parameters.get('form', '')}{one}" for one in spec.outputs}
+        inputs = [each for each, declared in spec.inputs.items() if each not in parameters]
+        artifacts = {key: self.folder / (wired or {}).get(key, key) for key in inputs}
+        outputs = {key: self.folder / f"{parameters.get('form', '')}{key}" for key in spec.outputs}
         output_file = self.folder / f"{name}.executor_output.json"
         executor_input = {
             "inputs": {
                 "parameterValues": parameters,
-                "artifacts": {one: {"artifacts": [_artifact(one, path)]} for one, path in artifacts.items()},
+                "artifacts": {key: {"artifacts": [_artifact(key, path)]} for key, path in artifacts.items()},
             },
             "outputs": {
-                "artifacts": {one: {"artifacts": [_artifact(one, path)]} for one, path in outputs.items()},
+                "artifacts": {key: {"artifacts": [_artifact(key, path)]} for key, path in outputs.items()},
                 "outputFile": str(output_file),
             },
         }
@@ -55,8 +55,8 @@ class Kubeflow:
         except SystemExit as end:
             if end.code:
                 return int(end.code)
-        told = json.loads(output_file.read_bytes())["artifacts"]
-        self.said[name] = {one: said["artifacts"][0]["metadata"] for one, said in told.items()}
+        artifacts_out = json.loads(output_file.read_bytes())["artifacts"]
+        self.said[name] = {key: declared["artifacts"][0]["metadata"] for key, declared in artifacts_out.items()}
         return 0
 
 

@@ -56,6 +56,6 @@ def launcher(megatron_lm: Path, which: str) -> MegatronLM:
 def figures(output: str) -> Figures:
     """What Megatron logged of losses, as it is printed: two steps, valid twice (the second after the last step)."""
     lines = [line for line in output.splitlines() if "lm loss" in line]
-    found = [dict(re.findall(r"\| ((?:\w+ )?\w+)(?: value)?: ([-+.\dE]+)(?= \|)", line)) for line in lines]
+    logged = [dict(re.findall(r"\| ((?:\w+ )?\w+)(?: value)?: ([-+.\dE]+)(?= \|)", line)) for line in lines]
     wanted = ("loss", "tokens", "weight", "norm")
-    return [{name: value for name, value in each.items() if name.endswith(wanted)} for each in found]
+    return [{name: value for name, value in each.items() if name.endswith(wanted)} for each in logged]

@@ -131,16 +131,16 @@ def seaweedfs_place(request: pytest.FixtureRequest, enter: Enter) -> Place:
 def _fresh(store: str, request: pytest.FixtureRequest, enter: Enter) -> Place:
     name = request.getfixturevalue("tmp_path_factory").mktemp("key").name
     if store == "s3":
-        found = amazon(request.getfixturevalue("s3_address"), name)
+        place = amazon(request.getfixturevalue("s3_address"), name)
     elif store == "seaweedfs":
-        found = amazon(request.getfixturevalue("seaweedfs_address"), name)
+        place = amazon(request.getfixturevalue("seaweedfs_address"), name)
     elif store == "emulator":
-        found = google(request.getfixturevalue("emulator_address"), name)
-        found.environment[SKIP_VARIABLE] = "1"  # it ignores conditions: claims would be refused
+        place = google(request.getfixturevalue("emulator_address"), name)
+        place.environment[SKIP_VARIABLE] = "1"  # it ignores conditions: claims would be refused
     else:
-        found = google(request.getfixturevalue("cloud_storage").address, name)
-    enter(found.environment)
-    return found
+        place = google(request.getfixturevalue("cloud_storage").address, name)
+    enter(place.environment)
+    return place
 
 
 class Contents:

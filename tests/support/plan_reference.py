@@ -25,10 +25,10 @@ def windows_of(lossmask: Sequence[int], length: int, most: int) -> list[Window]:
     trained = [position for position in range(size) if lossmask[position]]
     if not trained:
         return [(0, 0, 0, 0, length)]
-    found: list[Window] = []
+    windows: list[Window] = []
     had = 0  # every position before it lies in a window, or is not trained
     if trained[0] < length:
-        found.append((0, 0, 0, 0, max(p for p in trained if p < length) + 1))
+        windows.append((0, 0, 0, 0, max(p for p in trained if p < length) + 1))
         had = length
     while any(position >= had for position in trained):
         begin = min(position for position in trained if position >= had)
@@ -55,8 +55,8 @@ def windows_of(lossmask: Sequence[int], length: int, most: int) -> list[Window]:
         while head < len(kept) and kept[head] == head:
             head += 1
         rest = kept[head:]
-        found.append((head, rest[0] if rest else 0, rest[-1] + 1 if rest else 0, begin, last_trained + 1))
-    return found
+        windows.append((head, rest[0] if rest else 0, rest[-1] + 1 if rest else 0, begin, last_trained + 1))
+    return windows
 
 
 def normal(window: Sequence[int]) -> list[int]:

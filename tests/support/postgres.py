@@ -21,9 +21,9 @@ _USER = "postgres"
 
 
 def _program(name: str) -> Path:
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
-    if found:
-        return found[-1]
+    programs = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[-3]))
+    if programs:
+        return programs[-1]
     if (on_path := shutil.which(name)) is None:
         absent(POSTGRES, f"PostgreSQL is not installed here: there is no {name}")
     return Path(on_path)
@@ -54,7 +54,7 @@ class PostgresServer:
         return f"postgresql://{_USER}@/{name}?host={self.folder}"
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run(
+        process = subprocess.run(
             [_program(program), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -64,8 +64,8 @@ class PostgresServer:
             cwd=self.folder,
             **_as_unprivileged(),
         )
-        if done.returncode:
-            raise RuntimeError(f"{program} failed: {done.stdout}")
+        if process.returncode:
+            raise RuntimeError(f"{program} failed: {process.stdout}")
 
 
 def _as_unprivileged() -> dict[str, object]:

@@ -52,12 +52,12 @@ def check(out: Path) -> None:
     from megatron.core.num_microbatches_calculator import get_num_microbatches
     from megatron.training import get_args, training
 
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     stock_step, stock_evaluate = training.train_step, training.evaluate
 
     def write() -> None:
         if dist.get_rank() == 0:
-            out.write_text(json.dumps(found))
+            out.write_text(json.dumps(records))
 
     def train_step(forward_step: Any, data_iterator: Any, model: Any, *rest: Any, **more: Any) -> Any:
         data_iterator, batches = read_step(data_iterator, get_num_microbatches())
@@ -73,7 +73,7 @@ def check(out: Path) -> None:
             step = before[name] - parameter.detach() - get_args().lr * right
             change = max(change, float(step.abs().max()))
         logged = {name: float(value) for name, value in result[0].items()}
-        found.append({"kind": "train", "gradient": gradient, "change": change, "logged": logged, "right": figures})
+        records.append({"kind": "train", "gradient": gradient, "change": change, "logged": logged, "right": figures})
         write()
         return result
 
@@ -87,7 +87,7 @@ def check(out: Path) -> None:
         # A micro-batch without a span of its own is what a denominator of 1 would show in.
         lacking = sum(not bool((batch["loss_mask"] == span).any()) for batch in batches for span in (1, 2))
         logged = {name: float(value) for name, value in result[0].items()}
-        found.append({"kind": "valid", "lacking": lacking, "logged": logged, "right": figures})
+        records.append({"kind": "valid", "lacking": lacking, "logged": logged, "right": figures})
         write()
         return result
 

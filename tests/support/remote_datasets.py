@@ -30,8 +30,8 @@ class Built:
             return path
         kept, place = self.root / ".work", self.root.parent / "work"
         with (
-            scratch_for("work", [path], self.root.parent) as here,
-            ShardWork(here, str(place), {"root": str(self.root)}, shard, limit=1) as work,
+            scratch_for("work", [path], self.root.parent) as scratch,
+            ShardWork(scratch, str(place), {"root": str(self.root)}, shard, limit=1) as work,
         ):
             for name in ("rendered", "ids"):
                 shutil.copytree(kept / f"{name}_{shard:02d}", work.parts / name)
@@ -70,8 +70,8 @@ def build(directory: Path, cli: Cli, *options: object, rows: Sequence[int] = (40
     shards = [sources.rows(count, f"s{shard}") for shard, count in enumerate(rows)]
     source = sources.write_source(directory / "source", shards)
     root = directory / "root"
-    done = cli("build", "--source", source, "--out", root, "--workers", 1, "--deep", 0, "--keep-work", *options)
-    assert done.returncode == 0, done.stderr
+    outcome = cli("build", "--source", source, "--out", root, "--workers", 1, "--deep", 0, "--keep-work", *options)
+    assert outcome.returncode == 0, outcome.stderr
     return Built(source=source, root=root)
 
 

@@ -82,26 +82,26 @@ class Slurm:
         return {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": _PATH}
 
     def run(self, *words: object, **environment: str) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             list(map(str, words)),
             env={**os.environ, **self.environment, **environment},
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode:
-            raise RuntimeError(f"{words[0]} failed: {done.stderr}")
-        return done.stdout
+        if process.returncode:
+            raise RuntimeError(f"{words[0]} failed: {process.stderr}")
+        return process.stdout
 
     def jobs(self) -> list[Job]:
         """All tasks that were submitted, by their order."""
-        found = []
+        tasks = []
         for line in self.run("scontrol", "show", "job", "--oneliner").splitlines():
             facts = dict(word.partition("=")[::2] for word in line.split())
             if "JobName" not in facts:
                 continue
             index = facts.get("ArrayTaskId", "")
-            found.append(
+            tasks.append(
                 Job(
                     name=facts["JobName"].removeprefix("spanloom-"),
                     index=int(index) if index.isdecimal() else None,
@@ -110,7 +110,7 @@ class Slurm:
                     restarts=int(facts["Restarts"]),
                 )
             )
-        return found
+        return tasks
 
     def wait(self, seconds: float) -> list[Job]:
         """The tasks, when none is waiting or running. Raises TimeoutError."""

@@ -48,12 +48,12 @@ def said_in_sample(role: str, text: str) -> Said:
 def heard(record: Sequence[Message]) -> list[Said]:
     """The messages of a record that say or call anything, but what the simulated user's own tools answered."""
     every = [said_in_record(message) for message in record if message.get("requestor", "assistant") != "user"]
-    return [said for said in every if said.text.strip() or said.calls]
+    return [message for message in every if message.text.strip() or message.calls]
 
 
 def answers(record: Sequence[Message], *, calling: bool, every: bool) -> list[int]:
     """Which of `heard` are to be learned: each assistant turn, or the last; with `calling` the last that calls."""
-    turns = [at for at, said in enumerate(heard(record)) if said.role == "assistant" and at > 0]
+    turns = [at for at, message in enumerate(heard(record)) if message.role == "assistant" and at > 0]
     if every or not turns:
         return turns
     with_calls = [at for at in turns if heard(record)[at].calls]

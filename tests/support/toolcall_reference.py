@@ -30,10 +30,10 @@ IS: dict[str, Callable[[Any], bool]] = {
 
 def findings(sample: dict[str, Any], registries: Mapping[str, Any], opaque: list[str]) -> list[dict[str, Any]]:
     """All findings of one sample, but I3 and I4, which are of several, and L6, which is of an option."""
-    found: list[dict[str, Any]] = []
+    faults: list[dict[str, Any]] = []
 
     def fault(code: str, path: str, **more: Any) -> None:
-        found.append({"code": code, "severity": "WARNING" if code in WARNINGS else "ERROR", "path": path, **more})
+        faults.append({"code": code, "severity": "WARNING" if code in WARNINGS else "ERROR", "path": path, **more})
 
     labels = sample["labels"] if isinstance(sample.get("labels"), dict) else {}
     metadata = sample["metadata"] if isinstance(sample.get("metadata"), dict) else {}
@@ -47,7 +47,7 @@ def findings(sample: dict[str, Any], registries: Mapping[str, Any], opaque: list
     last = check_text(raw, functions, fault) if tool_sample and raw is not None else None
     check_labels(labels, metadata, split, last, raw is None or TAG not in raw, fault)
     check_training(sample.get("training"), fault)
-    return found
+    return faults
 
 
 def is_text(value: Any) -> bool:

@@ -49,9 +49,9 @@ def reasoned(message: dict[str, Any]) -> tuple[str, str]:
     text = message.get("content", message.get("value"))
     if "reasoning_content" in message:
         return message["reasoning_content"], text
-    found = _TAGS.fullmatch(text)
-    assert found is not None, text
-    return found["thought"].strip(), found["answer"].strip()
+    match = _TAGS.fullmatch(text)
+    assert match is not None, text
+    return match["thought"].strip(), match["answer"].strip()
 
 
 def chat(record: dict[str, Any]) -> Parts:

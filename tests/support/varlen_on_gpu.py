@@ -45,12 +45,12 @@ def write(out: Path) -> None:
             collate_packed([dataset[first + row] for row in range(BATCH)])
             for first in range(0, len(dataset) - BATCH + 1, BATCH)
         ]
-        found = [varlen(batch["cu_seqlens"], LENGTH) for batch in batches]
+        bounds_of_batches = [varlen(batch["cu_seqlens"], LENGTH) for batch in batches]
         np.savez(
             out,
-            bounds=torch.cat([bounds for bounds, _ in found]).numpy(),
-            ends=np.cumsum([bounds.numel() for bounds, _ in found]),
-            longest=np.array([longest for _, longest in found]),
+            bounds=torch.cat([bounds for bounds, _ in bounds_of_batches]).numpy(),
+            ends=np.cumsum([bounds.numel() for bounds, _ in bounds_of_batches]),
+            longest=np.array([longest for _, longest in bounds_of_batches]),
             positions=torch.stack([batch["position_ids"].flatten() for batch in batches]).numpy(),
         )
 
@@ -61,7 +61,7 @@ def check(file: Path, device: str = "cuda") -> list[str]:
     with np.load(file) as arrays:
         batches = np.split(arrays["bounds"], arrays["ends"][:-1])
         longest, positions = arrays["longest"].tolist(), arrays["positions"]
-    said = []
+    lines = []
     for name, (attention, dtype) in kernels(device).items():
         furthest = documents = 0.0
         for number, bounds in enumerate(batches):
@@ -75,10 +75,10 @@ def check(file: Path, device: str = "cuda") -> list[str]:
                 apart = alone(*(part[begin:end] for part in parts))
                 furthest = max(furthest, float((together[begin:end].float() - apart).abs().max()))
                 documents += 1
-        said.append(f"{name}: {documents:.0f} documents, largest difference {furthest:.1e}")
-        print(said[-1], flush=True)
-        assert furthest < TOLERANCE[dtype], said[-1]
-    return said
+        lines.append(f"{name}: {documents:.0f} documents, largest difference {furthest:.1e}")
+        print(lines[-1], flush=True)
+        assert furthest < TOLERANCE[dtype], lines[-1]
+    return lines
 
 
 def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -90,14 +90,14 @@ def alone(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.
 
 def kernels(device: str) -> dict[str, tuple[Attention, torch.dtype]]:
     """Name → attention over bounds, and the type it is tried in."""
-    found: dict[str, tuple[Attention, torch.dtype]] = {"mask": (_mask, torch.float32)}
+    attentions: dict[str, tuple[Attention, torch.dtype]] = {"mask": (_mask, torch.float32)}
     if device == "cuda":
-        found["torch varlen"] = (_torch_varlen, torch.bfloat16)
+        attentions["torch varlen"] = (_torch_varlen, torch.bfloat16)
         if importlib.util.find_spec("flash_attn"):
-            found["flash-attn"] = (_flash_attn, torch.bfloat16)
+            attentions["flash-attn"] = (_flash_attn, torch.bfloat16)
         if importlib.util.find_spec("transformer_engine"):
-            found["Transformer Engine THD"] = (_transformer_engine, torch.bfloat16)
-    return found
+            attentions["Transformer Engine THD"] = (_transformer_engine, torch.bfloat16)
+    return attentions
 
 
 def _mask(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bounds: torch.Tensor, _: int) -> torch.Tensor:

@@ -228,8 +228,8 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
                 waiting.add(pool.submit(_in_worker, following))
             if not waiting:
                 return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in done:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
                 yield pool.result(future, "the audit")
 
 

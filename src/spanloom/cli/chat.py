@@ -108,21 +108,21 @@ def generate(
     progress = make_progress(quiet, verbose)
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
         rules = made_of(generate_chat.GeneratorRules, arguments, drop=frozenset(names_in(drop)))
-        done = made_of(generate_chat.run, arguments, rules=rules, on_progress=on_progress)
+        facts = made_of(generate_chat.run, arguments, rules=rules, on_progress=on_progress)
     if as_json or is_step(context):
-        finish_step(done, generate_chat.artifact_metadata)
+        finish_step(facts, generate_chat.artifact_metadata)
         return
-    skipped = counted(done["conversations_skipped"])
-    say(f"{done['conversations_written']:,} transcripts in {out} ({done['conversations_read']:,} conversations read)")
+    skipped = counted(facts["conversations_skipped"])
+    say(f"{facts['conversations_written']:,} transcripts in {out} ({facts['conversations_read']:,} conversations read)")
     say(
-        f"skipped: {skipped}; shortened: {done['conversations_shortened']:,} ({done['pairs_dropped']:,} pairs); "
-        f"ended at a user without an answer: {done['conversations_ended_early']:,}"
+        f"skipped: {skipped}; shortened: {facts['conversations_shortened']:,} ({facts['pairs_dropped']:,} pairs); "
+        f"ended at a user without an answer: {facts['conversations_ended_early']:,}"
     )
-    left_out = counted(done["messages_left_out"])
-    say(f"messages: {done['messages_read']:,} read, {done['messages_written']:,} written; left out: {left_out}")
+    left_out = counted(facts["messages_left_out"])
+    say(f"messages: {facts['messages_read']:,} read, {facts['messages_written']:,} written; left out: {left_out}")
     say(
-        f"dropped: keys {counted(done['keys_dropped'])}; roles {counted(done['roles_dropped'])}; "
-        f"think blocks {done['think_blocks_dropped']:,} ({done['think_blocks_kept']:,} trained as text)"
+        f"dropped: keys {counted(facts['keys_dropped'])}; roles {counted(facts['roles_dropped'])}; "
+        f"think blocks {facts['think_blocks_dropped']:,} ({facts['think_blocks_kept']:,} trained as text)"
     )
 
 

@@ -52,11 +52,11 @@ def sample(
     """
     from spanloom.families.chess.sample import run
 
-    done = run(out=out, games=games, thinking=thinking, seed=seed, scratch=scratch)
+    counts = run(out=out, games=games, thinking=thinking, seed=seed, scratch=scratch)
     if as_json:
-        print_json(done)
+        print_json(counts)
     else:
-        say(f"{out}: {done['games']} games ({done['plies']:,} plies), {done['thinking_rows']} thinking rows")
+        say(f"{out}: {counts['games']} games ({counts['plies']:,} plies), {counts['thinking_rows']} thinking rows")
 
 
 @chess_app.command("convert")

@@ -293,14 +293,14 @@ def _show_first(
 
     asset = locate_asset(None)
     is_named = False
-    for done in islice(conversations(chat, conversion), LOOKED_AT):
-        if isinstance(done, Converted) and done.fault is not None:
+    for outcome in islice(conversations(chat, conversion), LOOKED_AT):
+        if isinstance(outcome, Converted) and outcome.fault is not None:
             if not is_named:
-                line = _unheld(done.fault.reason.value, f"{done.where}: {done.fault.detail}", REMEDIES)
+                line = _unheld(outcome.fault.reason.value, f"{outcome.where}: {outcome.fault.detail}", REMEDIES)
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
             is_named = True
-        elif isinstance(done, Converted):
-            documents, total = preview_documents(done, asset, PREVIEWED if whole else 1)
+        elif isinstance(outcome, Converted):
+            documents, total = preview_documents(outcome, asset, PREVIEWED if whole else 1)
             if whole:
                 print_documents(console, documents, Shown())
             else:
@@ -311,8 +311,8 @@ def _show_first(
             if not whole:
                 console.print("all of the text: --preview --verbose")
             return True
-        if isinstance(done, Rejected) and conversion.max_rejects == "0" and not counting:
-            raise done.as_error(allowed=conversion.max_rejects)
+        if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
+            raise outcome.as_error(allowed=conversion.max_rejects)
     return is_named
 
 
@@ -342,27 +342,27 @@ def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], a
 
 
 def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_model: bool) -> None:
-    done, shards = written["conversion"], written["storage"]["shards"]
+    conversion, shards = written["conversion"], written["storage"]["shards"]
     plural = "s" if len(shards) > 1 else ""
     say(
-        f"{done['rows_written']:,} conversations in {len(shards)} shard{plural} under {out} "
-        f"({done['rows_read']:,} records read)"
+        f"{conversion['rows_written']:,} conversations in {len(shards)} shard{plural} under {out} "
+        f"({conversion['rows_read']:,} records read)"
     )
-    _tell_messages(done["messages"])
-    _tell_loss(done["skipped"], done["dropped"], done["dropped_characters"], drop)
-    if done["rejects"]:
-        say(f"refused records: {', '.join(entry['path'] for entry in done['rejects'])} under {out}")
+    _tell_messages(conversion["messages"])
+    _tell_loss(conversion["skipped"], conversion["dropped"], conversion["dropped_characters"], drop)
+    if conversion["rejects"]:
+        say(f"refused records: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
     summary = {
-        "identity": done["model_identity"],
-        "effort": done["reasoning_effort"],
-        "date": done["conversation_start_date"],
-        "cutoff": done["knowledge_cutoff"],
-        "developer": done["developer"],
+        "identity": conversion["model_identity"],
+        "effort": conversion["reasoning_effort"],
+        "date": conversion["conversation_start_date"],
+        "cutoff": conversion["knowledge_cutoff"],
+        "developer": conversion["developer"],
     }
-    _tell_keys(done["metadata"], done.get("refused_keys", {}))
+    _tell_keys(conversion["metadata"], conversion.get("refused_keys", {}))
     around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in summary.items())
     say(f"settings: {around}")
-    _tell_harmony(done["harmony"]["refused"], done["harmony"]["not_rendered"])
+    _tell_harmony(conversion["harmony"]["refused"], conversion["harmony"]["not_rendered"])
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")
     if for_any_model:
         say("      for gpt-oss; for another model add --model DIR, the folder of its tokenizer and chat template")

@@ -239,9 +239,9 @@ def convert_synth(
     if as_json:
         print_json(written)
         return
-    done = written["conversion"]
-    say(f"{done['rows_written']:,} conversations in {shards} shards under {out} ({done['rows_read']:,} rows read)")
-    say(f"skipped: {counted(done['skipped'])}")
+    facts = written["conversion"]
+    say(f"{facts['rows_written']:,} conversations in {shards} shards under {out} ({facts['rows_read']:,} rows read)")
+    say(f"skipped: {counted(facts['skipped'])}")
     note = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
     say(f"identity in each system message: {identity or 'none'}{note}")
 

@@ -82,11 +82,11 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
                 f"{where} looks like text of Harmony whose tokens were taken away: {bare[1]}…assistant{bare[2]}",
                 "--text-as-is keeps it as text",
             )
-        if may_hold_markup(text) and (found := _ANY_MARK.search(text)):
-            option = _MARKS[found[0]]
+        if may_hold_markup(text) and (mark := _ANY_MARK.search(text)):
+            option = _MARKS[mark[0]]
             raise RecordRefusedError(
                 Refusal.MARKUP,
-                f"{where} holds {found[0]}, which would be trained as text of the answer",
+                f"{where} holds {mark[0]}, which would be trained as text of the answer",
                 (f"{option} makes calls of it, " if option else "") + "--text-as-is keeps it as text",
             )
 

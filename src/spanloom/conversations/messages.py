@@ -355,8 +355,8 @@ def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
     results = written_results("".join(texts), style) if style is not None else []
     if len(results) > 1 or (results and results[0]["content"] != "".join(texts)):
         return [
-            Turn(number=of.number, role="tool", texts=(one["content"],), name=_function(one["name"] or tool))
-            for one in results
+            Turn(number=of.number, role="tool", texts=(result["content"],), name=_function(result["name"] or tool))
+            for result in results
         ]
     return [Turn(number=of.number, role="tool", texts=texts, call_id=call_id or None, name=_function(tool))]
 

@@ -107,8 +107,8 @@ def _by_address(dataset: _Dataset, addresses: tuple[str, ...]) -> Iterator[_Plac
         split, shard, sequence = match[1], int(match[2]), int(match[3])
         counts = next((entry.splits[split] for entry in content.shards if entry.shard == shard), None)
         if counts is None or sequence >= counts.sequences:
-            there = f"{counts.sequences:,} documents" if counts else "no such shard"
-            raise SpanloomError(f"there is no document {address}: {there}", where=str(root))
+            extent = f"{counts.sequences:,} documents" if counts else "no such shard"
+            raise SpanloomError(f"there is no document {address}: {extent}", where=str(root))
         for batch in _rows(dataset, split, shard):
             first = batch.column("sequence")[0].as_py()
             if first <= sequence < first + batch.num_rows:

@@ -36,9 +36,9 @@ def plan_warnings(content: PlanContent) -> Iterator[str]:
     """A line for each split whose padding is above `PADDING_LIMIT` and could be less: why, and what to do."""
     options = content.options
     for split, counts in content.splits.items():
-        there = counts.samples * options.sequence_length
+        capacity = counts.samples * options.sequence_length
         least = -(-counts.positions // options.sequence_length)
-        if counts.padding <= PADDING_LIMIT * there or counts.samples <= least:
+        if counts.padding <= PADDING_LIMIT * capacity or counts.samples <= least:
             continue
         shards = [shard for shard in counts.shards if shard.samples]
         if options.strategy == "sequential":
@@ -49,7 +49,7 @@ def plan_warnings(content: PlanContent) -> Iterator[str]:
             remedy = "build the dataset in fewer shards"
         else:
             why, remedy = "its documents do not fill samples of this length", "take another --sequence-length"
-        yield f"{split}: {_share(counts.padding, there)} of the positions are padding: {why}; {remedy}"
+        yield f"{split}: {_share(counts.padding, capacity)} of the positions are padding: {why}; {remedy}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -58,11 +58,11 @@ class Transfers:
         with ThreadPoolExecutor(min(CONNECTIONS, len(jobs))) as threads:
             futures = [threads.submit(job) for job in jobs]
             try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             except BaseException:  # Ctrl-C: leaving the block would wait for gigabytes
                 self._abort(threads)
                 raise
-            faults = [fault for future in futures if future in done and (fault := future.exception()) is not None]
+            faults = [fault for future in futures if future in finished and (fault := future.exception()) is not None]
             if faults:
                 self._abort(threads)
                 raise next((fault for fault in faults if not isinstance(fault, StoppedError)), faults[0])

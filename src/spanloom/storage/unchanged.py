@@ -54,10 +54,10 @@ def check_unchanged(path: Path, before: FileState, *, sha256: str | None = None,
     enough. Where a time differs they are not: the bytes may have been others while they were read, and put back.
     """
     try:
-        now = file_state(path)
-        if now == before:
+        state = file_state(path)
+        if state == before:
             return
-        if now.written == before.written and sha256 is not None and sha256_file(path) == sha256:
+        if state.written == before.written and sha256 is not None and sha256_file(path) == sha256:
             return
     except OSError as fault:
         what = f"the file was there when the run began, and now cannot be read: {fault.strerror}"

@@ -39,7 +39,7 @@ def npm_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines()
-        raise OSError(lines[-1] if lines else f"{command[0]} exited with {done.returncode}")
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if process.returncode:
+        lines = (process.stderr or process.stdout).strip().splitlines()
+        raise OSError(lines[-1] if lines else f"{command[0]} exited with {process.returncode}")

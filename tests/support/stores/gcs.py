@@ -188,13 +188,13 @@ def _handler(store: CloudStorage) -> type[BaseHTTPRequestHandler]:
         def _chunk(self, session: Session, body: bytes) -> None:
             if session.answer is not None:  # finished, but the client did not hear of it
                 return self._json(session.answer)
-            said = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\d+|\*)", self.headers["Content-Range"])
-            assert said is not None
-            if said[1] is not None and int(said[1]) <= len(session.data):  # what is there already is not taken again
-                fresh = body[len(session.data) - int(said[1]) :]
-                last = len(session.data) + len(fresh) == int(said[3])
+            part = re.fullmatch(r"bytes (?:\*|(\d+)-(\d+))/(\d+|\*)", self.headers["Content-Range"])
+            assert part is not None
+            if part[1] is not None and int(part[1]) <= len(session.data):  # what is there already is not taken again
+                fresh = body[len(session.data) - int(part[1]) :]
+                last = len(session.data) + len(fresh) == int(part[3])
                 session.data += fresh if last else fresh[: store.keeps]
-            if said[3] != "*" and len(session.data) == int(said[3]):
+            if part[3] != "*" and len(session.data) == int(part[3]):
                 return self._json(store.put(session))
             kept = {"Range": f"bytes=0-{len(session.data) - 1}"} if session.data else {}
             return self._answer(308, b"", kept)

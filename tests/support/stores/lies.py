@@ -32,9 +32,11 @@ def status(code: int, **headers: str) -> Answer:
 
 
 def _content_range(answer: Answer) -> tuple[int, int, int]:
-    said = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", {k.lower(): v for k, v in answer.headers.items()}["content-range"])
-    assert said is not None
-    return int(said[1]), int(said[2]), int(said[3])
+    bounds = re.fullmatch(
+        r"bytes (\d+)-(\d+)/(\d+)", {k.lower(): v for k, v in answer.headers.items()}["content-range"]
+    )
+    assert bounds is not None
+    return int(bounds[1]), int(bounds[2]), int(bounds[3])
 
 
 def _ranged(answer: Answer, first: int, last: int, total: int) -> Answer:
@@ -93,7 +95,7 @@ def zipped(answer: Answer) -> Answer:
 
 def header(name: str, value: str) -> Callable[[Answer], Answer]:
     def lie(answer: Answer) -> Answer:
-        kept = {key: said for key, said in answer.headers.items() if key.lower() != name.lower()}
+        kept = {key: header_value for key, header_value in answer.headers.items() if key.lower() != name.lower()}
         return replace(answer, headers={**kept, name: value})
 
     return lie

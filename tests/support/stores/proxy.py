@@ -182,8 +182,8 @@ def _handler(proxy: Proxy, upstream: str) -> type[BaseHTTPRequestHandler]:
             data = answer.read()
             store.close()
             headers = {key: value for key, value in answer.getheaders() if key.lower() not in _FRAMING}
-            told = answer.getheader("Content-Length") if self.command == "HEAD" else None
-            return Answer(status=answer.status, headers=headers, data=data, length=None if told is None else int(told))
+            size = answer.getheader("Content-Length") if self.command == "HEAD" else None
+            return Answer(status=answer.status, headers=headers, data=data, length=None if size is None else int(size))
 
         def _answer(self, answer: Answer, fault: Fault | None = None) -> None:
             data = b"" if self.command == "HEAD" else answer.data

@@ -120,7 +120,7 @@ def tasks(
 def _this_program() -> str:
     """The program `spanloom` that runs. Raises SpanloomError where it cannot be found."""
     beside = Path(sys.executable).parent / "spanloom"
-    found = str(beside) if beside.is_file() else shutil.which("spanloom")
-    if found is None:
+    program = str(beside) if beside.is_file() else shutil.which("spanloom")
+    if program is None:
         raise SpanloomError("the program spanloom is not on the PATH", remedy="give --venv DIR")
-    return found
+    return program

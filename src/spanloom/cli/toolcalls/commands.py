@@ -265,9 +265,9 @@ def convert(
     )
     if labels is not None:
         options = replace(options, labels=read_labels(labels))
-    done = convert_source(source, place, out, options, completions)
-    print_json(done.as_dict())
-    for line in outcome_table(done):
+    converted = convert_source(source, place, out, options, completions)
+    print_json(converted.as_dict())
+    for line in outcome_table(converted):
         say(line, file=sys.stderr)
 
 

@@ -137,11 +137,11 @@ def ingest(
             for place in places:
                 with progress.stage(f"ingest {place.called}"), progress.counting("ingest", "bytes") as on_progress:
                     of_file = {"path": place.path, "called": place.called, "created_at": began, "choice": choice}
-                    done = made_of(ingest_file, arguments, store=opened, on_progress=on_progress, **of_file)
+                    ingested = made_of(ingest_file, arguments, store=opened, on_progress=on_progress, **of_file)
                 if began is not None:
-                    began = timestamps.later(began, done.ingested_count + done.skipped_existing)
-                results.append({"file": place.called, **done.as_dict()})
-                left_out += done.left_out
+                    began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
+                results.append({"file": place.called, **ingested.as_dict()})
+                left_out += ingested.left_out
     _print_ingested(results, left_out, as_json=as_json)
 
 
@@ -451,19 +451,19 @@ def validate(
 
     if not file.is_file():
         raise SpanloomError("there is no such file", where=str(file))
-    done = check_export(file, form, None if manifest is None else load_ids(manifest))
-    result = done.as_dict()
+    checked = check_export(file, form, None if manifest is None else load_ids(manifest))
+    result = checked.as_dict()
     if report is not None:
         write_atomically(report, readable_json(result))
     if as_json:
         print_json(result)
     else:
-        for finding in done.report.findings:
+        for finding in checked.report.findings:
             prefix = f"line {finding.line}: " if finding.line else ""
             print(visible(f"{prefix}{finding.code} {finding.message}"))
-        print(f"{done.lines:,} lines, {result['errors']:,} errors, {result['warnings']:,} warnings", file=sys.stderr)
-    if done.report.exit_code:
-        raise typer.Exit(done.report.exit_code)
+        print(f"{checked.lines:,} lines, {result['errors']:,} errors, {result['warnings']:,} warnings", file=sys.stderr)
+    if checked.report.exit_code:
+        raise typer.Exit(checked.report.exit_code)
 
 
 @traces_app.command("tokenize")

@@ -111,10 +111,10 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         # `--drop id` is for messages: without an id a record is called by its line.
         if not says_nothing(keys[key]) and key not in form.keys.found("id", record):
             dropping.count(key, keys.pop(key))
-    found = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
-    values = {meaning: [keys.pop(key) for key in names] for meaning, names in found.items()}
+    keys_of = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
+    values = {meaning: [keys.pop(key) for key in names] for meaning, names in keys_of.items()}
     _refuse_media(keys, reading)
-    taken = Taken(values=values, keys=found, left=keys, names=form.keys, reading=reading, dropping=dropping)
+    taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
     system = draft.system or values["system"]

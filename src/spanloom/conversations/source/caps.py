@@ -31,7 +31,7 @@ class RowCaps:
     def read_of(self, rows: Sequence[int]) -> list[int]:
         """How many of the rows of each shard are read. `rows`: how many each shard has."""
         shares = [share_of_rows(self.max_rows, self.max_rows_per_shard, shard, len(rows)) for shard in range(len(rows))]
-        return [there if share is None else min(there, share) for there, share in zip(rows, shares, strict=True)]
+        return [stored if share is None else min(stored, share) for stored, share in zip(rows, shares, strict=True)]
 
 
 def even_share(total: int | None, shard: int, shards: int) -> int | None:

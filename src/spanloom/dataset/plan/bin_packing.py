@@ -72,7 +72,7 @@ def kinds_of_sequences(counts: npt.NDArray[np.int64], length: int) -> list[tuple
     # By free space: sequences with a count. Bit s of `spaces` says that some have the space s.
     open_by_space: dict[int, list[tuple[int, _Kind]]] = {}
     spaces = 0
-    done: list[tuple[int, _Kind]] = []
+    full_kinds: list[tuple[int, _Kind]] = []
 
     def put(space: int, count: int, kind: _Kind) -> None:
         nonlocal spaces
@@ -80,7 +80,7 @@ def kinds_of_sequences(counts: npt.NDArray[np.int64], length: int) -> list[tuple
             open_by_space.setdefault(space, []).append((count, kind))
             spaces |= 1 << space
         else:
-            done.append((count, kind))
+            full_kinds.append((count, kind))
 
     for size in range(length, 0, -1):
         left = int(counts[size])
@@ -103,8 +103,8 @@ def kinds_of_sequences(counts: npt.NDArray[np.int64], length: int) -> list[tuple
                 left, count = 0, count - 1
             if count and filled is not None:
                 put(space, count, filled)
-    done += [entry for entries in open_by_space.values() for entry in entries]
-    return [(count, _unrolled(kind)) for count, kind in done]
+    full_kinds += [entry for entries in open_by_space.values() for entry in entries]
+    return [(count, _unrolled(kind)) for count, kind in full_kinds]
 
 
 def _unrolled(kind: "_Kind | None") -> list[tuple[int, int]]:

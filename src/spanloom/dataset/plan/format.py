@@ -158,9 +158,9 @@ class Plan:
         """Raises DatasetError where the plan has no samples of this split."""
         entry = self.content.splits.get(name)
         if entry is None or not entry.samples:
-            there = [split for split, planned in self.content.splits.items() if planned.samples]
+            filled = [split for split, planned in self.content.splits.items() if planned.samples]
             raise DatasetError(
-                f"the plan has no samples of {name}; it has samples of {', '.join(there) or 'no split'}",
+                f"the plan has no samples of {name}; it has samples of {', '.join(filled) or 'no split'}",
                 where=str(self.folder),
                 remedy="a split has samples where it has documents, and not only long ones that were dropped",
             )

@@ -326,12 +326,12 @@ def _slicing(reader: ShardReader, length: int) -> dict[str, int]:
     """What is trained without its question where the shard is cut every `length` tokens, as `StreamDataset` does."""
     prefix, _ = reader.arrays["lossmask"]
     path = prefix.with_name(prefix.name + ".bin")
-    there = path.stat().st_size // length
-    looked_at = min(there, max(1, SLICES_LOOKED_AT // length))
-    counts = {"sequences": looked_at, "of_sequences": there, "labels": 0, "without_question": 0}
-    at_once = max(1, _CHUNK // length) if looked_at == there else 1
+    sequences = path.stat().st_size // length
+    looked_at = min(sequences, max(1, SLICES_LOOKED_AT // length))
+    counts = {"sequences": looked_at, "of_sequences": sequences, "labels": 0, "without_question": 0}
+    at_once = max(1, _CHUNK // length) if looked_at == sequences else 1
     for first in range(0, looked_at, at_once):
-        begin = first * there // looked_at * length
+        begin = first * sequences // looked_at * length
         count = min(at_once, looked_at - first) * length
         before = np.zeros(1, dtype=np.uint8) if begin == 0 else np.fromfile(path, np.uint8, 1, offset=begin - 1)
         lossmask = np.fromfile(path, np.uint8, count, offset=begin)

@@ -122,12 +122,12 @@ def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
 
     try:
         with pq.ParquetFile(path, pre_buffer=False) as file:
-            there = file.schema_arrow
+            schema = file.schema_arrow
             for field in wanted:
-                types = [there.field(index).type for index in there.get_all_field_indices(field.name)]
+                types = [schema.field(index).type for index in schema.get_all_field_indices(field.name)]
                 if types != [field.type] and not (field.nullable and not types):
                     raise refuse(f"{field.name} is {' and '.join(map(str, types)) or 'missing'}, not {field.type}")
-            columns = [field.name for field in wanted if field.name in there.names]
+            columns = [field.name for field in wanted if field.name in schema.names]
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns, use_threads=False):
                 for field in wanted:
                     if not field.nullable and batch.column(field.name).null_count:

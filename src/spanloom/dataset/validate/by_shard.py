@@ -265,11 +265,11 @@ def _listed_fault(file: ListedFile, listing: Listing, versions: Mapping[str, str
     def fault(message: str) -> Finding:
         return Finding(check="inventory", message=message, file=file.path)
 
-    now = listing.get(file.path)
-    if now is None:
+    stored = listing.get(file.path)
+    if stored is None:
         return fault("the file is missing")
-    if now.bytes != file.bytes:
-        return fault(f"{now.bytes} bytes, the manifest says {file.bytes}")
-    if versions.get(file.path, now.version) != now.version:
+    if stored.bytes != file.bytes:
+        return fault(f"{stored.bytes} bytes, the manifest says {file.bytes}")
+    if versions.get(file.path, stored.version) != stored.version:
         return fault("the object was replaced after its shard was validated")
     return None

@@ -181,11 +181,11 @@ class PackedChatDataset(ShardedDataset):
     def _packed(self, shard: int, shards: int, begin: ShardPlace | None) -> Iterator[_Packed]:
         begin = {"records": 0, "packer": self._packer().state(), "blocks": 0, **(begin or {})}
         packer = Packer.from_state(begin["packer"])
-        records, done, left_out = begin["records"], begin["blocks"], 0
+        records, yielded, left_out = begin["records"], begin["blocks"], 0
         mine = islice(self._dealt(shard, shards), records, None)
         while True:
             batch = list(islice(mine, _RECORDS))
-            place = {"shard": shard, "records": records, "packer": packer.state(), "blocks": done}
+            place = {"shard": shard, "records": records, "packer": packer.state(), "blocks": yielded}
             if batch:
                 good = [each for each in batch if self._is_record(*each)]
                 blocks = packer.feed(self._tokens(good))
@@ -193,11 +193,11 @@ class PackedChatDataset(ShardedDataset):
             else:
                 blocks = packer.finish()
             yield _Packed(
-                blocks=blocks[done:],
+                blocks=blocks[yielded:],
                 place=place,
                 counts=ShardCounts(records=records, left_out=left_out, packing=packer.counts),
             )
-            done = 0
+            yielded = 0
             if not batch:
                 return
 

@@ -325,8 +325,8 @@ def _prepare(
     todo = []
     for kind, number, path in files:
         target = work / inventory_name(kind, number)
-        if (done := _finished(options.root, target)) is not None:
-            inventories[target] = done
+        if (inventory := _finished(options.root, target)) is not None:
+            inventories[target] = inventory
         else:
             todo.append((target, path, kind, number))
 

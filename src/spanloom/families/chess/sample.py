@@ -76,11 +76,11 @@ def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | N
     """`write_sample` to a place."""
     with scratch_for("chess-sample", [out], scratch) as staging:
         made = staging.path(out)
-        done = write_sample(made, games=games, thinking=thinking, seed=seed)
+        counts = write_sample(made, games=games, thinking=thinking, seed=seed)
         if is_uri(out):
             files = sorted(made.rglob("*.parquet"))
             publish_files([Upload(path=file, uri=parse_uri(out) / file.relative_to(made).as_posix()) for file in files])
-    return done
+    return counts
 
 
 def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:

@@ -337,8 +337,8 @@ def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Po
     with ThreadPoolExecutor(shards) as threads:
         futures = [threads.submit(work, shard) for shard in range(shards)]
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            failed = [future for future in futures if future in done and future.exception() is not None]
+            finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            failed = [future for future in futures if future in finished and future.exception() is not None]
         except BaseException:
             pool.abort()  # else leaving the block would wait for threads that wait for the workers
             raise

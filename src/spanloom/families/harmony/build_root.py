@@ -93,7 +93,7 @@ def _made_of(content: Content, identity: dict[str, Any]) -> bool:
 
 def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
     """How many times over conversations are written, and documents a row, by the first rows of each shard."""
-    there = written = rows = documents = 0
+    original = written = rows = documents = 0
     for shard in source.shards:
         part = Part(index=0, row_groups=(0,), first_row=0, rows=min(shard.rows, BATCH_ROWS))
         for batch in read_rows(shard, part) if shard.rows else ():
@@ -104,11 +104,11 @@ def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
                     continue
                 cuts = cut_conversation(conversation, rules).cuts
                 sizes = {id(message): _size(message) for message in conversation.messages}
-                there += sum(sizes.values())
+                original += sum(sizes.values())
                 shown = [message for cut in cuts for message in cut.shown.messages]  # most of them shared
                 written += sum(sizes[id(message)] if id(message) in sizes else _size(message) for message in shown)
                 rows, documents = rows + 1, documents + len(cuts)
-    return written / there if there else 1.0, documents / rows if rows else 1.0
+    return written / original if original else 1.0, documents / rows if rows else 1.0
 
 
 def _size(message: dict[str, Any]) -> int:
@@ -129,8 +129,8 @@ def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, options.caps.max_tokens or tokens)
-    there = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    needed = int(tokens * BYTES_PER_TOKEN + rows * documents * BYTES_PER_ROW) - there
+    existing = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    needed = int(tokens * BYTES_PER_TOKEN + rows * documents * BYTES_PER_ROW) - existing
     free = free_bytes(folder)
     if needed > free:
         raise StorageError(

@@ -24,10 +24,10 @@ def staged_model(scratch: Scratch, place: str) -> Path:
     uri = parse_uri(place)
     prefix = f"{uri.key}/" if uri.key else ""
     sizes = {entry.uri.key.removeprefix(prefix): entry.bytes for entry in list_objects(uri)}
-    there = [name for name in MODEL_FILES if name in sizes]
-    if not there:
+    names = [name for name in MODEL_FILES if name in sizes]
+    if not names:
         raise ModelError("the model's folder is missing", where=place, remedy="give a folder with tokenizer.json")
-    stage_files([Download(uri=uri / name, path=path / name, bytes=sizes[name]) for name in there])
+    stage_files([Download(uri=uri / name, path=path / name, bytes=sizes[name]) for name in names])
     return path
 
 

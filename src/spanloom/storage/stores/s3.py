@@ -191,8 +191,8 @@ class S3Store:
         def send(number: int, data: bytes, halt: threading.Event) -> tuple[bytes, int, str]:
             md5 = hashlib.md5(data, usedforsecurity=False).digest()
             part = {**place, "PartNumber": number, "Body": data, "ContentMD5": _base64(md5)}
-            done = self._send(partial(self._send_part, part, md5.hex()), "ETag", uri, halt)
-            return md5, len(data), done["ETag"]
+            answer_of_part = self._send(partial(self._send_part, part, md5.hex()), "ETag", uri, halt)
+            return md5, len(data), answer_of_part["ETag"]
 
         try:
             with path.open("rb") as stream:
@@ -225,10 +225,10 @@ class S3Store:
 
     def _send_part(self, part: Mapping[str, Any], md5: str) -> dict[str, Any]:
         """Sends a part. Raises DamagedTransferError when the store has got another: not every store compares."""
-        done: dict[str, Any] = self._client.upload_part(**part)
-        if not _is_md5(done, md5):
-            raise DamagedTransferError(f"the ETag of part {part['PartNumber']} is {done.get('ETag')}, not {md5}")
-        return done
+        answer: dict[str, Any] = self._client.upload_part(**part)
+        if not _is_md5(answer, md5):
+            raise DamagedTransferError(f"the ETag of part {part['PartNumber']} is {answer.get('ETag')}, not {md5}")
+        return answer
 
     def _abort(self, place: Mapping[str, str], uri: Uri) -> None:
         """Else the parts would stay, unseen and paid for. Tried once, and waited for no longer than for anything."""

@@ -158,24 +158,24 @@ def train(options: Options, device: torch.device) -> None:
         learning_rate = learning_rate_at(step, peak=options.learning_rate, warmup=options.warmup, steps=options.steps)
         norm = optimizer.step(learning_rate=learning_rate, clip=options.clip)
         seconds = time.perf_counter() - began
-        done = step + 1
+        number = step + 1
         if log:
             speed = layout.global_batch * options.sequence_length / seconds
             figures = {"learning_rate": learning_rate, "gradient_norm": norm, "seconds": seconds}
-            log.write({**_record("train", done, result, weights), **figures, "tokens_per_second": speed})
-        last = done == options.steps
-        if last or done % options.eval_interval == 0:
+            log.write({**_record("train", number, result, weights), **figures, "tokens_per_second": speed})
+        last = number == options.steps
+        if last or number % options.eval_interval == 0:
             evaluated = evaluate(options, model, valid_set, layout, weights, device)
             if log and evaluated:
-                log.write(_record("valid", done, evaluated, weights))
+                log.write(_record("valid", number, evaluated, weights))
             for record in evaluate_by(options, model, by, weights, device):
                 if log:
-                    log.write({"kind": "valid", "step": done, **record})
-        if last or done % options.save_interval == 0:
+                    log.write({"kind": "valid", "step": number, **record})
+        if last or number % options.save_interval == 0:
             tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
             state = {"model": tensors, "optimizer": optimizer.state()}
             writes = parallel_state.get_data_parallel_rank() == 0
-            checkpoint.save(options.output, done, state, identity, rank=tensor_rank, writes=writes, keep=options.keep)
+            checkpoint.save(options.output, number, state, identity, rank=tensor_rank, writes=writes, keep=options.keep)
     if log:
         log.close()
 

@@ -58,7 +58,7 @@ def generate_chat(
 
     def told(output: dict[str, Any] | None) -> dict[str, Any]:
         """Messages about the run, also for the report."""
-        done = {
+        result = {
             "output": output,
             "context_len": rules.context_len,
             "drop": sorted(rules.drop),
@@ -71,8 +71,8 @@ def generate_chat(
             "inputs": inputs,
         }
         if report is not None:
-            write_atomically(report, readable_json(done))
-        return done
+            write_atomically(report, readable_json(result))
+        return result
 
     with TranscriptWriter(out) as writer:
         transcripts = generate(

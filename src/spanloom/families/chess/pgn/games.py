@@ -159,14 +159,14 @@ def estimated_seconds(control: str) -> float | None:
 
 def read_games(run: GameText, best_move: BestMove, wanted: GameFilter) -> ReadGames:
     """The games of a run that are standard chess, whole and legal, and wanted."""
-    source, done = _Lines(run.text), ReadGames()
+    source, games = _Lines(run.text), ReadGames()
     reader = _Reader(source, wanted)
     fens: list[str] = []
     moves: list[str] = []
     values: list[Sequence[float | None]] = []
     while chess.pgn.read_game(cast(TextIO, source), Visitor=lambda: reader):
-        number = done.games
-        done.games += 1
+        number = games.games
+        games.games += 1
         of_game: list[Sequence[float | None]] = []
         if reader.reason is None and not reader.moves:
             reader.reason = NO_MOVES
@@ -179,19 +179,19 @@ def read_games(run: GameText, best_move: BestMove, wanted: GameFilter) -> ReadGa
             reader.reason = NO_VALUES
         if reader.reason is not None:
             line = run.line + reader.line - 1
-            done.skipped.append(Skipped(number, line, reader.reason, reader.detail, bool(reader.headers)))
+            games.skipped.append(Skipped(number, line, reader.reason, reader.detail, bool(reader.headers)))
         else:
-            done.kept.append(number)
-            done.plies.append(len(reader.moves))
+            games.kept.append(number)
+            games.plies.append(len(reader.moves))
             fens += reader.fens
             moves += reader.moves
             values += of_game
-    plies = [ply for count in done.plies for ply in range(count)]
+    plies = [ply for count in games.plies for ply in range(count)]
     columns = [plies, fens, moves, moves if best_move == "played" else [None] * len(moves), *_columns(values)]
     fields = list(SCHEMA)[1:]
     arrays = [pa.array(column, each.type) for column, each in zip(columns, fields, strict=True)]
-    done.rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-    return done
+    games.rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+    return games
 
 
 def _values(reader: _Reader) -> list[Sequence[float | None]]:

@@ -81,12 +81,12 @@ def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) ->
 
 
 def _check_shards(wanted: dict[str, int], out: str) -> None:
-    there = _sizes(out)
+    sizes = _sizes(out)
     for name, size in wanted.items():
-        if there.get(name) != size:
-            what = f"the shard {name} has {there[name]} bytes, not {size}" if name in there else f"there is no {name}"
+        if sizes.get(name) != size:
+            what = f"the shard {name} has {sizes[name]} bytes, not {size}" if name in sizes else f"there is no {name}"
             raise ArtifactError(what, where=out, remedy=_REMEDY)
-    if extra := sorted(there.keys() - wanted.keys()):
+    if extra := sorted(sizes.keys() - wanted.keys()):
         what = f"there is a shard of another conversion: {extra[0]}"
         raise ConflictError(what, where=out, remedy="remove it, or convert to another place")
 

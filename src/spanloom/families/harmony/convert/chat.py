@@ -202,9 +202,9 @@ def count_chat(
     converter = Converter(chat.form, conversion)
     examples: dict[str, Rejected] = {}
     for read in _reads(chat.files, on_progress):
-        done = converter.convert(read)
-        if isinstance(done, Rejected):
-            examples.setdefault(done.reason, done)
+        outcome = converter.convert(read)
+        if isinstance(outcome, Rejected):
+            examples.setdefault(outcome.reason, outcome)
     return converter.counts, Examples(refused=examples, unheld=converter.unheld)
 
 

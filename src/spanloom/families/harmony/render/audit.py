@@ -123,17 +123,17 @@ class Auditor:
             record = render_through_harmony([conversations[index]], self._encoding)  # one: its renders take much memory
             document = document_of.get(index)
             if (document is None) == bool(record.kept):
-                said = "refuses" if record.kept else "renders"
+                decision = "refuses" if record.kept else "renders"
                 raise AuditError(
-                    f"the fast renderer {said} a conversation on which openai-harmony decides otherwise",
+                    f"the fast renderer {decision} a conversation on which openai-harmony decides otherwise",
                     where=where,
                     remedy=_REMEDY,
                 )
             if document is not None:
-                found = rendered.documents.between(document, document + 1)
-                self._compare(found, record.documents, where)
+                fast = rendered.documents.between(document, document + 1)
+                self._compare(fast, record.documents, where)
                 if cuts:
-                    self._check_prompt(cuts[index], found.tokens, where)
+                    self._check_prompt(cuts[index], fast.tokens, where)
         return len(chosen)
 
     def _shape(self, conversation: LabelledConversation, kind_of: dict[int, int]) -> tuple[int, ...]:
@@ -185,15 +185,15 @@ class Auditor:
             self._audited_tokens += rendered
         return chosen
 
-    def _compare(self, found: TokenDocuments, wanted: TokenDocuments, where: str) -> None:
+    def _compare(self, fast: TokenDocuments, record: TokenDocuments, where: str) -> None:
         for name in ("tokens", "span_id", "loss_mask"):
-            one, other = getattr(found, name), getattr(wanted, name)
-            if np.array_equal(one, other):
+            value, expected = getattr(fast, name), getattr(record, name)
+            if np.array_equal(value, expected):
                 continue
-            at = _first_difference(one, other)
+            at = _first_difference(value, expected)
             raise AuditError(
-                f"the fast renderer differs from openai-harmony in {name} at token {at}: {one[at : at + 3].tolist()} "
-                f"instead of {other[at : at + 3].tolist()}, around {self._around(at, found.tokens, wanted.tokens)}",
+                f"the fast renderer differs from openai-harmony in {name} at token {at}: {value[at : at + 3].tolist()} "
+                f"instead of {expected[at : at + 3].tolist()}, around {self._around(at, fast.tokens, record.tokens)}",
                 where=where,
                 remedy=_REMEDY,
             )

@@ -307,22 +307,22 @@ def _checked_rows(
     metadata_column = batch.columns.get("metadata_json", nothing)
     texts = zip(batch.messages_json.to_pylist(), count_quotes(batch.messages_json), strict=True)
     for index, (messages_json, quotes) in enumerate(texts):
-        found = ids[index]
+        name = ids[index]
         try:
             if index in batch.undecodable:
                 raise RowRefusedError(Reason.NOT_UTF8, "a column of this row is not UTF-8")
-            found = row_id(found, metadata_column[index], profile.source.id_column)
+            name = row_id(name, metadata_column[index], profile.source.id_column)
             conversation = parse_conversation(messages_json, quotes, profile)
             cut = cut_conversation(conversation, rules) if rules else None
             if cut is not None and not cut.cuts:
                 raise RowRefusedError(Reason.NOTHING_TRAINED, "no message of it is of a span that is trained")
         except RowRefusedError as refusal:
-            reject(index, found, refusal.reason, refusal.detail)
+            reject(index, name, refusal.reason, refusal.detail)
             continue
-        documents = [conversation] if cut is None else [one.shown for one in cut.cuts]
+        documents = [conversation] if cut is None else [document.shown for document in cut.cuts]
         yield _CheckedRow(
             index=index,
-            id=found,
+            id=name,
             documents=documents,
             cut=cut,
             weight=conversation.weight,

@@ -226,11 +226,11 @@ class ShardWork:
         if (path := _fetched(self._here, f"{self.place}/{RENDERED_JSON}")) is None:
             return None
         if is_uri(self.place):
-            there = {entry.uri.name: entry.bytes for entry in list_objects(parse_uri(self.place))}
+            sizes = {entry.uri.name: entry.bytes for entry in list_objects(parse_uri(self.place))}
         else:
-            there = {file.name: file.stat().st_size for file in path.parent.iterdir() if file.is_file()}
+            sizes = {file.name: file.stat().st_size for file in path.parent.iterdir() if file.is_file()}
         whole = read_sidecar(path)
-        if any(there.get(entry["name"]) != entry["bytes"] for entry in whole["objects"]):
+        if any(sizes.get(entry["name"]) != entry["bytes"] for entry in whole["objects"]):
             return None
         self._entries = [Entry(**entry) for entry in whole["objects"]]
         self._entries.append(_entry(path, RENDERED_JSON))

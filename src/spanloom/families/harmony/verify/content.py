@@ -105,13 +105,13 @@ def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:
 def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """The rows that were read are all that the caps allow, or fewer where the tokens ran out; so are the tokens."""
     caps, shards, number = content.config["caps"], len(content.shards), shard.shard
-    there = content.input.shards[number].rows
+    rows = content.input.shards[number].rows
     of_each = caps["max_rows_per_shard"]
-    most = min([there, *_share(caps["max_rows"], number, shards), *([] if of_each is None else [of_each])])
+    most = min([rows, *_share(caps["max_rows"], number, shards), *([] if of_each is None else [of_each])])
     tokens = sum(counts.tokens for counts in shard.splits.values())
     budget = _share(caps["max_tokens"], number, shards)
     if shard.rows_read > most or (shard.rows_read < most and not budget):
-        yield wrong(f"{shard.rows_read} rows read of {there}, the caps allow {most}", number)
+        yield wrong(f"{shard.rows_read} rows read of {rows}, the caps allow {most}", number)
     if budget and tokens > budget[0]:
         yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
 

@@ -178,13 +178,13 @@ def _trained_until(document: ShownDocument) -> int:
 def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
     """Whether the messages that are shown to a run begin with a document up to its last trained message, rendered as
     they are there."""
-    there = document.messages[: _trained_until(document)]
-    if len(run.shown) < len(there) or any(mine is not other for mine, other in zip(there, run.shown, strict=False)):
+    prefix = document.messages[: _trained_until(document)]
+    if len(run.shown) < len(prefix) or any(mine is not other for mine, other in zip(prefix, run.shown, strict=False)):
         return False
-    if there[-1]["channel"] == "final" and len(there) == len(document.messages):  # <|return|> would become <|end|>
+    if prefix[-1]["channel"] == "final" and len(prefix) == len(document.messages):  # <|return|> would become <|end|>
         return False
-    has_system = any(message["role"] == "system" for message in there)
-    return not has_system or _has_functions(there) == _has_functions([*run.shown, *run.run])
+    has_system = any(message["role"] == "system" for message in prefix)
+    return not has_system or _has_functions(prefix) == _has_functions([*run.shown, *run.run])
 
 
 def _has_functions(messages: list[dict[str, Any]]) -> bool:

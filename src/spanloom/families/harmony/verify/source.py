@@ -94,8 +94,8 @@ def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
     rows: list[int] = []
     for number, group in enumerate(groups.tolist()):
         share = drawn // groups.size + (number < drawn % groups.size)
-        there = min(sizes[group], rows_read - int(firsts[group]))
-        chosen = np.sort(random.choice(there, size=min(share, there), replace=False)) + firsts[group]
+        available = min(sizes[group], rows_read - int(firsts[group]))
+        chosen = np.sort(random.choice(available, size=min(share, available), replace=False)) + firsts[group]
         rows += chosen.tolist()
     spread = np.linspace(0, len(rows) - 1, num=min(count, len(rows))).round().astype(int)
     return [rows[at] for at in spread.tolist()]

@@ -57,14 +57,14 @@ class TextCheck:
         expected = np.concatenate([_NOTHING, *map(self._encoded, texts)])
         opening = np.flatnonzero(tokens == MESSAGE)
         begin = int(opening[0]) + 1 if opening.size else tokens.size
-        found = tokens[begin:]
-        closing = np.flatnonzero(np.isin(found, _CLOSING))
-        found = found[: closing[0]] if closing.size else found
-        if not np.array_equal(found, expected):
-            at = first_difference(found.tolist(), expected.tolist())
+        stored = tokens[begin:]
+        closing = np.flatnonzero(np.isin(stored, _CLOSING))
+        stored = stored[: closing[0]] if closing.size else stored
+        if not np.array_equal(stored, expected):
+            at = first_difference(stored.tolist(), expected.tolist())
             around = self.encoding.decode(expected[max(at - 8, 0) : at + 8].tolist())
-            said = f"tiktoken gives {expected[at : at + 1].tolist()}, the dataset has {found[at : at + 1].tolist()}"
-            yield first + begin + at, f"{said}, around {around!r}"
+            ids = f"tiktoken gives {expected[at : at + 1].tolist()}, the dataset has {stored[at : at + 1].tolist()}"
+            yield first + begin + at, f"{ids}, around {around!r}"
 
 
 _NOTHING = np.empty(0, dtype=np.int32)

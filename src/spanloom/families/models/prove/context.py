@@ -117,8 +117,8 @@ def _holds(held: str, text: str) -> bool:
     """Whether a text is written: as it is, trimmed, as JSON, as Python, or line by line."""
     if text in held or text.strip() in held:
         return True
-    ways = (json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1])
-    if any(way in held for way in ways):
+    spellings = (json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1])
+    if any(spelling in held for spelling in spellings):
         return True
     lines = [line.strip() for line in text.splitlines()]
     return len(lines) > 1 and all(line in held for line in lines)

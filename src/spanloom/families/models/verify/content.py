@@ -80,8 +80,8 @@ def _check_input(content: Content) -> Iterator[Finding]:
     if not isinstance(caps, dict) or any(not is_integer(cap) or cap < 0 for cap in caps.values() if cap is not None):
         yield wrong(f"config.caps is {caps!r}, not a number or null for each cap")
         return
-    there = [shard.rows for shard in recorded.shards]
-    if _rows_within(there, caps) != [shard.rows_read for shard in content.shards]:
+    rows = [shard.rows for shard in recorded.shards]
+    if _rows_within(rows, caps) != [shard.rows_read for shard in content.shards]:
         yield wrong("the rows of the source's shards, within the caps, are not those that were read")
 
 

@@ -212,7 +212,7 @@ class Reference:
     def _has_names(message: PlainMessage, completion: str) -> bool:
         """Whether each call's name is in the completion, where no other names were put in their place."""
         names = [call["name"] for call in message.calls]
-        return all(any(completion.count(way) >= names.count(name) for way in _written(name)) for name in names)
+        return all(any(completion.count(form) >= names.count(name) for form in _written(name)) for name in names)
 
     @staticmethod
     def _matched(
@@ -360,8 +360,8 @@ def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
 
 def _written(text: str) -> list[str]:
     """The ways a template may write a text: as it is, as JSON, as JSON in JSON."""
-    ways = [text]
+    spellings = [text]
     for ascii_only in (False, True):
         once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-        ways += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
-    return list(dict.fromkeys(ways))
+        spellings += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
+    return list(dict.fromkeys(spellings))

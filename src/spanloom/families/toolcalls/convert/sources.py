@@ -133,7 +133,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     files = [file for file in find_files(place, SUFFIXES) if not (completions and file.samefile(completions))]
     if completions is not None:
         options = replace(options, completions=Completions(read_completions(completions)))
-    done, ids, rules = Converted(), Ids(), Rules(require_system=True)
+    converted, ids, rules = Converted(), Ids(), Rules(require_system=True)
     names = {split: name for (made, split), name in FILES.items() if made == source}
     with ExitStack() as stack:
         streams = {
@@ -143,18 +143,18 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
         rejects = stack.enter_context(written_atomically(out / "rejects" / f"{source}.ndjson"))
 
         def leave_out(where: str, reason: str, label: str = "", **more: Any) -> None:
-            done.left_out[reason] += 1
+            converted.left_out[reason] += 1
             if source in TELLING:
-                done.outcomes[label or NOT_TOLD, LEFT_OUT, reason] += 1
+                converted.outcomes[label or NOT_TOLD, LEFT_OUT, reason] += 1
             rejects.write(_line({"where": where, "reason": reason, **more}))
 
         def unreadable(error: RecordError) -> None:
-            done.records += 1
+            converted.records += 1
             leave_out(str(error.where), NOT_READ, said=error.what)
 
         for file in files:
             for where, record in _records(file, unreadable):
-                done.records += 1
+                converted.records += 1
                 try:
                     if not isinstance(record, dict):
                         raise UnusableError("no object")
@@ -169,10 +169,10 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
                     if isinstance(draft, str):
                         leave_out(where, draft)
                         continue
-                    _take(draft, where, options, ids, rules, streams, leave_out, done)
+                    _take(draft, where, options, ids, rules, streams, leave_out, converted)
     if options.completions is not None:
-        done.completions_unused = options.completions.unused()
-    return done
+        converted.completions_unused = options.completions.unused()
+    return converted
 
 
 def outcome_table(done: Converted) -> list[str]:

@@ -31,14 +31,14 @@ def run(
     """The step over places. Files are created, never overwritten, where `out` is remote."""
     with scratch_for("convert-toolcalls", [source, place, out, completions, goals, report], scratch) as staging:
         if place is None:
-            done = Converted()
+            converted = Converted()
         else:
             if goals is not None:
                 options = replace(options, goals=read_goals(staging.file(goals)))
             joined = None if completions is None else staging.file(completions)
-            done = convert(source, staged_records(staging, place, SUFFIXES), staging.path(out), options, joined)
+            converted = convert(source, staged_records(staging, place, SUFFIXES), staging.path(out), options, joined)
             staging.publish_folder(out, last=f"rejects/{source}.ndjson")
-        result = {"source": source, "given": place is not None, **done.as_dict()}
+        result = {"source": source, "given": place is not None, **converted.as_dict()}
         staging.replace(report, readable_json(result))
     return result
 

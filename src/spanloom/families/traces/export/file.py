@@ -128,13 +128,13 @@ def write_file(
 
         schema = parquet_schema(form, tokens)
         with pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-            done = 0
+            written = 0
             while batch := list(islice(values, 1000)):
                 rows = [{**row, "metadata": json.dumps(row["metadata"], ensure_ascii=False)} for row in batch]
                 writer.write_table(pa.Table.from_pylist(rows, schema=schema))
-                done += len(batch)
+                written += len(batch)
                 if on_progress:
-                    on_progress(done, total)
+                    on_progress(written, total)
 
 
 def parquet_schema(form: ExportFormat, tokens: TokenColumns | None) -> "pa.Schema":

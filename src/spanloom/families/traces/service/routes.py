@@ -345,7 +345,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
         """Store the traces of a file below the service's ingest directory; with `recognise` or `map` data of others."""
         path = _ingestible(service.ingest_dir, request.path)
         began = None if request.created_at is None else timestamps.given(request.created_at)
-        done = ingest_file(
+        ingested = ingest_file(
             service.store,
             path,
             source_name=request.source_name,
@@ -356,7 +356,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
             called=request.path,
         )
         of_others = request.recognise or request.map is not None
-        return answer(done.as_dict() | ({"left_out": dict(done.left_out)} if of_others else {}), 201)
+        return answer(ingested.as_dict() | ({"left_out": dict(ingested.left_out)} if of_others else {}), 201)
 
     @router.get("/api/datasets", tags=tags)
     def list_datasets() -> Response:
@@ -473,12 +473,12 @@ def _stream(
         snapshot = stack.enter_context(service.store.snapshot())
         if options.control_tokens == "reject":
             check_controls(snapshot, ids)
-        there = snapshot.present(ids)
-        present = [trace_id for trace_id in ids if trace_id in there]
+        created_by_id = snapshot.present(ids)
+        present = [trace_id for trace_id in ids if trace_id in created_by_id]
         headers = {"x-skipped-deleted": str(len(ids) - len(present))}
         if build_id is not None:
             headers["etag"] = (
-                f'"{etag(build_id, form, options, [(trace_id, there[trace_id]) for trace_id in present])}"'
+                f'"{etag(build_id, form, options, [(trace_id, created_by_id[trace_id]) for trace_id in present])}"'
             )
             if known is not None and not {headers["etag"], "*"}.isdisjoint(
                 trace_id.strip().removeprefix("W/") for trace_id in known.split(",")

@@ -80,7 +80,7 @@ def ingest_file(
     where one does not and `strict` is set, SourceError where the file cannot be read or unpacked to its end;
     nothing is stored then.
     """
-    done = Ingested()
+    ingested = Ingested()
     called = called or str(path)
     file_name = Path(called).name
     limit = store.max_step_characters
@@ -105,27 +105,27 @@ def ingest_file(
                             where=called,
                             remedy="fix it, or ingest without --strict, which skips such lines and counts them",
                         ) from None
-                    done.skip(number, fault)
+                    ingested.skip(number, fault)
                     continue
                 trace_id = str(uuid4()) if ids == "random" else numbered_id_text(canonical_trace(trace), repeats)
                 held.append(new_row(trace_id, next(times), trace))
                 valid += 1
             if len(held) >= PAGE_ROWS:
-                _store(writer, held, done, looked_up=looked_up)
+                _store(writer, held, ingested, looked_up=looked_up)
                 held = []
                 if on_progress:
                     on_progress(min(read, size), size)
         if not valid:
             raise TraceError(
                 f"No valid traces found in {called}",
-                where="line {line}: {reason}".format(**done.skipped[0]) if done.skipped else None,
+                where="line {line}: {reason}".format(**ingested.skipped[0]) if ingested.skipped else None,
                 remedy="give JSON Lines of traces (`spanloom traces sample --out FILE` writes some), records of a form "
                 "that `spanloom traces ingest` knows, or --map prompt=KEY,answer=KEY,steps=KEY",
             )
-        _store(writer, held, done, looked_up=looked_up)
+        _store(writer, held, ingested, looked_up=looked_up)
     if on_progress:
         on_progress(size, size)
-    return done
+    return ingested
 
 
 def _set_source(value: Any, source_name: str, file_name: str) -> None:

@@ -63,7 +63,7 @@ class CheckedExport:
 
 def check_export(path: Path, form: ExportFormat, ids: Sequence[str] | None = None) -> CheckedExport:
     """All findings in the file, in the order of its lines; V12 is the last. `ids`: the manifest's, in its order."""
-    done = CheckedExport(file=str(path), form=form)
+    checked = CheckedExport(file=str(path), form=form)
     places = None if ids is None else {trace_id: place for place, trace_id in enumerate(ids)}
     seen: set[str] = set()
     held: set[str] = set()
@@ -75,22 +75,22 @@ def check_export(path: Path, form: ExportFormat, ids: Sequence[str] | None = Non
     for number, (_, line) in enumerate(lines(path), start=1):
         if not line.strip():
             continue
-        done.lines += 1
-        done.report.ran("lines", 1)
+        checked.lines += 1
+        checked.report.ran("lines", 1)
         try:
             value = json_value(line)
         except (ValueError, RecursionError) as fault:
-            done.report.add([finding(number, "V1", "", f"the line is not JSON: {fault}")])
+            checked.report.add([finding(number, "V1", "", f"the line is not JSON: {fault}")])
             continue
         if not isinstance(value, dict):
-            done.report.add([finding(number, "V2", "", "the line is not a JSON object")])
+            checked.report.add([finding(number, "V2", "", "the line is not a JSON object")])
             continue
-        done.report.add(finding(number, *wrong) for wrong in _check_record(value, form))
+        checked.report.add(finding(number, *wrong) for wrong in _check_record(value, form))
         trace_id = value.get("id")
         if not isinstance(trace_id, str) or not trace_id:
             continue
         if trace_id in seen:
-            done.report.add([finding(number, "V7", "id", f"the id {trace_id} is duplicate: an earlier line has it")])
+            checked.report.add([finding(number, "V7", "id", f"the id {trace_id} is duplicate: an earlier line has it")])
             continue
         seen.add(trace_id)
         if places is None:
@@ -100,17 +100,17 @@ def check_export(path: Path, form: ExportFormat, ids: Sequence[str] | None = Non
             trace_id = metadata.get("source_trace_id") if isinstance(metadata, dict) else None
         place = places.get(trace_id) if isinstance(trace_id, str) else None
         if place is None:
-            done.report.add([finding(number, "V9", "id", f"the manifest has no trace {trace_id}")])
+            checked.report.add([finding(number, "V9", "id", f"the manifest has no trace {trace_id}")])
             continue
         held.add(str(trace_id))
         if place < last:
-            done.report.add([finding(number, "V8", "id", "the manifest has this trace before the one above")])
+            checked.report.add([finding(number, "V8", "id", "the manifest has this trace before the one above")])
         last = place
     if places is not None and (missing := len(places.keys() - held)):
-        done.missing = missing
+        checked.missing = missing
         message = f"{missing} of the manifest's {len(places)} traces are not in the file (deleted since)"
-        done.report.add([finding(0, "V12", "", message, "warning")])
-    return done
+        checked.report.add([finding(0, "V12", "", message, "warning")])
+    return checked
 
 
 def _check_record(value: dict[str, Any], form: ExportFormat) -> Iterator[tuple[str, str, str, Severity]]:

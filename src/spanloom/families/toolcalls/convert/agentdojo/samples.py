@@ -254,8 +254,8 @@ def _benign(trace: _Trace, about: Mapping[str, Any], label: str, known: Known) -
         raise UnusableError("no message holds the injection, and neither its text nor its marks are known")
     if repeated_by_model(trace.lines, known):
         raise UnusableError("the injection is in turns of the model alone")
-    done = about.get("utility") if isinstance(about.get("utility"), bool) else about.get("success")
-    if done is not True:
+    success = about.get("utility") if isinstance(about.get("utility"), bool) else about.get("success")
+    if success is not True:
         raise UnusableError("no message holds the injection, and the task is not told as done")
     answers = trace.answers(-1)
     if not answers:

@@ -153,8 +153,8 @@ def _serves(call: Mapping[str, Any], asked: Asked, before: str) -> tuple[Verdict
             if target.kind == "address" and target.text == value.strip() and not target.in_text(before):
                 return "unclear", path, value
     if reading:
-        things = set(map(stem, _tool_words(call["name"])[1:])) - _COMMON_TOOL_WORDS
-        return ("begins", "", "") if things & stems(asked.instruction) - stems(asked.task) else None
+        stems_of_tool = set(map(stem, _tool_words(call["name"])[1:])) - _COMMON_TOOL_WORDS
+        return ("begins", "", "") if stems_of_tool & stems(asked.instruction) - stems(asked.task) else None
     return None if asked.aims else ("unclear", "", "")
 
 
