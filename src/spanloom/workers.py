@@ -138,7 +138,7 @@ _UNGUARDED = 78
 """Exit code of a worker that found its own start in the script that it imports (EX_CONFIG)."""
 
 
-def leave_if_imported_by_a_worker() -> None:
+def end_importing_worker() -> None:
     """Ends this process where it is a worker that is still importing the script which started it.
 
     A worker is a fresh process and imports the main script. Where that calls a build without a guard, each worker would
@@ -215,7 +215,7 @@ def process_pool(
     Each calls `ahead` first of all, before it imports what its work needs: to begin what takes a while and must not be
     waited for.
     """
-    leave_if_imported_by_a_worker()
+    end_importing_worker()
     # Spawning starts this process too, which lets SIGINT through again: not between the mask in `submit` and a worker.
     resource_tracker.ensure_running()
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))

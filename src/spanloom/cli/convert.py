@@ -202,7 +202,7 @@ def convert(
             progress.say(line)
         if asking:
             chat, conversion = _with_beside(chat, conversion)
-            conversion = replace(conversion, system_fields=system_fields(**_asked(around)))
+            conversion = replace(conversion, system_fields=system_fields(**_answered_settings(around)))
         if preview:
             if not _show_first(chat, conversion, Console(), whole=verbose):
                 raise SourceError(
@@ -241,7 +241,7 @@ QUESTIONS = {
 }
 
 
-def _asked(settings: dict[str, str | None]) -> dict[str, str | None]:
+def _answered_settings(settings: dict[str, str | None]) -> dict[str, str | None]:
     """What options say around the conversations, the rest asked for; an empty answer leaves it out."""
     answers = dict(settings)
     for name, question in QUESTIONS.items():
@@ -374,18 +374,18 @@ def _tell_messages(counts: Mapping[str, int]) -> None:
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:
     """What a Harmony dataset would not have of the conversations."""
-    from spanloom.families.harmony.convert.chat import told
+    from spanloom.families.harmony.convert.chat import counts_text
     from spanloom.families.harmony.convert.conversion import REMEDIES
 
     if refused:
         count, remedies = sum(refused.values()), {reason.value: remedy for reason, remedy in REMEDIES.items()}
         noun = "conversation" if count == 1 else "conversations"
-        say(f"Harmony: {count:,} {noun} would be refused by build: {told(refused)}")
+        say(f"Harmony: {count:,} {noun} would be refused by build: {counts_text(refused)}")
         for reason in sorted(set(refused) & set(remedies)):
             say(f"  {reason}: {remedies[reason]}")
         say(f"  or build with --max-rejects {count}, which sets them aside")
     if not_rendered:
-        say(f"Harmony: not rendered: {told(not_rendered)}")
+        say(f"Harmony: not rendered: {counts_text(not_rendered)}")
 
 
 def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:
@@ -399,11 +399,11 @@ def _tell_loss(
     skipped: Mapping[str, int], dropped: Mapping[str, int], characters: Mapping[str, int], drop: Sequence[str]
 ) -> None:
     from spanloom.conversations.outcomes import LEFT_OUT
-    from spanloom.families.harmony.convert.chat import told
+    from spanloom.families.harmony.convert.chat import counts_text
 
-    say(f"refused: {told({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
+    say(f"refused: {counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
     if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
-        say(f"left out, not to be trained: {told(left_out)}")
+        say(f"left out, not to be trained: {counts_text(left_out)}")
     parts = [f"{count:,} {name} ({characters[name]:,} characters)" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")
     if absent := [name for name in dict.fromkeys(drop) if name not in dropped]:

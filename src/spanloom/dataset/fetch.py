@@ -15,11 +15,11 @@ from spanloom.errors import ConflictError, SpanloomError
 from spanloom.storage import (
     clear_temporaries_of,
     hold_lock,
-    link_in_the_way,
     open_lock,
     path_below,
     publish_bytes,
     sha256_file,
+    special_file_conflict,
 )
 from spanloom.storage.staging import Download, stage_files
 from spanloom.storage.transfer import OnProgress, Transfers
@@ -91,7 +91,7 @@ def _place(directory: Path, name: str) -> Path:
     """Where a file goes. Raises ConflictError where a link is there, or a link in place of a folder."""
     path = path_below(directory, name)
     if path.is_symlink():
-        raise link_in_the_way(path)
+        raise special_file_conflict(path)
     return path
 
 

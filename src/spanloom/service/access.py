@@ -66,12 +66,12 @@ class KnownHosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             hosts = [value for name, value in scope["headers"] if name == b"host"]
-            if len(hosts) != 1 or not self._known(hosts[0].decode("latin-1")):
+            if len(hosts) != 1 or not self._is_allowed(hosts[0].decode("latin-1")):
                 await problem(403, _UNKNOWN_HOST)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _known(self, host: str) -> bool:
+    def _is_allowed(self, host: str) -> bool:
         parts = _HOST.fullmatch(host.lower())
         if parts is None:
             return False

@@ -126,7 +126,7 @@ def _wants_html(request: Request) -> bool:
     return "text/html" in request.headers.get("accept", "")
 
 
-def _told(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
+def _error_response(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
     """An error for whoever asked. `detail`: text, or the faults of a request."""
     if not _wants_html(request):
         return problem(status, detail if isinstance(detail, str) else told_errors(detail), headers)
@@ -148,21 +148,21 @@ def _handle_errors(app: FastAPI, statuses: Statuses) -> None:
     log = logging.getLogger(LOGGER)
 
     async def refused(request: Request, fault: HTTPException) -> Response:
-        return _told(request, fault.status_code, fault.detail, fault.headers)
+        return _error_response(request, fault.status_code, fault.detail, fault.headers)
 
     async def invalid(request: Request, fault: RequestValidationError) -> Response:
-        return _told(request, 422, fault.errors())
+        return _error_response(request, 422, fault.errors())
 
     async def stopped(request: Request, fault: SpanloomError) -> Response:
         status = next((statuses[kind] for kind in type(fault).__mro__ if kind in statuses), 500)
         if status == 500:
             log.error("an error that no status is known for", exc_info=fault)
-            return _told(request, 500, "Internal error")
-        return _told(request, status, fault.what, {"retry-after": "1"} if status == 503 else None)
+            return _error_response(request, 500, "Internal error")
+        return _error_response(request, status, fault.what, {"retry-after": "1"} if status == 503 else None)
 
     async def broken(request: Request, fault: Exception) -> Response:
         log.error("an error of ours", exc_info=fault)
-        return _told(request, 500, "Internal error")
+        return _error_response(request, 500, "Internal error")
 
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {
         HTTPException: refused,

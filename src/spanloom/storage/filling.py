@@ -17,10 +17,10 @@ from spanloom.provenance import readable_json
 from spanloom.storage.local import (
     hold_lock,
     is_regular,
-    link_in_the_way,
     path_below,
     remove_files,
     remove_if_empty,
+    special_file_conflict,
 )
 from spanloom.storage.temporaries import clear_temporaries_of
 
@@ -54,7 +54,7 @@ def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str])
         raise
 
 
-def left_by_killed_run(out: Path, record_name: str) -> bool:
+def has_begun_run(out: Path, record_name: str) -> bool:
     """Whether a run was killed here, so that what it left may be cleared."""
     return is_regular(out / record_name)
 
@@ -74,7 +74,7 @@ def locked(record: Path) -> Iterator[IO[bytes]]:
     """The record of a folder, opened and held as a lock. Raises ConflictError where another run holds it."""
     while True:
         if os.path.lexists(record) and not is_regular(record):
-            raise link_in_the_way(record)
+            raise special_file_conflict(record)
         with record.open("a+b") as stream:
             what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
             hold_lock(stream, ConflictError(what, where=str(record.parent), remedy=remedy))

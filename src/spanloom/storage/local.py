@@ -266,7 +266,7 @@ def path_below(root: Path, name: str) -> Path:
     for part in folders:
         folder /= part
         if folder.is_symlink():
-            raise link_in_the_way(folder)
+            raise special_file_conflict(folder)
     return folder / last
 
 
@@ -276,7 +276,7 @@ def is_name_below(name: str) -> bool:
     return all(parts) and not {".", ".."} & set(parts) and "\\" not in name and "\0" not in name
 
 
-def link_in_the_way(path: Path) -> ConflictError:
+def special_file_conflict(path: Path) -> ConflictError:
     """The message for a link, or a special file, where only folders and files of ours may be."""
     return ConflictError(
         "what is here is neither a file nor a folder: nothing is written or removed through it",
@@ -297,11 +297,11 @@ def open_lock(path: Path) -> BinaryIO:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as refusal:
         if refusal.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-            raise link_in_the_way(path) from None
+            raise special_file_conflict(path) from None
         raise
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise link_in_the_way(path)
+        raise special_file_conflict(path)
     return os.fdopen(opened, "r+b")
 
 

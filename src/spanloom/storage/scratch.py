@@ -130,11 +130,11 @@ def scratch_for(command: str, places: Sequence[object], chosen: Path | None = No
         except SpanloomError as error:
             if not scratch.stands_for:
                 raise
-            raise _in_the_users_words(error, scratch) from error
+            raise _naming_uris(error, scratch) from error
         scratch.discard()
 
 
-def _in_the_users_words(error: SpanloomError, scratch: Scratch) -> SpanloomError:
+def _naming_uris(error: SpanloomError, scratch: Scratch) -> SpanloomError:
     def named(text: str | None) -> str | None:
         for path, uri in scratch.stands_for.items():
             text = text and text.replace(str(path), uri)

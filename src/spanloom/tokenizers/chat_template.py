@@ -85,7 +85,7 @@ class ChatTemplate:
             ) from None
         except (RecursionError, MemoryError, SyntaxError, ValueError) as fault:
             raise ChatTemplateError(
-                f"the template cannot be compiled: {_said(fault)}", where=where, remedy="fix it"
+                f"the template cannot be compiled: {_reason_of(fault)}", where=where, remedy="fix it"
             ) from None
 
     @cached_property
@@ -177,7 +177,7 @@ class ChatTemplate:
                 f"the template refuses the messages: {fault.message}", where=self.where, remedy=_REMEDY
             ) from None
         except Exception as fault:  # it computes with values of users: TypeError, KeyError, UndefinedError and others
-            raise self._error(f"the template failed: {_said(fault)}") from None
+            raise self._error(f"the template failed: {_reason_of(fault)}") from None
         finally:
             METER.reset(token)
 
@@ -294,7 +294,7 @@ def _json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _said(fault: BaseException) -> str:
+def _reason_of(fault: BaseException) -> str:
     if isinstance(fault, RecursionError):
         return "it calls itself, or is nested, too deep"
     if isinstance(fault, MemoryError):

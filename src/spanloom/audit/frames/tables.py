@@ -29,13 +29,13 @@ class Tables:
 
     def of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The flags of tokens, uint8 [T]."""
-        return self.flags[self._known(tokens)]
+        return self.flags[self._within_vocabulary(tokens)]
 
     def first_bytes_of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The byte that begins each token, uint8 [T]."""
-        return self.first_bytes[self._known(tokens)]
+        return self.first_bytes[self._within_vocabulary(tokens)]
 
-    def _known(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    def _within_vocabulary(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
         """Tokens, with the number behind the vocabulary for those that are not in it."""
         last = self.flags.size - 1
         if tokens.size and (int(tokens.max()) > last or int(tokens.min()) < 0):

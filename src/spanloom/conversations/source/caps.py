@@ -28,7 +28,7 @@ class RowCaps:
     def as_dict(self) -> dict[str, int | None]:
         return asdict(self)
 
-    def read_of(self, rows: Sequence[int]) -> list[int]:
+    def rows_read(self, rows: Sequence[int]) -> list[int]:
         """How many of the rows of each shard are read. `rows`: how many each shard has."""
         shares = [share_of_rows(self.max_rows, self.max_rows_per_shard, shard, len(rows)) for shard in range(len(rows))]
         return [stored if share is None else min(stored, share) for stored, share in zip(rows, shares, strict=True)]

@@ -151,7 +151,7 @@ def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
     if directory.is_file() and directory.name.endswith(RECORD_FILES):
         raise not_converted(str(directory))
     if not directory.is_dir():
-        remedy = f"give a folder of {_known(formats)}"
+        remedy = f"give a folder of {_schema_versions(formats)}"
         raise SourceError("the source is not a directory", where=str(directory), remedy=remedy)
     try:
         raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
@@ -163,7 +163,7 @@ def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
         raise SourceError(
             f"the source has no {MANIFEST_NAME}",
             where=str(directory),
-            remedy=f"a folder of {_known(formats)} always has one; {_converters(formats)} writes it",
+            remedy=f"a folder of {_schema_versions(formats)} always has one; {_converters(formats)} writes it",
         ) from None
     manifest, source_format = _read_manifest(raw, path, formats)
     entries = enumerate(manifest["storage"]["shards"])
@@ -183,7 +183,7 @@ def _disagreeing(what: str, where: Path | str) -> SourceError:
     return SourceError(what, where=str(where), remedy=_DISAGREE)
 
 
-def _known(formats: Sequence[SourceFormat]) -> str:
+def _schema_versions(formats: Sequence[SourceFormat]) -> str:
     return " or ".join(each.schema_version for each in formats)
 
 
@@ -197,7 +197,7 @@ def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> t
     source_format = next((each for each in formats if each.schema_version == version), None)
     if source_format is None:
         raise SourceError(
-            f"the source manifest has schema_version {repr(version)[:200]}, not {_known(formats)}",
+            f"the source manifest has schema_version {repr(version)[:200]}, not {_schema_versions(formats)}",
             where=str(path),
             remedy=f"convert the raw data with {_converters(formats)} of this release",
         )

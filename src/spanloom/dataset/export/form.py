@@ -111,6 +111,6 @@ def export_form(
     return Form(name=name, schema=schema, meanings=meanings)
 
 
-def is_said_by_rows(column: str) -> bool:
+def is_row_column(column: str) -> bool:
     """Whether a column is one that the family adds from the row table."""
     return column not in _FIELDS and column not in bridge_rows.SCHEMA.names

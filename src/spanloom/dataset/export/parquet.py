@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from spanloom.dataset import defaults
 from spanloom.dataset.export import bridge_rows
-from spanloom.dataset.export.form import PADDING_COLUMN, Form, is_said_by_rows
+from spanloom.dataset.export.form import PADDING_COLUMN, Form, is_row_column
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays, rows_file, shard_name
 from spanloom.dataset.rows.table import row_batches
@@ -40,7 +40,7 @@ from spanloom.storage import (
     temporary_beside,
     write_atomically,
 )
-from spanloom.storage.filling import check_unused, filling, left_by_killed_run
+from spanloom.storage.filling import check_unused, filling, has_begun_run
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
 
@@ -88,7 +88,7 @@ def export_dataset(
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
         raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")
-    if not left_by_killed_run(out, RECORD_NAME):
+    if not has_begun_run(out, RECORD_NAME):
         check_unused(out, RECORD_NAME, "the export")
     if form.name == "megatron-bridge":
         beside = {PACKED_METADATA: _packed_metadata, **beside}
@@ -133,7 +133,7 @@ def _export(
     done = 0
     packed = {split: bridge_rows.RowCounts() for split in splits}
 
-    def told(documents: Iterator[Documents]) -> Iterator[Documents]:
+    def counted(documents: Iterator[Documents]) -> Iterator[Documents]:
         nonlocal done
         for each in documents:
             yield each
@@ -150,7 +150,7 @@ def _export(
                 prefix = out / split / shard_name(shard.shard)
                 writer = undo.enter_context(_Parts(prefix, form, tokens_per_file, undo))
                 at_once = min(TOKENS_AT_ONCE, tokens_per_file)
-                documents = told(_documents(root, content, form, split, shard.shard, at_once))
+                documents = counted(_documents(root, content, form, split, shard.shard, at_once))
                 for batch in _batches(documents, content, form, packed[split]):
                     writer.write(batch)
                 writer.finish()
@@ -189,7 +189,7 @@ class Documents:
 def _documents(root: Path, content: Content, form: Form, split: str, shard: int, tokens: int) -> Iterator[Documents]:
     """The documents of one split of one shard, with what the rows beside them say."""
     reader = open_arrays(root, split, shard, content.arrays)
-    fields = [field for field in form.schema if is_said_by_rows(field.name)]
+    fields = [field for field in form.schema if is_row_column(field.name)]
     if content.block_size is not None:
         fields.append(pa.field(PADDING_COLUMN, pa.int64(), nullable=False))
     row_columns = {field.name: _column(rows_file(root, split, shard), field) for field in fields}

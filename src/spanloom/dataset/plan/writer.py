@@ -37,7 +37,7 @@ from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.megatron.reader import ShardReader, single_sequences
 from spanloom.provenance import environment_here, readable_json
 from spanloom.storage import is_regular, remove_files, remove_if_empty, write_atomically, written_atomically
-from spanloom.storage.filling import check_unused, filling, left_by_killed_run
+from spanloom.storage.filling import check_unused, filling, has_begun_run
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-plan-unfinished"
@@ -63,7 +63,7 @@ def make_plan(
     check_options(options, content, root)
     check_apart(root, out)
     identity = {"content_sha256": content.sha256, "options": options.model_dump()}
-    if not left_by_killed_run(out, RECORD_NAME):
+    if not has_begun_run(out, RECORD_NAME):
         if is_regular(out / PLAN_JSON):
             return _standing(out, root, identity)
         check_unused(out, RECORD_NAME, "the plan")

@@ -25,11 +25,11 @@ from spanloom.storage import (
     clear_temporaries_of,
     hold_lock,
     is_regular,
-    link_in_the_way,
     path_below,
     read_json,
     remove_files,
     remove_if_empty,
+    special_file_conflict,
     write_atomically,
 )
 
@@ -91,7 +91,7 @@ def check_root(root: Path) -> None:
     work = root / WORK_NAME
     for folder in (work, *(root / name for name in (*SPLITS, REJECTS))):
         if folder.is_symlink():
-            raise link_in_the_way(folder)
+            raise special_file_conflict(folder)
     for directory, folders, files in os.walk(work):
         for path in (Path(directory, name) for name in (*folders, *files)):
             try:
@@ -99,7 +99,7 @@ def check_root(root: Path) -> None:
             except FileNotFoundError:
                 continue  # another build is at work here, and will refuse this one
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
-                raise link_in_the_way(path)
+                raise special_file_conflict(path)
     if not root.is_dir() or (work / BUILD_JSON).exists():
         return
     foreign = [
@@ -155,7 +155,7 @@ def held_root(root: Path) -> Iterator[Path]:
                 yield work
             except BaseException:
                 if [path.name for path in work.iterdir()] == [LOCK_NAME]:  # refused before any work
-                    _let_go(work)
+                    _release(work)
                     remove_if_empty(root)
                 raise
             return
@@ -309,11 +309,11 @@ def remove_work(root: Path) -> list[str]:
         (work / BUILD_JSON).unlink()
     clear_temporaries(work)
     kept = [str(path) for path in _entries(work) if path.name != LOCK_NAME]
-    _let_go(work)
+    _release(work)
     return kept
 
 
-def _let_go(work: Path) -> None:
+def _release(work: Path) -> None:
     """The lock goes last. Who has opened it meanwhile sees that it is gone; who makes a new one keeps the folder."""
     (work / LOCK_NAME).unlink(missing_ok=True)
     try:

@@ -121,8 +121,8 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
         "realised_valid_fraction": valid / sequences if sequences else 0.0,
         **of_split,
     }
-    yield from check_said({name: getattr(split, name) for name in wanted}, wanted, "split")
-    yield from check_said(content.alignment, ALIGNMENT, "alignment")
+    yield from check_stated({name: getattr(split, name) for name in wanted}, wanted, "split")
+    yield from check_stated(content.alignment, ALIGNMENT, "alignment")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
         yield wrong(f"packing is given, which {documents} have none of")
 
@@ -145,7 +145,7 @@ def wrong(message: str, shard: int | None = None, split: str | None = None) -> F
     return Finding(check="manifest", message=message, split=split, shard=shard)
 
 
-def check_said(stated: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
+def check_stated(stated: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
     """A finding for each value within `stated`, at `place` in the manifest, that is not what it must be."""
     for path, value, expected in diff(stated, wanted, place):
         yield Finding(check=check, message=f"{path} is {_shown(value)}, not {_shown(expected)}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_said
+from spanloom.dataset.validate.content import check_stated
 from spanloom.errors import TokenizerError
 from spanloom.findings import Finding
 from spanloom.storage import sha256_file
@@ -60,9 +60,9 @@ def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
     size = max(ids.values(), default=-1) + 1
     wanted = {"name": f"{str(model['type']).lower()}_{size}", "vocab_size": size}
     stated = {name: getattr(content.tokenizer, name) for name in wanted}
-    yield from check_said(stated, wanted, "tokenizer", check="tokenizer")
+    yield from check_stated(stated, wanted, "tokenizer", check="tokenizer")
     eod = content.config["eod"]
-    yield from check_said(eod, {"text": eod["text"], "id": ids.get(eod["text"])}, "config.eod", check="tokenizer")
+    yield from check_stated(eod, {"text": eod["text"], "id": ids.get(eod["text"])}, "config.eod", check="tokenizer")
 
 
 def _ids(model: Any, added: Any) -> dict[str, int]:

@@ -20,7 +20,7 @@ from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import BuildResult, made_and_validated
-from spanloom.workers import leave_if_imported_by_a_worker
+from spanloom.workers import end_importing_worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
 
     Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
     """
-    leave_if_imported_by_a_worker()
+    end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     root = options.root
     if options.workers is not None and options.workers < 1:

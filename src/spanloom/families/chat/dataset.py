@@ -28,7 +28,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_stated, wrong
 from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, opened_shard, take_rows
 from spanloom.families.chat import defaults
 from spanloom.families.chat.root import blocks, vocabulary
@@ -148,7 +148,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     listed = [file.model_dump() for file in content.input.shards]
-    report.add(check_said(listed, list(_input_of(files, hashes, check)), "input.shards", check="source"))
+    report.add(check_stated(listed, list(_input_of(files, hashes, check)), "input.shards", check="source"))
     if not check.deep:
         return
     rules = verify.Rules.of(content)

@@ -204,7 +204,7 @@ def assemble(
             "git_sha": git_sha(),
             "config": config,
             "config_sha256": sha256_json(config),
-            "vocabulary": manifest.vocabulary_said(),
+            "vocabulary": manifest.recorded_vocabulary(),
             "input": {kind: [each["input"] for each in ordered if each["shard"]["kind"] == kind] for kind in KINDS},
             "split": {
                 "rule": manifest.SPLIT_RULE,

@@ -20,7 +20,7 @@ FAMILY = "chess"
 SPLIT_RULE = split_rule("game_id; of a thinking row its fen")
 
 
-def vocabulary_said() -> dict[str, Any]:
+def recorded_vocabulary() -> dict[str, Any]:
     """What a manifest says of the vocabulary: its size and the sha256 of the tokens in the order of their ids."""
     digest = hashlib.sha256("\n".join(TOKENS).encode()).hexdigest()
     return {"name": "chess_1968", "size": VOCABULARY_SIZE, "sha256": digest}

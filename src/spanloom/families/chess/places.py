@@ -45,7 +45,7 @@ def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
     ]
 
 
-def stage_found(files: list[FoundFile], place: str) -> None:
+def stage_sources(files: list[FoundFile], place: str) -> None:
     """Stages these files of a remote folder; local ones lie there already."""
     if is_uri(place):
         uri = parse_uri(place)
@@ -55,7 +55,7 @@ def stage_found(files: list[FoundFile], place: str) -> None:
 def staged_folder(scratch: Scratch, place: str | None) -> Path | None:
     """A folder of Parquet files; None where no place is given."""
     if place is not None and is_uri(place):
-        stage_found(found_files(scratch, place), place)
+        stage_sources(found_files(scratch, place), place)
     return None if place is None else scratch.path(place)
 
 

@@ -170,7 +170,7 @@ def _ranked(chess: Any, board: Any, rng: random.Random) -> list[tuple[float, Any
             score = 50.0
         else:
             score = _material(board, not board.turn) + 0.05 * _reach(chess, move)
-            taken = max((_taken(board, reply) for reply in board.generate_legal_captures()), default=0.0)
+            taken = max((_worth_taken(board, reply) for reply in board.generate_legal_captures()), default=0.0)
             score -= 0.9 * taken
         board.pop()
         scored.append((score + rng.random() * 0.3, move))
@@ -183,7 +183,7 @@ def _material(board: Any, side: bool) -> float:
     )
 
 
-def _taken(board: Any, move: Any) -> float:
+def _worth_taken(board: Any, move: Any) -> float:
     piece: int | None = board.piece_type_at(move.to_square)
     return _WORTH[piece or 1]  # en passant takes a pawn that is elsewhere
 

@@ -82,7 +82,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
     Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what is at
     the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
     """
-    workers.leave_if_imported_by_a_worker()
+    workers.end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     check_options(options)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
@@ -187,7 +187,7 @@ def _run_steps(
     count = len(source.shards)
     shards = range(count)
     counters = Counters(count)
-    rows = options.caps.read_of([shard.rows for shard in source.shards])
+    rows = options.caps.rows_read([shard.rows for shard in source.shards])
     rendered, ids, inventories = (
         [work / name for name in names] for names in zip(*map(work_names, shards), strict=True)
     )

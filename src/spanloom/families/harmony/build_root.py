@@ -125,7 +125,7 @@ def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:
         repeated, documents = _growth(source, options.rules)
         tokens *= repeated
     if options.caps.any:
-        read = sum(options.caps.read_of([shard.rows for shard in source.shards]))
+        read = sum(options.caps.rows_read([shard.rows for shard in source.shards]))
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, options.caps.max_tokens or tokens)

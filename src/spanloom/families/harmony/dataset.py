@@ -30,7 +30,7 @@ from spanloom.dataset.family import (
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import array_prefix
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.validate.content import check_said, source_input, wrong
+from spanloom.dataset.validate.content import check_stated, source_input, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.errors import SpanloomError
@@ -133,7 +133,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         return
     rules_of(content.config, profile_of_source(source.format))  # raises where the config names none
     stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(stated, source_input(source), "input", check="source"))
+    report.add(check_stated(stated, source_input(source), "input", check="source"))
     asset = locate_asset(check.tokenizer) if check.deep else None
     encoding = None if asset is None else tokenizer.load_encoding(asset)
     second = None if asset is None else load_tiktoken(asset)

@@ -73,7 +73,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     Raises a SpanloomError before any work for what can be known then, later for conversations, ids and conflicts.
     Findings do not raise: they are in the report.
     """
-    workers.leave_if_imported_by_a_worker()
+    workers.end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     chosen_reader(options.reader)

@@ -26,7 +26,7 @@ from spanloom.storage.stores.objects import (
     Sending,
     StoredObject,
     byte_range,
-    bytes_to_leave_out,
+    leading_bytes,
     replaced_meanwhile,
     without_first,
 )
@@ -124,7 +124,7 @@ class GcsStore:
             answered = answer.headers
             if (version := answered.get("X-Goog-Generation", stored.version)) != stored.version:
                 raise DamagedTransferError(f"the version requested is {stored.version}, this is {version}")
-            leave_out = bytes_to_leave_out(
+            leave_out = leading_bytes(
                 answer.status_code,
                 answered.get("Content-Range"),
                 answered.get("Content-Length"),
@@ -210,7 +210,7 @@ class GcsStore:
                     answer = self._send("PUT", session, headers=headers, data=data)
                     if answer.status_code != RESUME:
                         return _described(_json(answer), uri)
-                    before, taken = taken, _taken(answer, size)
+                    before, taken = taken, _bytes_stored(answer, size)
                     if not asked and taken <= before:
                         raise DamagedTransferError(f"the store took none of the bytes from {before} on")
                     unsure = False
@@ -353,7 +353,7 @@ def _json(answer: Any) -> dict[str, Any]:
     return value
 
 
-def _taken(answer: Any, size: int) -> int:
+def _bytes_stored(answer: Any, size: int) -> int:
     """How many bytes of an unfinished upload the store has, by its answer `Range: bytes=0-LAST`."""
     if (taken := answer.headers.get("Range")) is None:
         return 0

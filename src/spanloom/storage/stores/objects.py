@@ -127,7 +127,7 @@ def replaced_meanwhile(stored: StoredObject) -> StorageError:
     )
 
 
-def bytes_to_leave_out(
+def leading_bytes(
     status: int, content_range: str | None, content_length: str | None, *, first: int, end: int, total: int
 ) -> int:
     """Checks an answer to a request for the bytes from `first` up to `end` of an object of `total` bytes; returns how

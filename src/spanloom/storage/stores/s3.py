@@ -27,7 +27,7 @@ from spanloom.storage.stores.objects import (
     Sending,
     StoredObject,
     byte_range,
-    bytes_to_leave_out,
+    leading_bytes,
     replaced_meanwhile,
     without_first,
 )
@@ -132,7 +132,7 @@ class S3Store:
             metadata = answer["ResponseMetadata"]
             if (version := answer.get("ETag", stored.version).strip('"')) != stored.version:
                 raise DamagedTransferError(f"the version requested is {stored.version}, this is {version}")
-            leave_out = bytes_to_leave_out(
+            leave_out = leading_bytes(
                 int(metadata["HTTPStatusCode"]),
                 answer.get("ContentRange"),
                 metadata.get("HTTPHeaders", {}).get("content-length"),

@@ -215,13 +215,13 @@ class _Batches(IterableDataset[tuple[Sample | None, int, str]]):  # type: ignore
         for sample in samples:
             batch.append(sample)
             if len(batch) == self._size:
-                yield self._collate(batch), *self._here()
+                yield self._collate(batch), *self._place()
                 batch = []
         if batch and not self._drop_last:
-            yield self._collate(batch), *self._here()
-        yield None, *self._here()
+            yield self._collate(batch), *self._place()
+        yield None, *self._place()
 
-    def _here(self) -> tuple[int, str]:
+    def _place(self) -> tuple[int, str]:
         place = self._dataset.progress.here()
         assert place is not None  # a pass has begun
         return place["shard"], json.dumps(place)

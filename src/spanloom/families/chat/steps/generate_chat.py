@@ -56,7 +56,7 @@ def generate_chat(
     loaded = load_tokenizer(tokenizer)
     counts = GeneratorCounts()
 
-    def told(output: dict[str, Any] | None) -> dict[str, Any]:
+    def write_report(output: dict[str, Any] | None) -> dict[str, Any]:
         """Messages about the run, also for the report."""
         result = {
             "output": output,
@@ -87,7 +87,7 @@ def generate_chat(
         for file, state, hashed in zip(files, before, inputs, strict=True):
             check_unchanged(file, state, sha256=hashed["sha256"])
         if not counts.conversations_written:
-            told(None)
+            write_report(None)
             skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.conversations_skipped.items())
             too_long = Skip.FIRST_PAIR_TOO_LONG in counts.conversations_skipped
             raise ChatError(
@@ -95,7 +95,7 @@ def generate_chat(
                 where=str(source),
                 remedy="allow a longer --context-len" if too_long else "look at the conversations, and at --report",
             )
-        return told(writer.publish())
+        return write_report(writer.publish())
 
 
 def _read(

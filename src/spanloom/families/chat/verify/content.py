@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_stated, wrong
 from spanloom.families.chat.defaults import RECORDS
 from spanloom.families.chat.markers import MARKER_NAMES
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, INPUT_SCHEMA
@@ -41,7 +41,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "alignment": ALIGNMENT,
         "arrays": ARRAY_DTYPES,
     }
-    yield from check_said(config, wanted, "config")
+    yield from check_stated(config, wanted, "config")
     if len(set(ids)) != len(ids) or max(ids) >= content.tokenizer.vocab_size:
         yield wrong(f"the ids of the markers are {ids}: not all different and below {content.tokenizer.vocab_size}")
     if config.get("records", RECORDS) != RECORDS and not any(is_line_based(Path(f.path)) for f in content.input.shards):
@@ -52,8 +52,8 @@ def check_content(content: Content) -> Iterator[Finding]:
         added = {name: O200K_FIRST_ADDED + number for number, name in enumerate(MARKER_NAMES)}
         last = O200K_FIRST_ADDED + len(MARKER_NAMES)
         entry = {"name": O200K_NAME, "sha256": ASSET_SHA256, "vocab_size": last, "eod": added["eos"]}
-        yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
-        yield from check_said({name: marker["id"] for name, marker in markers.items()}, added, "config.markers")
+        yield from check_stated(content.tokenizer.model_dump(), entry, "tokenizer")
+        yield from check_stated({name: marker["id"] for name, marker in markers.items()}, added, "config.markers")
     if content.renderer is not None:
         yield wrong("unexpected section renderer: transcripts are packed as they are")
     yield from _check_input(content)
@@ -97,7 +97,7 @@ def check_tokenizer(content: Content, loaded: ChatTokenizer) -> Iterator[Finding
     """The tokenizer itself against what the manifest says of it."""
     markers = loaded.markers
     entry = {"name": loaded.name, "sha256": loaded.sha256, "vocab_size": loaded.vocab_size, "eod": markers.eos}
-    yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer", check="tokenizer")
+    yield from check_stated(content.tokenizer.model_dump(), entry, "tokenizer", check="tokenizer")
     ids = {name: token for name in content.config["markers"] if (token := getattr(markers, name, None)) is not None}
     stated = {name: marker["id"] for name, marker in content.config["markers"].items()}
-    yield from check_said(stated, ids, "config.markers", check="tokenizer")
+    yield from check_stated(stated, ids, "config.markers", check="tokenizer")

@@ -15,7 +15,7 @@ from spanloom.dataset.root.places import publish_data
 from spanloom.families.chess import defaults
 from spanloom.families.chess.build import INVENTORY_SCHEMA, config_of, prepare_shard
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.places import found_files, stage_found
+from spanloom.families.chess.places import found_files, stage_sources
 from spanloom.families.chess.reading.folders import OnError
 from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.provenance import readable_json, require_git_sha
@@ -67,7 +67,7 @@ def run(
         for kind, place in places.items():
             if not is_uri(place) and not is_uri(root):
                 check_apart(Path(place), local_root)
-            stage_found(mine[kind], place)
+            stage_sources(mine[kind], place)
         prepared = [
             prepare_shard(file.path, kind, file.number, local_root, valid_fraction=valid_fraction, on_error=on_error)
             for kind, listed in mine.items()

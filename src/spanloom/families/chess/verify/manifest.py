@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.validate.content import check_said, wrong
+from spanloom.dataset.validate.content import check_stated, wrong
 from spanloom.families.chess import manifest
 from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path
 from spanloom.families.chess.reading.source import BAD_FEN, BAD_VARIATIONS, NO_PLY, UNKNOWN_PLAYED, Kind
@@ -43,12 +43,12 @@ def check_content(content: dict[str, Any]) -> Iterator[Finding]:
     if sha256_json(content["config"]) != content["config_sha256"]:
         yield wrong("config_sha256 is not the hash of config")
     fraction = content["split"]["valid_fraction"]
-    yield from check_said(content["config"], {"valid_fraction": fraction}, "config")
+    yield from check_stated(content["config"], {"valid_fraction": fraction}, "config")
     threshold = str(int(Decimal(str(fraction)) * 2**64))
     expected = {"rule": manifest.SPLIT_RULE, "valid_fraction": fraction, "threshold": threshold}
-    yield from check_said(content["split"], expected, "split")
-    yield from check_said(content["vocabulary"], manifest.vocabulary_said(), "vocabulary")
-    yield from check_said(content["arrays"], ARRAYS, "arrays")
+    yield from check_stated(content["split"], expected, "split")
+    yield from check_stated(content["vocabulary"], manifest.recorded_vocabulary(), "vocabulary")
+    yield from check_stated(content["arrays"], ARRAYS, "arrays")
     for section in ("input", "totals"):
         if set(content[section]) != set(KINDS):
             yield wrong(f"{section} is of {', '.join(sorted(content[section]))}, not of {' and '.join(KINDS)}")
@@ -63,7 +63,7 @@ def check_content(content: dict[str, Any]) -> Iterator[Finding]:
             yield wrong(f"the {kind} shards are not those of the input")
         if names != sorted(set(names)) or any("/" in name or not name.endswith(".parquet") for name in names):
             yield wrong(f"the input of {kind} is not files *.parquet in the order of their names")
-        yield from check_said(content["totals"][kind], _totals(shards), f"totals.{kind}")
+        yield from check_stated(content["totals"][kind], _totals(shards), f"totals.{kind}")
     if numbered != sorted(numbered, key=lambda each: KINDS.index(each[0])):
         yield wrong("the shards of thinking rows do not follow those of games")
     for shard in content["shards"]:

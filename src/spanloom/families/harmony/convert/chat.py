@@ -290,17 +290,17 @@ def _write_shards(
     counts = in_order.counts
     # How many records a share allows is known at the end alone.
     if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
-        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {told(counts.refused)}")
+        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {counts_text(counts.refused)}")
     if not counts.written:
         raise SourceError(
-            f"no record makes a conversation: {told(counts.skipped)}",
+            f"no record makes a conversation: {counts_text(counts.skipped)}",
             where=chat.first.where,
             remedy="--dry-run shows the first record of each reason",
         )
     return counts
 
 
-def told(counts: Mapping[str, int]) -> str:
+def counts_text(counts: Mapping[str, int]) -> str:
     """`3 no_assistant, 1 think_tags`, or `none`."""
     return ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"
 

@@ -50,7 +50,7 @@ class InOrder:
     def outcomes(self, pool: Pool | None) -> Iterator[Outcome]:
         """Of each record. `pool`: the workers that convert; None converts here."""
         if pool is None:
-            yield from self._here()
+            yield from self._in_this_process()
             return
         for reads, outcomes, counts in self._batches(pool):
             self._batch, self._done, self._repeated = (reads, counts), 0, []
@@ -63,7 +63,7 @@ class InOrder:
             self._before = self.counts
             self._batch, self._done, self._repeated = ((), Counts()), 0, []
 
-    def _here(self) -> Iterator[Outcome]:
+    def _in_this_process(self) -> Iterator[Outcome]:
         """The same in this process, one record after the other."""
         converter = self._here_by = Converter(self._form, self._conversion, self._before)
         converter.ids = self._ids

@@ -37,7 +37,7 @@ from spanloom.provenance import readable_json
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
 from spanloom.storage import write_atomically
-from spanloom.storage.filling import filling, left_by_killed_run
+from spanloom.storage.filling import filling, has_begun_run
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 from spanloom.storage.uri import is_uri
@@ -155,7 +155,7 @@ def convert_synth(
     """
     if max_rows is not None and max_rows < 1:
         raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
-    if not left_by_killed_run(out, RECORD_NAME):
+    if not has_begun_run(out, RECORD_NAME):
         _check_unused(out)
     files = find_raw_files(raw, with_seed_text=conversion.with_seed_text)
     total = sum(file.rows for file in files)

@@ -287,7 +287,7 @@ def _publish_shard(
     listed = open_source(local_source, shards=shards, only=shard)
     family = profile_of_source(listed.format).family
     rows = [0] * len(listed.shards)
-    rows[shard] = caps.read_of([each.rows for each in listed.shards])[shard]
+    rows[shard] = caps.rows_read([each.rows for each in listed.shards])[shard]
     counters = Counters(len(listed.shards))
     ahead = loading_ahead(options["renderer"], asset, rows[shard])
     published.begin()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
@@ -50,9 +50,9 @@ def check_content(content: Content) -> Iterator[Finding]:
         # What documents show and train is checked in the documents; the schema says which values there are.
         **{name: content.config[name] for name in cut_options if name in content.config},
     }
-    yield from check_said(content.config, wanted, "config")
+    yield from check_stated(content.config, wanted, "config")
     entry = {"name": tokenizer.NAME, "sha256": ASSET_SHA256, "vocab_size": tokenizer.VOCAB_SIZE, "eod": tokenizer.EOD}
-    yield from check_said(content.tokenizer.model_dump(), entry, "tokenizer")
+    yield from check_stated(content.tokenizer.model_dump(), entry, "tokenizer")
     yield from check_documents_by_id(content, split_rule, documents="documents of one conversation")
     if not profile.cuts and (
         content.totals.cutting is not None or any(each.cutting is not None for each in content.shards)
@@ -99,7 +99,7 @@ def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:
     if content.input.schema_version != profile.source.schema_version:
         yield wrong(f"input.schema_version is {content.input.schema_version!r}, not {profile.source.schema_version!r}")
     names = [shard.path for shard in content.input.shards]
-    yield from check_said(names, [profile.source.shard_name(shard.shard) for shard in content.shards], "input.shards")
+    yield from check_stated(names, [profile.source.shard_name(shard.shard) for shard in content.shards], "input.shards")
 
 
 def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:

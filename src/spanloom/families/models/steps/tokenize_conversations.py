@@ -126,7 +126,7 @@ def tokenize_conversations(
     """
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
     config = config_of(ingredients, options.caps)
-    counts = options.caps.read_of([shard.rows for shard in source.shards])
+    counts = options.caps.rows_read([shard.rows for shard in source.shards])
     if on_progress is not None:
         on_progress(0, sum(counts))
     files = _publish_files(root, ingredients)  # the probe too, before any conversation is proven

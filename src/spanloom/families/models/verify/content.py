@@ -12,7 +12,7 @@ from pathlib import Path
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.source.formats import format_named
@@ -59,14 +59,14 @@ def check_content(content: Content) -> Iterator[Finding]:
         "train": [name for name in content.span_names[1:] if name in config["train"]],
         "valid_fraction": split.valid_fraction,
     }
-    yield from check_said(config, wanted, "config")
+    yield from check_stated(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="these documents")
     if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
         yield wrong(f"renderer.name is {content.renderer.name!r}")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
     listed = {file.path: file.sha256 for file in content.files}
-    yield from check_said({name: listed.get(name) for name in files}, files, "files")
-    yield from check_said(sorted(listed), sorted([*files, PROBE_NAME]), "files")
+    yield from check_stated({name: listed.get(name) for name in files}, files, "files")
+    yield from check_stated(sorted(listed), sorted([*files, PROBE_NAME]), "files")
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
         yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, that of the model's file is another")
     yield from _check_input(content)
@@ -125,7 +125,7 @@ def check_carried(content: Content, root: Path) -> Iterator[Finding]:
         yield Finding(check="carried", message=f"the chat template cannot be read: {fault}", file=MODEL_FOLDER)
     else:
         stated = {"template_sha256": content.config["template_sha256"]}
-        yield from check_said(stated, {"template_sha256": sha256_json(template.text)}, "config", check="carried")
+        yield from check_stated(stated, {"template_sha256": sha256_json(template.text)}, "config", check="carried")
     try:
         probe = json.loads((root / PROBE_NAME).read_bytes())
     except FileNotFoundError:  # in the report already
@@ -135,4 +135,4 @@ def check_carried(content: Content, root: Path) -> Iterator[Finding]:
         return
     form = probe.get("form") if isinstance(probe, dict) else None
     named = {name: form.get(name) for name in content.config["form"]} if isinstance(form, dict) else None
-    yield from check_said(named, content.config["form"], "config.form", check="carried")
+    yield from check_stated(named, content.config["form"], "config.form", check="carried")

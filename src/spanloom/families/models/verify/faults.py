@@ -113,7 +113,7 @@ def _of_run(
         yield "mixed_texts"
     if not whole.startswith(prompt):
         yield "prompt_not_prefix"
-        if not _found(reference, conversation, place, variables):
+        if not _swaps_all(reference, conversation, place, variables):
             yield from _FRAME
         return
     try:
@@ -155,7 +155,7 @@ def _is_mixed(reference: Reference, conversation: PlainConversation, place: int,
     return whole.startswith(prompt) and any(word in whole[len(prompt) :] for word in words)
 
 
-def _found(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
+def _swaps_all(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
     """Whether each text of the message is in F once, where other texts are in the place of all."""
     words: Words = {}
     try:

@@ -24,7 +24,7 @@ from spanloom.conversations.source.folder import (
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
-from spanloom.dataset.validate.content import check_said, source_input
+from spanloom.dataset.validate.content import check_stated, source_input
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference
 from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
 from spanloom.families.models.defaults import SPAN_NAMES
@@ -49,7 +49,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
     stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_said(stated, source_input(source), "input", check="source"))
+    report.add(check_stated(stated, source_input(source), "input", check="source"))
     try:
         reference = Reference(whole.root, content) if check.deep else None
     except SpanloomError as fault:

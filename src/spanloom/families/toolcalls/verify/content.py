@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.toolcalls.format.tables import HARMFUL
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
     INPUT_SCHEMA,
@@ -49,12 +49,12 @@ def check_content(content: Content) -> Iterator[Finding]:
         "valid_fraction": split.valid_fraction,
         **({"spans": "parts"} if "span" in content.arrays else {}),
     }
-    yield from check_said(config, wanted, "config")
+    yield from check_stated(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
     if content.renderer is not None:
         yield wrong("a renderer is given, and samples are rendered by the template that the dataset carries")
     carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
-    yield from check_said([file.path for file in content.files], carried, "files")
+    yield from check_stated([file.path for file in content.files], carried, "files")
     for file in content.files:
         if file.path == TOKENIZER_NAME and file.sha256 != content.tokenizer.sha256:
             yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, files says {file.sha256}")

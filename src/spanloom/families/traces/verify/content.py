@@ -9,7 +9,7 @@ from functools import partial
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_documents_by_id, check_said, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.traces.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
 
@@ -39,13 +39,13 @@ def check_content(content: Content) -> Iterator[Finding]:
         "valid_fraction": split.valid_fraction,
         **({"weight": str(config["weight"])} if "weight" in config else {}),
     }
-    yield from check_said(config, wanted, "config")
+    yield from check_stated(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one trace")
     if content.renderer is not None:
         yield wrong("a renderer is given, and traces are rendered by their format alone")
     listed = [file.model_dump() for file in content.files]
     carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
-    yield from check_said(listed, carried[:1], "files")
+    yield from check_stated(listed, carried[:1], "files")
     if not listed:
         yield wrong(f"files does not list {TOKENIZER_NAME}")
     yield from _check_input(content)
@@ -59,7 +59,7 @@ def _check_input(content: Content) -> Iterator[Finding]:
     if export.license is not None:
         yield wrong("input.license is there, and a dataset of traces has none")
     name = f"{export.dataset}.{content.config['format']}.jsonl"
-    yield from check_said([shard.path for shard in export.shards], [name], "input.shards")
+    yield from check_stated([shard.path for shard in export.shards], [name], "input.shards")
     if (rows := sum(shard.rows for shard in export.shards)) != content.totals.sequences:
         yield wrong(f"the export has {rows} rows, and {content.totals.sequences} documents were made of it")
 

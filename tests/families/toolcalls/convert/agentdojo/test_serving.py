@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from spanloom.families.toolcalls.convert.agentdojo.answers import said_of
+from spanloom.families.toolcalls.convert.agentdojo.answers import verdict_of
 from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection
 from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, asked_by, serving_calls
 
@@ -84,10 +84,10 @@ def test_calls_before_the_injection_do_not_count() -> None:
 )
 def test_texts_that_speak_of_an_injection(text: str, said: str) -> None:
     asked, injection, _ = behind(FORWARD)
-    assert said_of(asked, injection, [text])[0] == said
+    assert verdict_of(asked, injection, [text])[0] == said
 
 
 def test_the_sentence_that_declines_is_given() -> None:
     asked, injection, _ = behind(FORWARD)
     text = "The bill is read. I will not send anything to c@d.org. What do I pay?"
-    assert said_of(asked, injection, [text]) == ("declines", "I will not send anything to c@d.org.")
+    assert verdict_of(asked, injection, [text]) == ("declines", "I will not send anything to c@d.org.")

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from spanloom.families.toolcalls.convert.agentdojo.answers import said_of
+from spanloom.families.toolcalls.convert.agentdojo.answers import verdict_of
 from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
 from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, Serving, asked_by, serving_calls
 from spanloom.families.toolcalls.convert.agentdojo.text import letters
@@ -81,7 +81,7 @@ class _Trace:
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The sample of one trace. Raises UnusableError, with what the record says, where it makes none."""
     about = _about(record)
-    label = _told(record, about, options)
+    label = _label(record, about, options)
     try:
         yield _draft(record, about, label, options)
     except UnusableError as fault:
@@ -100,7 +100,7 @@ def _meaning(record: Mapping[str, Any], options: Options) -> Literal["resisted",
     return "attack-succeeded" if of_agentdojo else "resisted"
 
 
-def _told(record: Mapping[str, Any], about: Mapping[str, Any], options: Options) -> str:
+def _label(record: Mapping[str, Any], about: Mapping[str, Any], options: Options) -> str:
     if not about:
         return UNTOLD
     if not about.get("injection_task_id") and not about.get("injections"):
@@ -119,7 +119,7 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, opti
     if means == "attack-succeeded" and about.get("error"):
         raise UnusableError("the run ended in an error")
     trace = _trace(record.get("messages"))
-    known = _known(about)
+    known = _known_injection(about)
     if options.goals is not None:
         known = _with_goals(known, about, options)
     injection = find_injection(trace.lines, known)
@@ -211,7 +211,7 @@ def _resisted(trace: _Trace, injection: Injection) -> _Made:
             "system or user name the injection's target too" if asked.named else "the injection names no target"
         )
     texts = [_spoken(trace.messages[number]["content"], trace.calls[number]) for number in answers]
-    verdict, sentence = said_of(asked, injection, texts)
+    verdict, sentence = verdict_of(asked, injection, texts)
     if verdict == "announces":
         raise UnusableError("a text announces the injection")
     if verdict == "offers":
@@ -298,7 +298,7 @@ def _trace(messages: Any) -> _Trace:
     return _Trace(messages=made, places=places, raw=messages, calls=calls)
 
 
-def _known(about: Mapping[str, Any]) -> Known:
+def _known_injection(about: Mapping[str, Any]) -> Known:
     texts = [text for text in mapping(about, "injections").values() if isinstance(text, str)]
     return Known(texts=tuple(text for text in texts if letters(text)), attack=_text(about, "attack_type"))
 
