@@ -44,6 +44,11 @@ class ShownMessage:
     span: int
     trained: bool
 
+    @classmethod
+    def of(cls, token: ShownToken, first: int, last: int, *, role: str, channel: str = "") -> "ShownMessage":
+        """With span and training of the `token` that stands for the message."""
+        return cls(first=first, last=last, role=role, channel=channel, span=token.span, trained=token.trained)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:

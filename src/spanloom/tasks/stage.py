@@ -5,7 +5,7 @@ In: names, words and sizes, as a family's task list gives them. Out: `Stage`, an
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from spanloom.errors import SpanloomError
@@ -54,17 +54,8 @@ class Stage:
         return [word.replace(INDEX, str(index)) for word in self.argv]
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "stage": self.name,
-            "count": self.count,
-            "image": self.image,
-            "argv": list(self.argv),
-            "cpu": self.cpu,
-            "memory": self.memory,
-            "scratch": self.scratch,
-            "hours": self.hours,
-            "after": list(self.after),
-        }
+        values = asdict(self)
+        return {"stage": values.pop("name"), **values}
 
 
 def given(*options: tuple[str, str]) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from spanloom.errors import DatasetError
+from spanloom.training.loss import summed_over_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +34,7 @@ class WeightedCount:
 
     def all_reduced(self, group: Any = None) -> "WeightedCount":
         """Summed over the ranks of a group; itself where nothing is distributed."""
-        if not dist.is_initialized() or dist.get_world_size(group) == 1:
-            return self
-        total = self.total.clone()
-        dist.all_reduce(total, group=group)
-        return WeightedCount(total=total)
+        return WeightedCount(total=summed_over_ranks(self.total, group))
 
 
 def weighted_loss(

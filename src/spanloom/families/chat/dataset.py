@@ -215,14 +215,9 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
     roles = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
     for first, last in pairwise(edges):
         # The last token stands for its span, as it does for a message.
-        yield ShownMessage(
-            first=first,
-            last=last,
-            role=roles[begins[first]] if first in begins else "outside of spans" if first else "goes on",
-            channel="injected" if first < row["injected_tokens"] else "",
-            span=tokens[last - 1].span,
-            trained=tokens[last - 1].trained,
-        )
+        role = roles[begins[first]] if first in begins else "outside of spans" if first else "goes on"
+        channel = "injected" if first < row["injected_tokens"] else ""
+        yield ShownMessage.of(tokens[last - 1], first, last, role=role, channel=channel)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:

@@ -224,14 +224,7 @@ def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
             if token.header
         ).partition("\0")
         # The last token stands for its message: only a document's very first token can differ from the rest of its own.
-        yield ShownMessage(
-            first=first,
-            last=last,
-            role=role.strip(),
-            channel=channel.strip(),
-            span=tokens[last - 1].span,
-            trained=tokens[last - 1].trained,
-        )
+        yield ShownMessage.of(tokens[last - 1], first, last, role=role.strip(), channel=channel.strip())
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:

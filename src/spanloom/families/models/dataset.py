@@ -106,14 +106,8 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
     for first, last, closing in cut_before_eod(tokens, content.tokenizer.eod, begins):
         span = tokens[first].span
-        yield ShownMessage(
-            first=first,
-            last=last,
-            role="" if closing else "assistant" if span else "context",
-            channel=SPAN_NAMES[span] if span else "",
-            span=span,
-            trained=tokens[first].trained,
-        )
+        role = "" if closing else "assistant" if span else "context"
+        yield ShownMessage.of(tokens[first], first, last, role=role, channel=SPAN_NAMES[span] if span else "")
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:

@@ -121,14 +121,7 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
         else:
             channel = "tool call" if trained and tokens[first].text == PYTHON_TAG else ""
         role = "" if closing else "answer" if trained else "prompt" if first == 0 else "behind the answer"
-        yield ShownMessage(
-            first=first,
-            last=last,
-            role=role,
-            channel=channel,
-            span=tokens[first].span,
-            trained=trained,
-        )
+        yield ShownMessage.of(tokens[first], first, last, role=role, channel=channel)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:

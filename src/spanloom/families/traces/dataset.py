@@ -198,14 +198,8 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
         return tokens[at].span != tokens[at - 1].span
 
     for first, last, closing in cut_before_eod(tokens, content.tokenizer.eod, begins):
-        yield ShownMessage(
-            first=first,
-            last=last,
-            role="" if closing else names.get(tokens[first].span, ""),
-            channel="",
-            span=tokens[first].span,
-            trained=tokens[first].trained,
-        )
+        role = "" if closing else names.get(tokens[first].span, "")
+        yield ShownMessage.of(tokens[first], first, last, role=role)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
