@@ -94,7 +94,9 @@ def build(
     Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError where validation found something, and
     other SpanloomErrors for what stops the build: what was wrong, where, and what to do.
     """
-    arguments = {name: _text(value) for name, value in locals().items()}
+    arguments = {
+        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in locals().items()
+    }
     paths = {name: _path(arguments[name]) for name in ("out", "tokenizer", "scratch")}
     from spanloom.findings import FindingsError
     from spanloom.report.progress import Mode, Progress
@@ -103,10 +105,6 @@ def build(
     if not result.report.clean:
         raise FindingsError(result.report, str(result.root))
     return result
-
-
-def _text(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _path(place: str | None) -> Path | None:

@@ -122,13 +122,9 @@ def html(page: str, status: int = 200) -> HTMLResponse:
     return HTMLResponse(page, status, headers={"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"})
 
 
-def _wants_html(request: Request) -> bool:
-    return "text/html" in request.headers.get("accept", "")
-
-
 def _error_response(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
     """An error for whoever asked. `detail`: text, or the faults of a request."""
-    if not _wants_html(request):
+    if "text/html" not in request.headers.get("accept", ""):
         return problem(status, detail if isinstance(detail, str) else told_errors(detail), headers)
     if isinstance(detail, str):
         title, texts = detail[:TEXT_TOLD], []

@@ -32,7 +32,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     domain, task = _domain(record), record.get("task_id")
     reward = record.get("reward_info")
     reward = reward.get("reward") if isinstance(reward, dict) else record.get("reward")
-    if options.min_reward is not None and not _reaches(reward, options.min_reward):
+    if options.min_reward is not None and not (is_number(reward) and reward >= options.min_reward):
         raise UnusableError("reward below --min-reward")
     about = {"domain": domain, "task_id": task, "trial": record.get("trial"), "reward": reward}
     for answer in answers:
@@ -50,10 +50,6 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
             },
             hashed={"domain": domain, "task_id": task},
         )
-
-
-def _reaches(reward: Any, least: float) -> bool:
-    return is_number(reward) and reward >= least
 
 
 def _domain(record: Mapping[str, Any]) -> str | None:

@@ -80,16 +80,12 @@ class _Trace:
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     """The sample of one trace. Raises UnusableError, with what the record says, where it makes none."""
-    about = _about(record)
+    about = {**mapping(record, "metadata"), **{key: value for key, value in record.items() if value is not None}}
     label = _label(record, about, options)
     try:
         yield _draft(record, about, label, options)
     except UnusableError as fault:
         raise UnusableError(str(fault), told=label) from None
-
-
-def _about(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {**mapping(record, "metadata"), **{key: value for key, value in record.items() if value is not None}}
 
 
 def _meaning(record: Mapping[str, Any], options: Options) -> Literal["resisted", "attack-succeeded"]:
