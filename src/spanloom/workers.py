@@ -200,8 +200,8 @@ def _exit_code(process: BaseProcess) -> int | None:
     it: so this asks again for a while.
     """
     process.join(1)
-    asked = time.monotonic()
-    while process.exitcode is None and time.monotonic() < asked + 1:
+    requested_at = time.monotonic()
+    while process.exitcode is None and time.monotonic() < requested_at + 1:
         time.sleep(0.005)
     return process.exitcode
 

@@ -70,9 +70,9 @@ def wrong_turns(
     known = heard(record)
     wanted = answers(record, calling=calling, every=every)
     for sample in samples:
-        given = [(message["role"], message["content"]) for message in sample["messages"]]
+        texts = [(message["role"], message["content"]) for message in sample["messages"]]
         try:
-            shown = [said_in_sample(*each) for each in [*given, ("assistant", sample["assistant_raw"])]]
+            shown = [said_in_sample(*each) for each in [*texts, ("assistant", sample["assistant_raw"])]]
         except ValueError as fault:
             yield f"{sample['id']}: a call cannot be read: {fault}"
             continue

@@ -163,11 +163,11 @@ def check_text(raw: str, functions: list[Any] | None, fault: Callable[..., None]
             fault("R4", "assistant_raw", call=number)
             continue
         last = value["name"]
-        given = next((value[key] for key in ("parameters", "arguments") if isinstance(value.get(key), dict)), None)
-        if given is None:
+        arguments = next((value[key] for key in ("parameters", "arguments") if isinstance(value.get(key), dict)), None)
+        if arguments is None:
             fault("P1", "assistant_raw", call=number)
         if functions is not None:
-            check_call(last, given, functions, lambda code, path, at=number: fault(code, path, call=at))
+            check_call(last, arguments, functions, lambda code, path, at=number: fault(code, path, call=at))
     fences = [match.start() for match in re.finditer("(?=```)", raw)]
     if fences:
         covered = inside and all_valid and all(any(a <= at and at + 3 <= b for a, b in inside) for at in fences)

@@ -123,10 +123,10 @@ class Conversations:
     def _first_question(self, documents: Documents, frames: Frames, number: int) -> bytes:
         """The text of the first message of the user; empty where there is none."""
         own = slice(*np.searchsorted(frames.document, [number, number + 1]))
-        asked = np.flatnonzero(frames.roles[own] == USER)
-        if not asked.size:
+        questions = np.flatnonzero(frames.roles[own] == USER)
+        if not questions.size:
             return b""
-        frame = own.start + int(asked[0])
+        frame = own.start + int(questions[0])
         tokens = documents.tokens[int(frames.headed[frame]) : int(frames.ends[frame])].tolist()
         closers = self._auditor.tables.grammar.closers
         end = next((place for place, token in enumerate(tokens) if token in closers), len(tokens))

@@ -123,9 +123,9 @@ def _masks(
     judged &= proven
     untrained = judged & (trained == 0) & (size > 0)
     # No prompt leads to an answer before the first question.
-    asked = np.flatnonzero(frames.roles == USER)
+    questions = np.flatnonzero(frames.roles == USER)
     first_user = np.full(len(documents), np.iinfo(np.int64).max)
-    np.minimum.at(first_user, frames.document[asked], frames.starts[asked])
+    np.minimum.at(first_user, frames.document[questions], frames.starts[questions])
     untrained &= frames.starts[frames.first] > first_user[document] if document.size else untrained
     later = _trained_later(document, trained > 0)
     findings.add(classes.HISTORY_UNTRAINED, frames.begins[untrained & later])
@@ -223,8 +223,8 @@ def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArr
     trained = counted[frames.stops] - counted[frames.begins] > 0
     last_trained = np.full(len(documents), -1)
     np.maximum.at(last_trained, frames.document[frames.first[trained]], frames.starts[frames.first[trained]])
-    asked = np.flatnonzero(frames.roles == USER)
-    before = asked[frames.starts[asked] < last_trained[frames.document[asked]]]
+    questions = np.flatnonzero(frames.roles == USER)
+    before = questions[frames.starts[questions] < last_trained[frames.document[questions]]]
     question = np.full(len(documents), -1)
     np.maximum.at(question, frames.document[before], frames.starts[before])
     frame = frames.frame_of(places)

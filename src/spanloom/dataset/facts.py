@@ -195,15 +195,15 @@ def _valid_fraction(content: Content) -> dict[str, Any] | None:
     # The documents of a conversation go together: trials are as many as there are conversations.
     trials = total if content.totals.cutting is None else content.totals.cutting["conversations"]
     low, high = wilson_interval(round(valid * trials / total) if total else 0, trials)
-    asked = content.split.valid_fraction
+    fraction = content.split.valid_fraction
     return {
-        "asked": asked,
+        "asked": fraction,
         "valid": valid,
         "documents": total,
         "realised": valid / total if total else None,
         "confidence": CONFIDENCE,
         "interval": [low, high],
-        "asked_lies_inside": low <= asked <= high,
+        "asked_lies_inside": low <= fraction <= high,
     }
 
 

@@ -197,8 +197,8 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
                 remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
             )
         # Another option of ours, for `spanloom.training.weights`: `config.document_weights = True`.
-        asked = getattr(config, "document_weights", False)
-        weights = document_weights(Path(dataset_path).parent.parent, shard.split, shard.number) if asked else None
+        weighted = getattr(config, "document_weights", False)
+        weights = document_weights(Path(dataset_path).parent.parent, shard.split, shard.number) if weighted else None
         return SupervisedShard(shard, mmap=config.mmap_bin_files, weights=weights)
 
     @staticmethod

@@ -201,11 +201,11 @@ def _handler(store: CloudStorage) -> type[BaseHTTPRequestHandler]:
 
         def _media(self, stored: Stored) -> None:
             total = len(stored.data)
-            asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+            byte_range = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
             hashes = {"X-Goog-Hash": f"crc32c={crc32c(stored.data)}", "X-Goog-Generation": str(stored.generation)}
-            if asked is None:
+            if byte_range is None:
                 return self._answer(200, stored.data, hashes)
-            first, last = int(asked[1]), min(int(asked[2] or total - 1), total - 1)
+            first, last = int(byte_range[1]), min(int(byte_range[2] or total - 1), total - 1)
             if first >= total:
                 return self._answer(416, b"", {"Content-Range": f"bytes */{total}"})
             content_range = {"Content-Range": f"bytes {first}-{last}/{total}"}

@@ -88,7 +88,7 @@ def audit(
     if unknown:
         raise typer.BadParameter(f"{unknown[0]} is no class: {', '.join(NAMES)}", param_hint="--declare")
     progress = make_progress(quiet or as_json, verbose)
-    asked = AuditOptions(
+    request = AuditOptions(
         data=data,
         model=ModelOptions(
             folder=model,
@@ -106,7 +106,7 @@ def audit(
         declare=tuple(declare or ()),
     )
     with progress.stage("audit"), progress.counting("audit", "rows") as on_progress:
-        result = run_audit(asked, on_progress)
+        result = run_audit(request, on_progress)
     if as_json:
         print_json(json_of(result))
     else:

@@ -27,12 +27,12 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     """The first key that looks like input of the question and is not taken. None where there is none, or where its
     text is in the question anyway."""
     used = {key for keys in taken.values() for key in keys}
-    asked = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
+    queries = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
     for key in LIKE_INPUT:
         value = record.get(key)
         if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
             continue
-        if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in asked))):
+        if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in queries))):
             return key
     return None
 
@@ -53,8 +53,8 @@ def draft(taken: Taken) -> Draft:
 
 def refuse_beside(taken: Taken) -> None:
     """Raises RecordRefusedError where a key that is left looks like a part of the question."""
-    asked = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
-    if key := beside({**taken.left, **asked}, taken.keys, taken.names):
+    queries = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
+    if key := beside({**taken.left, **queries}, taken.keys, taken.names):
         raise RecordRefusedError(
             Refusal.INPUT_BESIDE,
             f"{key!r} beside question and answer looks like a part of the question",

@@ -57,8 +57,8 @@ def _draft(taken: Taken) -> Draft:
         if isinstance(chosen, str):
             return Draft(messages=list(_transcript(chosen)))
         raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no question")
-    if isinstance(asked := taken.one("query"), dict):  # OpenAI's: the request
-        request = dict(asked)
+    if isinstance(query := taken.one("query"), dict):  # OpenAI's: the request
+        request = dict(query)
         messages, tools = request.pop("messages", None), request.pop("tools", None)
         taken.left[taken.keys["query"][0]] = request
         return Draft(messages=[*_messages(messages, "the input"), *answer], tools=tools)
@@ -74,8 +74,8 @@ def _whole(chosen: list[Any], taken: Taken) -> Draft:
     """The chosen conversation with its question, which may be repeated under another key."""
     texts = [_text(message) for message in chosen]
     for value in taken.values["query"]:
-        asked = listed_or_text(value)
-        repeated = [_text(message) for message in asked] if isinstance(asked, list) else [asked]
+        prompt = listed_or_text(value)
+        repeated = [_text(message) for message in prompt] if isinstance(prompt, list) else [prompt]
         if any(text not in texts for text in repeated):
             key = taken.keys["query"][0]
             raise RecordRefusedError(

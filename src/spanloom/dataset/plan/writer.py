@@ -129,7 +129,7 @@ def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
 
 
 def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_progress: OnProgress | None) -> None:
-    total, done = content.totals.sequences, 0
+    total, planned = content.totals.sequences, 0
     splits: dict[str, Any] = {}
     indexes: dict[str, Any] = {}
     for split in content.totals.splits:
@@ -143,9 +143,9 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
             entry, counts = _plan_shard(reader, options, out, split, shard.shard)
             shards.append(entry)
             counted.update(counts)
-            done += reader.sequences
+            planned += reader.sequences
             if on_progress is not None:
-                on_progress(done, total)
+                on_progress(planned, total)
         if not shards:
             continue
         slicing = {name: counted.pop(f"slicing {name}") for name in SlicingCounts.model_fields}

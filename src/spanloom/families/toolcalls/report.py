@@ -75,11 +75,11 @@ def text_report(run: Validation, target: str, *, strict: bool) -> str:
         lines.append(f"  Invalid lines: {run.invalid_lines:,}")
     lines += ["", "Format Compliance:"]
     for code, count in rule_counts(run).items():
-        asked, called = _NAMES[code]
+        wording, called = _NAMES[code]
         total, failed, passed = count["total"], count["failed"], count["passed"]
         share = f"{100 * passed / total:.1f}%" if total else "n/a"
         mark = "❌" if count["severity"] == "ERROR" and failed else "✅"
-        line = f"  {mark} {code} ({asked}): {passed:,}/{total:,} ({share})"
+        line = f"  {mark} {code} ({wording}): {passed:,}/{total:,} ({share})"
         if failed:
             line += f" [{count['severity']}: {failed:,} {called}]"
         if code == "R4" and run.samples > run.tool_samples:

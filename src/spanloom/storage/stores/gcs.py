@@ -95,8 +95,8 @@ class GcsStore:
 
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         start = f"{prefix.key}/" if prefix.key else ""
-        asked = {"prefix": start, "projection": "noAcl"} | ({} if token is None else {"pageToken": token})
-        listing = _json(self._ask("GET", f"{self._api}{self._objects}", params=asked))
+        parameters = {"prefix": start, "projection": "noAcl"} | ({} if token is None else {"pageToken": token})
+        listing = _json(self._ask("GET", f"{self._api}{self._objects}", params=parameters))
         entries = listing.get("items", [])
         if listing.get("kind") != "storage#objects" or not isinstance(entries, list):
             raise DamagedTransferError("the answer is no listing of a bucket")
@@ -113,10 +113,10 @@ class GcsStore:
 
         # As stored, not unpacked on the way; the checksum of the whole is compared by `staging`.
         headers = {"Range": byte_range(first, end), "Accept-Encoding": "gzip"}
-        asked = {"alt": "media", "generation": stored.version}
+        parameters = {"alt": "media", "generation": stored.version}
         try:
             answer = self._ask(
-                "GET", self._address(stored.uri, "/download"), params=asked, headers=headers, stream=True
+                "GET", self._address(stored.uri, "/download"), params=parameters, headers=headers, stream=True
             )
         except (NotFound, PreconditionFailed) as fault:
             raise replaced_meanwhile(stored) from fault

@@ -98,8 +98,8 @@ class S3Store:
 
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         start = f"{prefix.key}/" if prefix.key else ""
-        asked = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
-        listing = self._client.list_objects_v2(Bucket=self._name, **asked)
+        parameters = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
+        listing = self._client.list_objects_v2(Bucket=self._name, **parameters)
         entries = listing.get("Contents", [])
         # A page of HTML may be well-formed XML: it must not pass for a bucket without objects.
         if (

@@ -63,8 +63,8 @@ def _draft(taken: Taken) -> Draft:
             raise RecordRefusedError(Refusal.NO_MESSAGES, "the record holds no text of Harmony")
         if _is_rendered(question) and _is_answer(answer):
             return draft_of(_parsed(question.strip() + answer.strip(), taken))
-        asked = question if are_messages(question) else [{"role": "user", "content": question}]
-        values = [*asked, {"role": "assistant", "content": answer}]
+        prompt = question if are_messages(question) else [{"role": "user", "content": question}]
+        values = [*prompt, {"role": "assistant", "content": answer}]
     made: list[Any] = []
     for message in values:
         made += _answer(message, taken) if _answers(message) else [message]

@@ -46,9 +46,9 @@ def _pairs(record: Mapping[str, Any], names: KeyMap) -> bool:
 def _pair_keys(pair: Mapping[str, Any]) -> tuple[str, str] | None:
     if any(key in pair for key in ROLE_KEYS):
         return None
-    asked = next((key for key in QUESTION if key in pair), None)
+    question_key = next((key for key in QUESTION if key in pair), None)
     answered = next((key for key in ANSWER if key in pair), None)
-    return (asked, answered) if asked and answered else None
+    return (question_key, answered) if question_key and answered else None
 
 
 def _draft_pairs(taken: Taken) -> Draft:

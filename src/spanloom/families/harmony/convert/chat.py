@@ -274,14 +274,14 @@ def _write_shards(
     for outcome in outcomes:
         with ExitStack() as undo:
             shard = _Shard(out, conversion.source_format, len(steps.ended), steps, undo)
-            for done in chain([outcome], outcomes):
-                if isinstance(done, Rejected):
-                    first = first or done
-                    shard.reject(done)
+            for result in chain([outcome], outcomes):
+                if isinstance(result, Rejected):
+                    first = first or result
+                    shard.reject(result)
                     if not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
-                        raise done.as_error(allowed=limit)
-                elif done is not None:
-                    shard.append(done)
+                        raise result.as_error(allowed=limit)
+                elif result is not None:
+                    shard.append(result)
                 if shard.rows == conversion.rows_per_shard:
                     break
             shard_end = shard.finish()

@@ -285,8 +285,8 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
     for column in (*required, *KEPT_COLUMNS):
         times = schema.names.count(column)
         if times == 0 and column in required:
-            asked = ", but the seed text was requested" if column == SEED_TEXT else ""
-            raise SourceError(f"the column {column} is missing{asked}", where=str(path), remedy=_RAW_COLUMNS)
+            request = ", but the seed text was requested" if column == SEED_TEXT else ""
+            raise SourceError(f"the column {column} is missing{request}", where=str(path), remedy=_RAW_COLUMNS)
         if times > 1:
             raise SourceError(f"the column {column} is there {times} times", where=str(path), remedy=_RAW_COLUMNS)
         if times == 0:

@@ -44,12 +44,12 @@ def _ingest(
         try:
             if step_limit is not None:
                 opened.remember_step_limit(step_limit)
-            done = []
+            ingested_files = []
             began = timestamps.now() if created_at is None else timestamps.given(created_at)
             for file in files:
                 ingested = ingest_file(opened, file.path, called=file.called, created_at=began, **options)
                 began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
-                done.append((file.called, ingested))
+                ingested_files.append((file.called, ingested))
         finally:
             opened.close()
         _merge_log(temporary)
@@ -58,7 +58,7 @@ def _ingest(
         for left in temporary.parent.glob(f"{temporary.name}-*"):
             left.unlink()
         discard(temporary)
-    return done
+    return ingested_files
 
 
 def _merge_log(store: Path) -> None:
@@ -93,16 +93,16 @@ def run(
         with trace_files(staging, [source]) as files:
             made = _ingest(files, target, created_at, max_step_characters, **options)
         staging.publish_file(store)
-    done = [(_below(called, source), ingested) for called, ingested in made]
+    ingested_files = [(_below(called, source), ingested) for called, ingested in made]
     left_out: Counter[str] = Counter()
-    for _, ingested in done:
+    for _, ingested in ingested_files:
         left_out += ingested.left_out
-    skipped = [{"file": name, **line} for name, ingested in done for line in ingested.skipped]
+    skipped = [{"file": name, **line} for name, ingested in ingested_files for line in ingested.skipped]
     return {
-        "files": {name: ingested.ingested_count for name, ingested in done},
-        "ingested_count": sum(ingested.ingested_count for _, ingested in done),
-        "skipped_count": sum(ingested.skipped_count for _, ingested in done),
-        "skipped_existing": sum(ingested.skipped_existing for _, ingested in done),
+        "files": {name: ingested.ingested_count for name, ingested in ingested_files},
+        "ingested_count": sum(ingested.ingested_count for _, ingested in ingested_files),
+        "skipped_count": sum(ingested.skipped_count for _, ingested in ingested_files),
+        "skipped_existing": sum(ingested.skipped_existing for _, ingested in ingested_files),
         "skipped": skipped[:SKIPPED_KEPT],
         "left_out": dict(sorted(left_out.items())),
     }
