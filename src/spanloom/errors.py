@@ -70,9 +70,13 @@ def extra_for(script: str, extra: str) -> Iterator[None]:
         package = (missing.name or "").partition(".")[0]
         if script != "__main__" or package in ("", "spanloom"):
             raise
-        what = f"this needs spanloom[{extra}]: the package {package} is not installed"
-        error = SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {missing_package(package, extra)}")
+
+
+def missing_package(package: str, extra: str) -> SpanloomError:
+    """The error for a package that is not installed, and that an extra of Spanloom brings."""
+    what = f"this needs spanloom[{extra}]: the package {package} is not installed"
+    return SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
 
 
 class OptionError(SpanloomError):

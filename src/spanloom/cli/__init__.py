@@ -43,6 +43,7 @@ from spanloom.errors import (
     OutputError,
     ReaderGoneError,
     SpanloomError,
+    missing_package,
 )
 from spanloom.kubeflow import split_arguments
 from spanloom.presentable import presentable
@@ -120,9 +121,7 @@ def _run(words: list[str]) -> int:
         if (extra := _extra_of(missing, words)) is None:
             print(visible(traceback.format_exc()), end="", file=sys.stderr)
             return EXIT_FAILURE
-        package = (missing.name or "").partition(".")[0]
-        what = f"this needs spanloom[{extra}]: the package {package} is not installed"
-        return _fail(SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'"))
+        return _fail(missing_package((missing.name or "").partition(".")[0], extra))
     except SpanloomError as error:
         return _fail(error)
     except OSError as error:

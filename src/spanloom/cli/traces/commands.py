@@ -17,7 +17,7 @@ from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import Format, build_request, key_values
-from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
+from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError, missing_package
 from spanloom.families.traces import defaults
 from spanloom.service import defaults as service
 from spanloom.text import visible, visible_line
@@ -52,8 +52,7 @@ def _opened(root: Path | None, store: str | None, *, create: bool = False) -> It
 
 def _require(module: str, extra: str) -> None:
     if find_spec(module) is None:
-        what = f"this needs spanloom[{extra}]: the package {module} is not installed"
-        raise SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
+        raise missing_package(module, extra)
 
 
 @traces_app.command("sample")
