@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES
-from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON, read_ids, read_rendered, read_sidecar
+from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON, documents_of, read_ids, read_sidecar
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.megatron import indexed
 from spanloom.storage import sha256_file
@@ -62,8 +62,8 @@ def step(work: Path, size: str) -> Iterator[Line]:
     began = time.perf_counter()
     for shard in SHARDS:
         rendered, ids = (work / size / f"{name}_{shard:02d}" for name in ("rendered", "ids"))
-        for _ in read_rendered(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"]):
-            pass
+        for batch in read_ids(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"]):
+            documents_of(batch)
         for _ in read_ids(ids, read_sidecar(ids / IDS_JSON)["parts"]):
             pass
     reading = time.perf_counter() - began
@@ -141,8 +141,7 @@ def _parquet(folder: Path, name: str, shard: int) -> list[Path]:
 
 
 def _arrays(rendered: Path) -> Iterator[tuple[npt.NDArray[np.int32], Flat]]:
-    for batch in read_rendered(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"]):
-        documents = batch.documents
+    for _, documents in map(documents_of, read_ids(rendered, read_sidecar(rendered / RENDERED_JSON)["parts"])):
         yield (
             documents.lengths,
             {

@@ -55,7 +55,7 @@ class Stage:
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
-        return {"stage": values.pop("name"), **values}
+        return {"stage": values.pop("name"), **values, "argv": list(self.argv), "after": list(self.after)}
 
 
 def given(*options: tuple[str, str]) -> tuple[str, ...]:

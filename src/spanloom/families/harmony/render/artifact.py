@@ -164,14 +164,6 @@ def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> 
         )
 
 
-def read_rendered(
-    directory: Path, parts: list[dict[str, Any]]
-) -> Iterator[tuple[npt.NDArray[np.int64], TokenDocuments]]:
-    """The source row of each document, int64 [N], and the documents of a rendered shard, one row group at a time."""
-    for batch in read_ids(directory, parts):
-        yield documents_of(batch)
-
-
 def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
     """What the profile says about each document of a shard, in source order.
 

@@ -41,7 +41,7 @@ class Ids:
         whole = hashlib.sha256(content.encode()).hexdigest()
         digits = DIGITS
         while True:
-            name = f"{source}_{split}_{whole[:digits]}"
+            name = content_id(source, split, content, digits)
             holder = self._contents.get(name)
             if holder is None or holder == whole:
                 self._contents[name] = whole
