@@ -127,8 +127,10 @@ class ShownRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """The runs that a document trains, its messages, and the span of each of them. `cut`: the number of the first of its
-    runs; 0 where the conversation is whole."""
+    """The runs that a document trains, its messages, and the span of each of them.
+
+    `cut`: the number of the first of its runs; 0 where the conversation is whole.
+    """
 
     cut: int
     runs: list[ShownRun]
