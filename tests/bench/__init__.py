@@ -25,5 +25,5 @@ Run it with `PYTHONPATH=tests python -m bench --help`. It asserts nothing about 
     bars.py            what the build was meant to reach, and whether it does
     page.py            results as JSON → Markdown tables and the plot
     pipeline_model.py  bytes, memory and hours of the pipeline from these rates; a simulation of it
-    scale.py           → docs/scale.md
+    scale.py           → docs/deployment/scale.md
 """

@@ -1,7 +1,7 @@
 """The whole of SYNTH on paper: bytes, memory, hours and costs of the pipeline, from measured rates. A model, unrun.
 
 In: `docs/performance.json` and parameters (rows, tokens, machines, prices). Out: tables as Markdown; with `--page` they
-go between the marks of docs/scale.md. `python -m bench.scale --help` names every parameter.
+go between the marks of docs/deployment/scale.md. `python -m bench.scale --help` names every parameter.
 """
 
 import argparse

@@ -162,6 +162,6 @@ def test_the_bars_of_the_project() -> None:
 
 
 def test_the_page_holds_the_tables_of_these_formulas() -> None:
-    """Written by `python -m bench.scale --page docs/scale.md`."""
-    page = (ROOT / "docs/scale.md").read_text()
+    """Written by `python -m bench.scale --page docs/deployment/scale.md`."""
+    page = (ROOT / "docs/deployment/scale.md").read_text()
     assert fill(page, tables(arguments([]))) == page

@@ -106,6 +106,6 @@ def test_a_broken_link_or_anchor_stops_the_build(fault: str, tmp_path: Path) -> 
     subprocess.run(["cp", "-r", REPOSITORY / "docs", tmp_path / "docs"], check=True)
     configuration = tmp_path / "mkdocs.yml"
     configuration.write_bytes((REPOSITORY / "mkdocs.yml").read_bytes())
-    page = tmp_path / "docs/slurm.md"
+    page = tmp_path / "docs/deployment/slurm.md"
     page.write_text(f"{page.read_text('utf-8')}\n{fault}\n")
     assert build(configuration, tmp_path / "site").returncode != 0
