@@ -1,4 +1,4 @@
-"""What the build was meant to reach, held against what was measured.
+"""What the build must reach, compared with what was measured.
 
 In: the results as they go to JSON. Out: a sheet with a line for each bar: wanted, measured, met or not.
 """
@@ -27,6 +27,14 @@ def sheet(results: Results) -> Sheet:
             (what, wanted, found, met if met == "yes" else f"**{met}**") for what, wanted, found, met in bars(results)
         ],
     )
+
+
+def missed(results: Results) -> Sheet:
+    """The bars that are open or missed, for the page: the tables beside it have most of the others."""
+    rows = sheet(results).rows
+    rest = [row for row in rows if row[-1] != "yes"]
+    title = f"{len(rows) - len(rest)} of {len(rows)} bars are met; the others"
+    return Sheet(key="missed", title=title, columns=("bar", "wanted", "measured", "met"), rows=rest)
 
 
 def bars(results: Results) -> Iterator[Bar]:

@@ -92,6 +92,7 @@ def main() -> None:
         print("\n\n".join(sheets.values()))
         plot = given.json.with_suffix(".svg")
     else:
+        sheets["missed"] = tables.markdown(bars.missed(results))
         given.page.write_text(fill(given.page.read_text(), sheets))
         plot = given.page.parent / "images" / PLOT_NAME
         plot.parent.mkdir(exist_ok=True)
