@@ -136,7 +136,7 @@ def sheets(given: argparse.Namespace, rates: Rates, machines: Machines) -> Itera
     )
     yield Sheet(
         key="path",
-        title=f"Where the hours go ({machines.pods} × {machines.cores}, no stragglers)",
+        title=f"Where the hours go ({machines.pods} × {machines.cores}, no stragglers; steps above ten seconds)",
         columns=("step", "download", "compute", "upload", f"{TEN}×: download", "compute", "upload"),
         rows=list(_path(one, ten, rates, machines)),
     )
@@ -159,6 +159,8 @@ def _path(one: Corpus, ten: Corpus, rates: Rates, machines: Machines) -> Iterato
         if shard[-1].isdigit() and int(shard[-1]):
             continue  # all shards alike
         parts = (small.download, small.compute, small.upload, big.download, big.compute, big.upload)
+        if max(parts) < 10:
+            continue  # seconds
         yield (shard[0] + (", each shard" if shard[-1].isdigit() else ""), *map(_minutes, parts))
 
 

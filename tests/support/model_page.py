@@ -5,7 +5,7 @@ In: the folder that `SPANLOOM_MODELS` names. Out: the table; as a program, the p
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from support.model_material import ROOT, Pair, models_of, pairs
 PAGE = Path(__file__).parents[2] / "docs/families/models.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 HEAD = (
-    "| tokenizer | origin | template | proven of 40 | in several documents | reasoning, arguments | refused |\n"
+    "| tokenizer | origin | templates | proven of 40 | in several documents | reasoning, arguments | refused |\n"
     "|---|---|---|---|---|---|---|\n"
 )
 
@@ -41,6 +41,26 @@ def line_of(pair: Pair, origin: str, result: dict[str, Any]) -> str:
     return f"| {' | '.join(map(str, cells))} |\n"
 
 
+def grouped(lines: Iterable[str]) -> str:
+    """The table: lines of one tokenizer that differ in the template alone become one."""
+    templates: dict[tuple[str, ...], list[str]] = {}
+    for cells in map(cells_of, lines):
+        templates.setdefault((*cells[:2], *cells[3:]), []).append(cells[2])
+    made = ((*same[:2], ", ".join(names), *same[2:]) for same, names in templates.items())
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in made)
+
+
+def divided(table: str) -> Iterator[str]:
+    """The opposite of `grouped`: a line for each template."""
+    for cells in map(cells_of, table.splitlines()):
+        for name in cells[2].split(", "):
+            yield f"| {' | '.join((*cells[:2], name, *cells[3:]))} |\n"
+
+
+def cells_of(line: str) -> tuple[str, ...]:
+    return tuple(line.strip("| \n").split(" | "))
+
+
 def rows(folder: Path, every: int = 1) -> Iterator[str]:
     """The lines of all pairs, or of each `every`-th."""
     truth = origins()
@@ -56,5 +76,5 @@ def table_in(page: str) -> str:
 if __name__ == "__main__":
     page = PAGE.read_text()
     with tempfile.TemporaryDirectory() as scratch:
-        table = HEAD + "".join(rows(Path(scratch)))
+        table = HEAD + grouped(rows(Path(scratch)))
     PAGE.write_text(page.replace(BEGIN + table_in(page), BEGIN + table))
