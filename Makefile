@@ -101,12 +101,12 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	$(BIN)/spanloom convert-synth --raw $(DEMO)/raw --out $(DEMO)/synth_harmony --dataset "Spanloom sample"
 	$(BIN)/spanloom build --source $(DEMO)/synth_harmony --out $(DEMO)/synth_kd --valid-fraction 0.1 --allow-unknown-sha
 	@printf '%s\n' "" \
-	  "The dataset lies in $(DEMO)/synth_kd. What next:" \
+	  "Dataset: $(DEMO)/synth_kd. What next:" \
 	  "  $(BIN)/spanloom inspect $(DEMO)/synth_kd --language de" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
 	  "  $(DEMO)/synth_kd/report.html, in a browser" \
-	  "  docs/format.md says what lies where; the README says how to build SYNTH itself"
+	  "  docs/format.md describes the files; the README shows how to build SYNTH itself"
 
 chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Lines → conversations → a validated dataset
 	@rm -rf $(DEMO)/chat_source $(DEMO)/chat

@@ -28,7 +28,7 @@ def test_the_threshold_does_not_depend_on_the_callers_decimal_context() -> None:
 
 @pytest.mark.parametrize("fraction", [-0.001, 1.001, float("nan")])
 def test_a_fraction_outside_0_to_1_is_refused(fraction: float) -> None:
-    with pytest.raises(ValueError, match="valid_fraction must lie in"):
+    with pytest.raises(ValueError, match="valid_fraction must be in"):
         valid_threshold(fraction)
 
 

@@ -25,7 +25,7 @@ The packages, in the order in which imports may run:
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
-    audit/          token datasets of anybody held against the model that they train
+    audit/          token datasets of anybody checked against the model that they train
     families/       one folder a dataset family, from raw records to a dataset
     service/        the HTTP application that routes of families go into
     steps/          steps of the pipelines that every family shares

@@ -33,7 +33,7 @@ class Executor:
         return self.given.get("inputs", {}).get("parameterValues", {}).get(name)
 
     def input_paths(self, name: str) -> list[str]:
-        """Where the artifacts of an input lie in this container: one, or all of a list, in order."""
+        """Where the artifacts of an input are in this container: one, or all of a list, in order."""
         return [_path(artifact) for artifact in _artifacts(self.given, "inputs", name)]
 
     def output_path(self, name: str) -> Path:

@@ -26,7 +26,7 @@ def valid_threshold(valid_fraction: float) -> int:
     Raises ValueError outside [0, 1].
     """
     if not 0 <= valid_fraction <= 1:
-        raise ValueError(f"valid_fraction must lie in [0, 1], got {valid_fraction}")
+        raise ValueError(f"valid_fraction must be in [0, 1], got {valid_fraction}")
     # A context of our own, so that no caller's decimal settings can move a document.
     return int(Context(prec=28).multiply(Decimal(str(valid_fraction)), Decimal(2**64)))
 

@@ -170,7 +170,7 @@ _OF_BOTH = (
 def cut_rules(
     history: str | None, train: str | None, turns: str | None, call_format: str | None, mask_generation_prompt: bool
 ) -> "CutRules | None":
-    """How conversations are cut; None where no option says so. Raises SpanloomError for a value that is none."""
+    """How conversations are cut; None where no option says so. Raises SpanloomError for an invalid value."""
     from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
     if history is None and train is None and turns is None and call_format is None and not mask_generation_prompt:
@@ -209,7 +209,7 @@ def _built_for_model(arguments: Mapping[str, Any], progress: "Progress") -> "Bui
 def model_rules(arguments: Mapping[str, Any]) -> "ModelRules":
     """The rules of options by name; `variables` are values, `stop` texts or ids.
 
-    Raises OptionError or ModelError for a value that is none.
+    Raises OptionError or ModelError for an invalid value.
     """
     from spanloom.families.models.documents.rules import ModelRules, parsed_train
 

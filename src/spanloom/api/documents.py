@@ -80,7 +80,7 @@ class Document:
 
     @property
     def spans(self) -> list[Span]:
-        """The runs of tokens of one trained span, in order; context lies between them."""
+        """The runs of tokens of one trained span, in order; context is between them."""
         edges = np.flatnonzero(np.diff(self.span_ids, prepend=0, append=0)).tolist()
         ids = self.span_ids.tolist()
         return [
@@ -278,7 +278,7 @@ def open_dataset(
                    the usual places, packed chat needs the file that it was packed with
     allow_harmful  open it although its documents are what a model must not learn
 
-    Files are held against nothing here: `spanloom.validate` does that. Raises DatasetError or ManifestError.
+    Files are not checked here: `spanloom.validate` does that. Raises DatasetError or ManifestError.
     """
     place = os.fspath(root)
     if is_uri(place):

@@ -1,4 +1,4 @@
-"""Token datasets of anybody held against the model that they train.
+"""Token datasets of anybody checked against the model that they train.
 
 classes        the classes of findings: what each means, what to do
 documents      documents as arrays

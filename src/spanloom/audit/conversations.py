@@ -36,7 +36,7 @@ _TextOf = Callable[[list[int]], bytes]
 
 _KEPT = 64
 _FEW = 16
-"""Conversations with the same first question that are all held against a document."""
+"""Conversations with the same first question that are all checked against a document."""
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Documents with the same tokens, in memory that does not follow the size of a dataset.
 
-In: `Documents`. Out: a digest of each; which documents repeat an earlier one. Digests lie in 64 files by their value,
+In: `Documents`. Out: a digest of each; which documents repeat an earlier one. Digests are in 64 files by their value,
 and one file at a time is looked at.
 """
 

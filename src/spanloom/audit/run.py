@@ -223,7 +223,7 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
         waiting: set[Future[_Part]] = set()
         left = iter(tasks)
         while True:
-            # A few ahead: what is done and not yet joined lies in memory.
+            # A few ahead: what is done and not yet joined is in memory.
             while len(waiting) < 2 * workers and (following := next(left, None)) is not None:
                 waiting.add(pool.submit(_in_worker, following))
             if not waiting:

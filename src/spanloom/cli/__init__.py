@@ -134,7 +134,7 @@ def _run(words: list[str]) -> int:
 
 
 def _unnamed(words: Sequence[str]) -> str:
-    """Where a fault may lie that names no file: a write to an open file on a full disk does not."""
+    """Where a fault may be that names no file: a write to an open file on a full disk does not."""
     import tempfile
 
     output = next((after for word, after in pairwise(words) if word == "--out"), "not given")
@@ -166,7 +166,7 @@ def _check_text(arguments: Sequence[str]) -> None:
 def _interrupted(words: list[str]) -> str:
     """The message of a command that Ctrl-C ended."""
     keeps = any(words[: len(command)] == list(command) for command in _KEEP_PARTS)
-    return "interrupted" + (": the same command goes on from what it had finished" if keeps else "")
+    return "interrupted" + (": the same command resumes from what it had finished" if keeps else "")
 
 
 def _fail(error: SpanloomError) -> int:

@@ -177,7 +177,7 @@ def pack(
 ) -> None:
     """Tokenise transcripts, pack them into blocks, and validate the dataset.
 
-    With --post-training, or POST_TRAINING=1 in the environment, loss lies on the assistant's complete spans alone, a
+    With --post-training, or POST_TRAINING=1 in the environment, loss is on the assistant's complete spans alone, a
     block that begins inside a user span opens with the system span and USER, and a user span longer than a block gives
     up its conversation. Without it every token counts and the stream is simply cut. The same transcripts and options
     give the same bytes, whatever the workers. Run it again after an interruption.

@@ -377,7 +377,7 @@ def step_render_shard(
 ) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
-    Of the source only manifest.json and this shard are read. A second try goes on with what the first published;
+    Of the source only manifest.json and this shard are read. A second try resumes after what the first published;
     `spanloom work clear` removes it.
     """
     arguments = locals()

@@ -41,7 +41,7 @@ def place(help: str, *names: str) -> Any:
 Scratch = Annotated[
     Path | None,
     running(
-        "Folder for what is staged from URIs and made for them; kept when the command fails, to go on with. "
+        "Folder for what is staged from URIs and made for them; kept when the command fails, to resume. "
         "Default: $SPANLOOM_SCRATCH, else a temporary folder."
     ),
 ]
@@ -69,7 +69,7 @@ Workers = Annotated[
 AllowUnknownSha = Annotated[
     bool, running("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
 ]
-Resume = Annotated[bool, running("Go on where an interrupted run stopped, or discard what it left and start over.")]
+Resume = Annotated[bool, running("Resume where an interrupted run stopped, or discard what it left and start over.")]
 Reader = Annotated[
     Literal["auto", "megatron", "independent"],
     option(

@@ -119,7 +119,7 @@ def cut_before_eod(
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:
     """What is shown of the positions `first` … `last - 1` when at most `most` of their document's `count` tokens are
-    (0: all): the document's first and last half of them. Returns positions before the gap, how many lie in it, and
+    (0: all): the document's first and last half of them. Returns positions before the gap, how many are in it, and
     positions after it.
 
     a document of 10, most 4: 0 1 and 8 9 are shown; of the message 1 … 8: 1, then 6 left out, then 8

@@ -179,7 +179,7 @@ def _ratios(total: Counts | None, ratio: tuple[str, str] | None) -> dict[str, An
 def _median_ratio(documents: npt.NDArray[np.int64]) -> float | None:
     """The upper edge of the bin of the middle document: half of the documents have at most this ratio.
 
-    None where no document has both spans, and where the middle one lies above all edges.
+    None where no document has both spans, and where the middle one is above all edges.
     """
     if not documents.sum():
         return None

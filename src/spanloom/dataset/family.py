@@ -91,7 +91,7 @@ class WholeCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceCheck:
-    """A dataset to be held against its source. `deep`: how many rows, or blocks of each shard, are made again.
+    """A dataset to be checked against its source. `deep`: how many rows, or blocks of each shard, are made again.
 
     `at_hand`: numbers of the shards of the source whose files are on this machine; None: all.
     """
@@ -210,7 +210,7 @@ class DatasetFamily(Protocol):
         """What the manifest says of options, tokenizer and input: by itself, and against the counts."""
 
     def check_sums(self, content: Content, shard: ShardEntry) -> Iterator[Finding]:
-        """The counts of one shard in the manifest held against each other."""
+        """The counts of one shard in the manifest checked against each other."""
 
     def check_shard(self, report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         """Every document of one split of one shard, read to its end.
@@ -222,7 +222,7 @@ class DatasetFamily(Protocol):
         """What only all documents together tell. `digests`: of the ids of all of them."""
 
     def check_source(self, report: Report, check: SourceCheck) -> None:
-        """The dataset held against the source that it was built from."""
+        """The dataset checked against the source that it was built from."""
 
     def stage_source(self, scratch: Scratch, place: str) -> Path:
         """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""

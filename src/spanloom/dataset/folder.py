@@ -32,7 +32,7 @@ class DataFolder(Protocol):
         """What the folder was made from, on this machine: a local place as it is, a remote one staged."""
 
     def validate(self, root: Path, sources: Sequence[Path], deep: int | None) -> Report:
-        """The findings in the folder, with a manifest or a pending one; `deep`: items of each file held against
+        """The findings in the folder, with a manifest or a pending one; `deep`: items of each file checked against
         the places it was made from, None for the default."""
 
     def report_page(self, root: Path, report: Report, called: str) -> str:

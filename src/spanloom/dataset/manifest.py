@@ -2,7 +2,7 @@
 
 In: the two sections `content` (what decides the bytes, and the inventory) and `environment` (when, where, with what).
 Out: `manifest.pending.json`, which a clean validation turns into `manifest.json`. A root without `manifest.json` is no
-dataset. Same input, options and code give the same `content`, whoever runs it, wherever, with however many workers.
+dataset. Same input, options and code give the same `content`, for any user, place and number of workers.
 
 `Manifest` is the type of it in Python, `spanloom_dataset_v1.schema.json` the same for everybody else; a test holds the
 two against each other.
@@ -340,7 +340,7 @@ def schema_version_at(place: str) -> str | None:
                 whole = read_json(Path(place) / name, ManifestError, "the manifest", _AGAIN)
             version = whole["schema_version"]
         except (FileNotFoundError, ManifestError, KeyError, TypeError):
-            continue  # whoever reads it as a manifest says what is wrong with it
+            continue  # the code that reads it as a manifest says what is wrong with it
         if isinstance(version, str):
             return version
     return None

@@ -1,4 +1,4 @@
-"""What must hold between IndexedDatasets that lie parallel to each other, seen through the reader that validation uses.
+"""What must hold between IndexedDatasets that are parallel to each other, seen through the reader that validation uses.
 
 In: prefixes with their dtypes. Out: the opened datasets, or findings. Every family's validation begins here.
 """
@@ -35,7 +35,7 @@ class ParallelDatasets:
         while first < self.lengths.size:
             ends = np.cumsum(self.lengths[first : first + _CHUNK], dtype=np.int64)
             count = max(1, int(np.searchsorted(ends, tokens, side="right")))
-            # Copied: Megatron unmaps its index when the dataset goes, whoever still looks at it.
+            # Copied: Megatron unmaps its index when the dataset goes, although others still look at it.
             lengths = self.lengths[first : first + count].copy()
             items = int(ends[lengths.size - 1])
             # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same and

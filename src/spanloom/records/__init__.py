@@ -11,5 +11,5 @@ json_array    JSON documents: an array of records, streamed, or one record
 delimited     CSV and TSV: rows under a header
 arrow         Arrow IPC files, and folders of `save_to_disk`
 parquet       Parquet: batches of rows, values that are not UTF-8 separated
-staging       the same files where they lie in an object store
+staging       the same files where they are in an object store
 """

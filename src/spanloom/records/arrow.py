@@ -126,7 +126,7 @@ def _batches(file: pa.NativeFile) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Raises ArrowInvalid for offsets that lead out of a buffer. Text that is not UTF-8 is left to whoever reads it."""
+    """Raises ArrowInvalid for offsets that lead out of a buffer. Text may be anything but UTF-8."""
     for column in batch.columns:
         try:
             column.validate(full=True)

@@ -24,9 +24,9 @@ _REMEDY = "fetch it again"
 
 
 def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """The file, to be read in small buffers and without read-ahead: else a row group, often a file, lies in memory.
+    """The file, to be read in small buffers and without read-ahead: else a row group, often a file, is in memory.
 
-    Pages are held against their checksums where the file has such. `footer`: what was read of it before. Raises
+    Pages are checked against their checksums where the file has such. `footer`: what was read of it before. Raises
     SourceError for what is no Parquet file.
     """
     try:

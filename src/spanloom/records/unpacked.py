@@ -22,7 +22,7 @@ COMPRESSED = (".gz", ".zst")
 """Endings of compressed files, after the ending that says what is in them."""
 
 OnRead = Callable[[int], None]
-"""Gets how many bytes of the file, as it lies on the disk, have been read."""
+"""Gets how many bytes of the file, as it is on the disk, have been read."""
 
 
 def plain_suffix(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What lies beside a dataset for people to read: the report, as page and as JSON, and the card.
+"""What is beside a dataset for people to read: the report, as page and as JSON, and the card.
 
 In: facts and a root. Out: `report.html`, `report.json`, `README.md`. They are views: all they say follows from the
 manifest, the files that it lists and a validation. So the manifest does not list them, a report (which tells times) is

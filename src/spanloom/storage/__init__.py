@@ -1,4 +1,4 @@
-"""Where files lie: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
+"""Where files are: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
 
     temporaries       what is being written, held while its process lives, and cleared where a process was killed
     local             files on this machine: hashed, written whole or not at all, published create-only

@@ -59,7 +59,7 @@ def _check_create_only(claim: bytes, uri: Uri) -> None:
             "builds could mix in one dataset root",
             where=str(uri),
             remedy="take a store or a version that honours it, such as Amazon S3, Cloud Storage, SeaweedFS or MinIO; "
-            f"{SKIP_VARIABLE}=1 goes on without the check, where one build alone writes there",
+            f"{SKIP_VARIABLE}=1 skips the check, where one build alone writes there",
         )
 
 

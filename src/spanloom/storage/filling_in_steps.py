@@ -1,7 +1,7 @@
 """A folder that one command fills in steps: a run that ends early, killed or not, resumes after its last step.
 
 In: the folder, what the run is (`identity`), the file that says that all is done. Out: `Steps`, in which each step says
-what it will write before it writes, and that it has ended. Both lie in a record in the folder, one JSON value a line,
+what it will write before it writes, and that it has ended. Both are in a record in the folder, one JSON value a line,
 which is held as a lock and goes last. What it names and no step has ended is removed, by exact name; a run with another
 identity removes all that it names. Anything else that is in the folder is a conflict.
 

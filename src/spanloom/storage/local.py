@@ -242,7 +242,7 @@ def remove_files(root: Path, names: Iterable[str]) -> None:
     """Removes the regular files `names` (relative, with slashes) below `root`, and then the folders that held nothing
     else. What is not there stays away, what is no regular file stays.
 
-    Raises ConflictError for a name that does not lie below `root`, or that leads through a link.
+    Raises ConflictError for a name that is not below `root`, or that leads through a link.
     """
     folders: set[Path] = set()
     for name in names:
@@ -257,7 +257,7 @@ def remove_files(root: Path, names: Iterable[str]) -> None:
 def path_below(root: Path, name: str) -> Path:
     """The path of the file `name` (relative, with slashes) below `root`.
 
-    Raises ConflictError for a name that would lie elsewhere, by itself or through a link in place of a folder.
+    Raises ConflictError for a name that would be elsewhere, by itself or through a link in place of a folder.
     """
     if not is_name_below(name):
         raise ConflictError(f"{name!r} is no name for a file below a folder", where=str(root))
@@ -314,7 +314,7 @@ def hold_lock(lock: IO[Any], refusal: ConflictError) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Free space for this user on the file system that `path` lies on, or will lie on."""
+    """Free space for this user on the file system that `path` is on, or will be on."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free

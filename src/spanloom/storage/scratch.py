@@ -118,7 +118,7 @@ def chosen_scratch(chosen: Path | None) -> Path | None:
 def scratch_for(command: str, places: Sequence[object], chosen: Path | None = None) -> Iterator[Scratch]:
     """The scratch folder of one command over these places, removed at its end.
 
-    It lies below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). In one that was chosen, what
+    It is below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). In one that was chosen, what
     a failed or killed run has staged and made stays, and the same command goes on with it.
     """
     chosen = chosen_scratch(chosen)

@@ -1,7 +1,7 @@
 """Objects → files on this machine, hashed on the way, checked against what a manifest, their writer or the store says.
 
 In: URIs. Out: files that are whole under their names. What a broken transfer left is resumed, in this run or
-in the next: it lies beside the file under a temporary name that holds the object's version.
+in the next: it is beside the file under a temporary name that holds the object's version.
 """
 
 import hashlib
@@ -158,7 +158,7 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
 
 
 def _check_names(downloads: Sequence[Download]) -> None:
-    """Raises StorageError where one object would be a file and a folder that another lies in, or a folder is there."""
+    """Raises StorageError where one object would be a file and a folder that another is in, or a folder is there."""
     files = {download.path: download.uri for download in downloads}
     for download in downloads:
         above = next((folder for folder in download.path.parents if folder in files), None)

@@ -1,4 +1,4 @@
-"""Temporary files: a file that is being written lies beside its final name, and is held while its process lives.
+"""Temporary files: a file that is being written is beside its final name, and is held while its process lives.
 
 In: the path that a file is to have. Out: a fresh file in the same folder, with a lock that the kernel drops when the
 process ends, however it ends. So the next writer of the same path recognises what a killed process left: its name
@@ -212,7 +212,7 @@ def _lock(descriptor: int, kind: int) -> None:
 
 
 def _machine(folder: Path) -> str | None:
-    """Eight hex digits for the running kernel and the mount that `folder` lies on: what has them was locked by this
+    """Eight hex digits for the running kernel and the mount that `folder` is on: what has them was locked by this
     kernel, so its lock is seen. None where the system does not say, or has no such locks (macOS)."""
     boot = _boot_id()
     if boot is None or not hasattr(fcntl, "F_OFD_SETLK"):

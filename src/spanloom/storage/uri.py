@@ -62,4 +62,4 @@ def _remedy(scheme: str, rest: str) -> str:
         return f"write s3://{rest or 'bucket/key'}, with the store's address in AWS_ENDPOINT_URL=http://HOST:PORT"
     if scheme.lower() == "gcs":
         return f"write gs://{rest or 'bucket/key'}"
-    return "give a gs:// or s3:// URI or a local path; what lies elsewhere must be copied there first"
+    return "give a gs:// or s3:// URI or a local path; what is elsewhere must be copied there first"

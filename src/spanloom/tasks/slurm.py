@@ -42,7 +42,7 @@ def slurm_files(
 ) -> dict[str, str]:
     """The files by name. `options`: of `sbatch`, for every job, such as `--partition=long`.
 
-    Raises SpanloomError for an option that does not begin with `--`, and for sizes that are none.
+    Raises SpanloomError for an option that does not begin with `--`, and for invalid sizes.
     """
     for option in options:
         if not option.startswith("--") or "\n" in option:

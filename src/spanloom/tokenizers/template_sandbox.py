@@ -533,7 +533,7 @@ def _width(value: Any) -> int:
         return 1 if value is None or isinstance(value, (int, float, bytes)) else 4  # a tuple is faster
     if value.isascii():
         return 1
-    if isinstance(value, TracedText):  # which lies in memory otherwise than a plain one
+    if isinstance(value, TracedText):  # which is in memory otherwise than a plain one
         return 4
     each = (sys.getsizeof(value) - _TEXT_HEAD) / (len(value) + 1)
     if each in (1, 2, 4):

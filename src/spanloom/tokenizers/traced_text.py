@@ -144,7 +144,7 @@ class TracedText(str):
         return self._part(0, len(before)), self._part(len(before), end), self._part(end, len(self))
 
     def _located(self, parts: list[str], sep: str | None) -> list[str]:
-        """The parts of a split, in order: what lies between them is `sep`, or white space."""
+        """The parts of a split, in order: what is between them is `sep`, or white space."""
         located: list[str] = []
         end = 0
         for part in parts:

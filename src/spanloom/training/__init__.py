@@ -2,7 +2,7 @@
 
     from spanloom.training import DocumentDataset    # torch is imported here, by `import spanloom.training` it is not
 
-shard             a shard as a trainer names it, held against the manifest (no torch)
+shard             a shard as a trainer names it, checked against the manifest (no torch)
 samples/          weights of documents, samples of a plan, their order in an epoch (no torch)
 megatron_dataset  Megatron's GPTDataset with loss mask, and span where there is one
 batch             the span on every rank, a step read ahead

@@ -119,7 +119,7 @@ class SupervisedShard:
     def supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
         """`loss_mask` float32, and `span_id` int64 where there are spans, of the first `length` positions taken.
 
-        Where documents have weights, `weight` float32 of the document that a position lies in; so does its label,
+        Where documents have weights, `weight` float32 of the document that a position is in; so does its label,
         unless the position is the last of a document, which is never trained.
         Taken since `forget`; 0 beyond the last.
         """
@@ -192,7 +192,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         )
         if not report.clean:
             raise DatasetError(
-                f"{', '.join(shard.prefixes)} do not lie parallel: {report.findings[0]}",
+                f"{', '.join(shard.prefixes)} are not parallel: {report.findings[0]}",
                 where=dataset_path,
                 remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
             )
@@ -252,7 +252,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         item: dict[str, torch.Tensor] = super().__getitem__(idx)
         for key, values in self._supervision(item["tokens"].numel()).items():
             if not self.config.add_extra_token_to_sequence:
-                values[-1] = 0  # its label lies in the next sample, and upstream puts a pad there
+                values[-1] = 0  # its label is in the next sample, and upstream puts a pad there
             if idx is None:
                 values[:] = 0
             item[key] = torch.from_numpy(values)

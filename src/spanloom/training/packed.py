@@ -31,7 +31,7 @@ class PackedDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
         verify: bool = False,
         allow_harmful: bool = False,
     ) -> None:
-        """`root`: the dataset's, where it does not lie where it lay when the plan was made. `verify`: hash everything
+        """`root`: the dataset's, where it is not where it was when the plan was made. `verify`: hash everything
         but the `.bin`. `allow_harmful`: see `spanloom.training.shard.read_content`."""
         self.samples: PackedSamples = open_samples(plan, split, root, verify=verify, allow_harmful=allow_harmful)
 
@@ -55,7 +55,7 @@ class EpochSampler(Sampler[int]):  # type: ignore[misc]  # torch is not followed
         self, samples: int, *, seed: int = 0, rank: int = 0, ranks: int = 1, begin: int = 0, end: int | None = None
     ) -> None:
         """`samples`: of an epoch, `len(dataset)`. `end`: number of the sample to stop before; None ends with the epoch
-        that `begin` lies in. Ranks read equally many where `end` - `begin` is a multiple of `ranks`."""
+        that `begin` is in. Ranks read equally many where `end` - `begin` is a multiple of `ranks`."""
         self._order = EpochOrder(samples, seed=seed)
         end = (begin // samples + 1) * samples if end is None else end
         self._numbers = range(begin + (rank - begin) % ranks, end, ranks)

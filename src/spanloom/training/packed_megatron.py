@@ -34,7 +34,7 @@ from spanloom.training.samples.packed import PackedSamples, open_samples
 from spanloom.training.shard import check_tokenizer
 
 _ROOT = "spanloom_dataset_root"
-"""Attribute of the config: where the dataset lies; None where the plan says."""
+"""Attribute of the config: where the dataset is; None where the plan says."""
 
 _OURS = ("allow_harmful", "document_weights")
 """Attributes of the config that `SpanGPTDataset` knows too. The second is refused here."""
@@ -136,7 +136,7 @@ def packed_datasets(
     """Megatron's train, valid and test datasets of a plan: what `train_valid_test_datasets_provider` returns.
 
     Args: config, the script's `GPTDatasetConfig`, whose blends do not matter; sizes, samples of each split, None for
-    one epoch; is_built_on_rank as for `BlendedMegatronDatasetBuilder`; root, the dataset's, where it does not lie where
+    one epoch; is_built_on_rank as for `BlendedMegatronDatasetBuilder`; root, the dataset's, where it is not where
     it lay when the plan was made; verify, whether everything but the `.bin` is hashed here and now. A split without
     samples is None.
     Raises ArtifactError or DatasetError, naming the file, before the first sample.

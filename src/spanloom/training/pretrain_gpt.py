@@ -210,9 +210,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
             )
         return read_content(opened.root)
     if root is not None:
-        raise DatasetError(
-            "--dataset-root says where the dataset of a plan lies", remedy="leave it out, or give --plan"
-        )
+        raise DatasetError("--dataset-root says where the dataset of a plan is", remedy="leave it out, or give --plan")
     prefixes = [Path(prefix) for prefix in _prefixes(flags)]
     for prefix in prefixes:
         match_prefix(prefix)
@@ -296,7 +294,7 @@ def parse(arguments: Sequence[str]) -> Options:
         help="a plan of `spanloom plan`, in place of Megatron's data flags: whole documents",
     )
     parser.add_argument(
-        "--dataset-root", type=Path, help="where the plan's dataset lies here, if not where it lay when it was planned"
+        "--dataset-root", type=Path, help="where the plan's dataset is here, if not where it was when it was planned"
     )
     ours, rest = parser.parse_known_args(arguments)
     return Options(**vars(ours), megatron_flags=tuple(rest))

@@ -47,7 +47,7 @@ class _Split:
         ]
 
     def read(self, name: str, first: int, last: int) -> npt.NDArray[Any]:
-        """Positions `first` up to, not including, `last`, which may lie in several shards."""
+        """Positions `first` up to, not including, `last`, which may be in several shards."""
         parts = [
             arrays[name][max(first - begin, 0) : last - begin]
             for arrays, begin, end in zip(self._arrays, self._begins, self._begins[1:], strict=False)

@@ -1,6 +1,6 @@
-"""One shard of a finished dataset as a trainer names it, its files held against the manifest.
+"""One shard of a finished dataset as a trainer names it, its files checked against the manifest.
 
-In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes that lie parallel, or an error that
+In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes that are parallel, or an error that
 names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed,
 which takes minutes and is `spanloom validate`'s work. No torch here.
 """

@@ -187,7 +187,7 @@ def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_pat
     with pytest.raises(ConflictError, match="something is where the export goes"):
         export_parquet(demo, content, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-    with pytest.raises(ConflictError, match="the export would lie in the dataset"):
+    with pytest.raises(ConflictError, match="the export would be in the dataset"):
         export_parquet(demo, content, demo / "parquet")
 
 

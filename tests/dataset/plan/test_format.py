@@ -127,7 +127,7 @@ def test_another_plan_or_other_files_are_in_the_way(root: Path, plan: Plan, tmp_
         planned(root, tmp_path / "full")
     assert (tmp_path / "full/notes.txt").read_text() == "mine"
     for inside in (root / "plan", root, tmp_path):
-        with pytest.raises(ConflictError, match="lie in one another"):
+        with pytest.raises(ConflictError, match="contain one another"):
             planned(root, inside)
 
 
@@ -194,7 +194,7 @@ def test_a_flag_hashes_an_index_that_looks_unchanged(plan: Plan, root: Path) -> 
 def test_data_of_another_size_are_refused(plan: Plan, root: Path, name: str) -> None:
     with (root / name).open("ab") as stream:
         stream.write(b"\0")
-    with pytest.raises(DatasetError, match="supervision would not lie on its tokens"):
+    with pytest.raises(DatasetError, match="supervision would not match its tokens"):
         open_plan(plan.folder)
     (root / name).unlink()
     with pytest.raises(DatasetError, match="a file of the dataset is missing"):

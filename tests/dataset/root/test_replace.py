@@ -151,7 +151,7 @@ def test_files_of_others_among_the_data_are_refused_before_anything_changes(root
     (root / name).parent.mkdir(exist_ok=True)
     (root / name).write_bytes(b"mine")
     before = files(root)
-    with pytest.raises(ConflictError, match=f"lie where its files do: {name}\n"):
+    with pytest.raises(ConflictError, match=f"are among its files: {name}\n"):
         replace(root)
     assert files(root) == before
 

@@ -308,7 +308,7 @@ class TestWarmup:
     ) -> None:
         output, moved = shutil.copytree(unbroken, tmp_path / "output"), shutil.copytree(data, tmp_path / "moved")
         assert run(moved, output, "--post-training") == log(unbroken), "the pass was over, and stays so"
-        assert "goes on after step" in capsys.readouterr().out
+        assert "resumes after step" in capsys.readouterr().out
 
     def test_none_and_all_of_the_pass(self, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         few = {"batch_size": 32}

@@ -416,7 +416,7 @@ def test_rows_that_go_on_after_the_last_document_are_found(root: Path) -> None:
     pq.write_table(pa.concat_tables([rows, rows.slice(0, 1)]), damage.path("rows.parquet"))
     damage.seal()
     messages = [f.message for f in validate_dataset(root).findings if f.check == "rows"]
-    assert messages == ["rows.parquet goes on after the last document"]
+    assert messages == ["rows.parquet has rows after the last document"]
 
 
 def test_megatrons_own_cache_beside_the_data_is_let_be(root: Path) -> None:

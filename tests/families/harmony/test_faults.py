@@ -333,7 +333,7 @@ def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_run_goes_on(
     assert build.wait() == 130, build.said()
     assert "Traceback" not in build.said()
     assert "Exception ignored" not in build.said()
-    assert "interrupted: the same command goes on from what it had finished" in build.said()
+    assert "interrupted: the same command resumes from what it had finished" in build.said()
     assert not (root / "manifest.json").exists()
     assert_nothing_short(root)
     assert_finishes(start, root, undisturbed)

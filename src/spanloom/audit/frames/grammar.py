@@ -284,7 +284,7 @@ def _with_tools(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]
 def _definitions(
     with_tools: Sequence[_Seen], headers: Sequence[Header], added: frozenset[int], closers: frozenset[int]
 ) -> list[Header]:
-    """What begins a message between two others that is none of theirs: definitions of tools. It is context.
+    """What begins a message between two others that belongs to neither: definitions of tools. It is context.
 
     Some templates write them behind the system text, some before the last question:
 

@@ -140,7 +140,7 @@ def _batches(reader: ShardReader, first: int, last: int) -> Iterator[tuple[int, 
 
 
 def _checked(prefix: Path) -> _Index:
-    """The index of a prefix, after its sizes were held against both files. Raises SourceError."""
+    """The index of a prefix, after its sizes were checked against both files. Raises SourceError."""
     index = _read_header(prefix)
     path, data = _with(prefix, ".idx"), _with(prefix, ".bin")
     with path.open("rb") as stream:

@@ -173,7 +173,7 @@ def fetch(
 
     manifest.json is read first (a dataset that was not validated is refused) and written last: until it is in DIR
     there is no dataset there. Run the same command again after an interruption: existing files are kept, a broken
-    download goes on where it stopped. Nothing is overwritten.
+    download resumes where it stopped. Nothing is overwritten.
 
     gs:// takes Google's application-default credentials, s3:// those of AWS (and AWS_ENDPOINT_URL for other stores).
     SPANLOOM_STORAGE_DEADLINE says for how many seconds a store may fail before this gives up (300).

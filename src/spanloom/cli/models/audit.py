@@ -1,4 +1,4 @@
-"""`spanloom audit`: a token dataset of anybody held against the model that it trains."""
+"""`spanloom audit`: a token dataset of anybody checked against the model that it trains."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal

@@ -36,7 +36,7 @@ def step_validate_toolcalls(
     html: Annotated[str | None, place("File or URI for the report (a page); replaces one.")] = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Tool calls, step 2: all samples held against all rules. Exits with 4 where there are errors."""
+    """Tool calls, step 2: all samples checked against all rules. Exits with 4 where there are errors."""
 
 
 @step("merge-toolcalls", "toolcalls.steps.merge_toolcalls")

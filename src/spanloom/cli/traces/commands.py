@@ -437,7 +437,7 @@ def _reader_may_leave() -> Iterator[None]:
 def validate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
     form: Annotated[Format, option("Which of the exports it is.", "--format")],
-    manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are held against it.")] = None,
+    manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are compared.")] = None,
     report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
     as_json: options.Json = False,
 ) -> None:

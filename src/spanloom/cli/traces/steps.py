@@ -89,7 +89,7 @@ def step_validate(
     report: options.Report = None,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
-    """Traces, step 4: exports held against their rules and their manifest. Exits with 4 on errors."""
+    """Traces, step 4: exports checked against their rules and their manifest. Exits with 4 on errors."""
     places = {"trace": trace, "tunix_sft": tunix_sft, "training_example": training_example}
     exports = {form: place for form, place in places.items() if place is not None}
     if not exports:

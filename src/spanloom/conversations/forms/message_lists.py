@@ -1,6 +1,6 @@
 """Lists of messages with role and content (OpenAI), or with from and value (ShareGPT).
 
-In: a record whose messages lie under `messages`, `conversations`, …, also as JSON text. Out: these messages. What a
+In: a record whose messages are under `messages`, `conversations`, …, also as JSON text. Out: these messages. What a
 message may hold is `spanloom.conversations.messages`' to say: parts, calls, blocks of Anthropic.
 """
 

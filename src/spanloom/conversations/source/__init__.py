@@ -3,7 +3,7 @@
 format     what a folder is, as values: files, columns, rules for its rows
 manifest   the columns and the manifest of `harmony_conversations_v1`
 writer     one shard, written row by row
-folder     a folder opened, held against its manifest, read in batches
+folder     a folder opened, checked against its manifest, read in batches
 places     the same at a URI, brought to this machine
 structure  one row → a checked conversation, and the span of each message
 caps       how many rows of each shard a capped run reads

@@ -1,6 +1,6 @@
 """A source folder: Parquet shards and a manifest, opened, checked and read.
 
-In: a directory, the formats that are taken. Out: `Source` (what the manifest says, held against the files) and batches
+In: a directory, the formats that are taken. Out: `Source` (the manifest, checked against the files) and batches
 of rows. The manifest's `schema_version` names the format. A fault of the manifest, a file or a column is a
 `SourceError` and always stops; faults of rows are found later.
 """
@@ -90,7 +90,7 @@ class Part:
 class SourceRows:
     """A batch of consecutive rows; `first_row` counts from 0 in the shard.
 
-    `messages_json` is as it lies in the file, UTF-8 or not: most of a batch's bytes, which the parser takes as they
+    `messages_json` is as it is in the file, UTF-8 or not: most of a batch's bytes, which the parser takes as they
     are. `columns`: the others. `undecodable`: rows of which one of these is not UTF-8.
     """
 

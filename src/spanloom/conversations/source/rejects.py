@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class RowRefusedError(Exception):
-    """A fault of one row, raised where it is found and turned into a `Reject` by whoever knows the row."""
+    """A fault of one row, raised where it is found and turned into a `Reject` by the code that knows the row."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(reason, detail)

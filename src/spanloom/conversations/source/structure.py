@@ -4,7 +4,7 @@ In: `messages_json`, `metadata_json` and the id column of a row. Out: the row's 
 Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
 
 A format that is `strict` refuses what openai-harmony would ignore silently (unknown keys), and headers that
-do not read back as what they say: a channel on a message that is no answer, a tool or recipient that is none.
+do not read back as what they say: a channel on a message that is no answer, an invalid tool or recipient.
 """
 
 import re

@@ -3,6 +3,6 @@
 bin_packing  which units go together into sequences of one length; pure
 windows      long documents cut into windows; pure
 format       the files of a plan, and opening one
-check        a plan held against its dataset
+check        a plan checked against its dataset
 writer       making a plan
 """

@@ -1,4 +1,4 @@
-"""A plan held against its dataset: every document once, every trained label once, no sample too long.
+"""A plan checked against its dataset: every document once, every trained label once, no sample too long.
 
 In: a plan. Out: nothing, or ArtifactError at the first thing that is wrong. It reads what is on the disk, and shares
 with what wrote it the layout of the files alone.

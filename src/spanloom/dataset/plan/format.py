@@ -201,9 +201,9 @@ def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
 
 
 def open_plan(folder: Path | str, root: Path | str | None = None, *, verify: bool = False) -> Plan:
-    """A finished plan with its dataset, held against each other.
+    """A finished plan with its dataset, checked against each other.
 
-    Args: root, where the dataset lies here; None where it lay when the plan was made. verify: every file of the plan
+    Args: root, where the dataset is here; None where it was when the plan was made. verify: every file of the plan
     and every `.idx` is hashed, even one that is the same file as when it was hashed last.
     Raises ArtifactError for a plan that is damaged, DatasetError or ManifestError for a dataset that is not the plan's.
     """

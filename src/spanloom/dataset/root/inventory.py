@@ -1,4 +1,4 @@
-"""A dataset's files held against its manifest, and what its shards add up to.
+"""A dataset's files checked against its manifest, and what its shards add up to.
 
 In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
 nobody's; totals.

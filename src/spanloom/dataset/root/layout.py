@@ -1,4 +1,4 @@
-"""Where the files of a dataset lie below its root: the one place that spells their names.
+"""Where the files of a dataset are below its root: the one place that spells their names.
 
     ROOT/manifest.json                       the commit marker, see `manifest`
     ROOT/SPLIT/shard_NN_ARRAY.{bin,idx}      one IndexedDataset for each array

@@ -73,11 +73,11 @@ def data_names(*, shards: int, splits: Sequence[str], arrays: Mapping[str, str],
 
 
 def check_apart(source: Path, root: Path) -> None:
-    """The dataset must not lie in its source, nor around it: one would be taken for the other."""
+    """The dataset must not be in its source, nor around it: one would be taken for the other."""
     origin, other = source.resolve(), root.resolve()
     if origin == other or origin in other.parents or other in origin.parents:
         raise ConflictError(
-            "the output root and the source lie in one another",
+            "the output root and the source contain one another",
             where=f"{root} and {source}",
             remedy="give an --out of its own",
         )
@@ -191,7 +191,7 @@ def read_record(work: Path) -> BuildRecord | None:
 
 
 def is_work_of(work: Path, record: BuildRecord) -> bool:
-    """Whether what lies in the folder of intermediates is this build's, and not of another that has yet to end."""
+    """Whether what is in the folder of intermediates is this build's, and not of another that has yet to end."""
     begun = read_record(work)
     return begun is None or begun.identity == record.identity
 

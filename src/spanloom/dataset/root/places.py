@@ -26,7 +26,7 @@ from spanloom.storage.uri import Uri, is_uri, parse_uri
 
 @contextmanager
 def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
-    """A dataset on this machine as it lies at `root`, right or wrong, while the block runs."""
+    """A dataset on this machine as it is at `root`, right or wrong, while the block runs."""
     with scratch_for("root", [root], scratch) as staging:
         yield staged_root(staging, root)
 
@@ -34,7 +34,7 @@ def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
 def staged_root(
     scratch: Scratch, place: str, check: Check[object] = manifest.check, only: Callable[[str], bool] | None = None
 ) -> Path:
-    """A dataset as it lies at a place: its manifests and all files of its folders, listed or not, right or wrong.
+    """A dataset as it is at a place: its manifests and all files of its folders, listed or not, right or wrong.
 
     `check` is that of its manifest's schema. `only`: which of the files are brought, by their path in the root.
     """
@@ -142,7 +142,7 @@ def pending_at(
         return assemble(Path(root))
     uri, local = parse_uri(root), scratch.path(root)
     if staged_manifests(uri, local):
-        return assemble(local)  # held against what is there
+        return assemble(local)  # checked against what is there
     written = assemble(local)
     publish_pending(uri, local, written, check)
     return written

@@ -29,7 +29,7 @@ IsOwnView = Callable[[Path], bool]
 
 
 def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> None:
-    """Refuses to replace the dataset at `root` where somebody else's files lie among its own.
+    """Refuses to replace the dataset at `root` where somebody else's files are among its own.
 
     `names`: what the new dataset may write. Raises ConflictError for one that is taken by what the old one does not
     list, and for any file beside the data, which would make the new dataset fail its validation.
@@ -53,7 +53,7 @@ def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> No
     folders = {folder for folder in (*SPLITS, REJECTS) if (root / folder).exists() and not (root / folder).is_dir()}
     if in_the_way := sorted((beside - listed) | taken | folders):
         raise ConflictError(
-            f"files that are not part of the dataset lie where its files do: {', '.join(in_the_way[:3])}"
+            f"files that are not part of the dataset are among its files: {', '.join(in_the_way[:3])}"
             + (f" and {len(in_the_way) - 3} more" if len(in_the_way) > 3 else ""),
             where=str(root),
             remedy="move them away, or give another --out",

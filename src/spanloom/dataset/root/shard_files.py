@@ -1,4 +1,4 @@
-"""The files of one split of one shard, held against the manifest by size and, the indexes, by hash.
+"""The files of one split of one shard, checked against the manifest by size and, the indexes, by hash.
 
 In: a manifest's `content`, the root. Out: paths with their entries, or an error that names the file. The `.bin` are not
 hashed, which takes minutes and is validation's work.
@@ -31,7 +31,7 @@ def check_size(path: Path, entry: ListedFile) -> None:
         raise DatasetError("a file of the dataset is missing", where=str(path), remedy=_REBUILD)
     if (size := path.stat().st_size) != entry.bytes:
         raise DatasetError(
-            f"{size:,} bytes, the manifest says {entry.bytes:,}: supervision would not lie on its tokens",
+            f"{size:,} bytes, the manifest says {entry.bytes:,}: supervision would not match its tokens",
             where=str(path),
             remedy=_REBUILD,
         )

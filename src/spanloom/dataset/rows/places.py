@@ -50,7 +50,7 @@ class RejectedRow:
 def rejected_rows(
     root: Path, shard: ShardEntry, id_column: str, fault: Callable[[Finding], object]
 ) -> Iterator[RejectedRow]:
-    """The rows that were set aside, as their file says. Lines that are none go to `fault` as findings."""
+    """The rows that were set aside, as their file says. Invalid lines go to `fault` as findings."""
     if shard.rejects_file is None:
         return
     path = rejects_file(root, shard.shard)

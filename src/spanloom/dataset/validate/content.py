@@ -1,4 +1,4 @@
-"""A manifest's `content` held against itself: is it built like a dataset of its family, and does all add up?
+"""A manifest's `content` checked against itself: is it built like a dataset of its family, and does all add up?
 
 In: `content`, the family. Out: findings. No file is read: what the counts are of is checked where the files are.
 """

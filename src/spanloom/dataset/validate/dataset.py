@@ -1,11 +1,11 @@
-"""Is what lies on the disk what it must be? Every file, token and label of a dataset, whatever its family.
+"""Is what is on the disk what it must be? Every file, token and label of a dataset, whatever its family.
 
 In: a dataset root, its family, its source where it is at hand. Out: a `Report`. Reads the arrays through Megatron's own
 IndexedDataset, or through an independent reader where Megatron is not installed. What must hold in a document is the
 family's to say (`check_shard`, `check_source`); no code there rendered, packed, shifted or wrote what it checks. Writes
 nothing.
 
-Every value under `content` of a manifest is computed again or held against something that is. `NOT_CHECKABLE` names
+Every value under `content` of a manifest is computed again or checked against something that is. `NOT_CHECKABLE` names
 the others, with the reason.
 """
 
@@ -51,8 +51,8 @@ NOT_CHECKABLE = {
     "content.renderer.fallback_rows": "how a row was rendered leaves no trace; held to the number of documents",
     "content.renderer.audited_rows": "how many rows were audited leaves no trace; held to the number of rows",
     "content.config.caps": "a cap that no row and no token reached decides nothing; one that was reached is checked",
-    "content.input": "what it says of the source is held against it where --source gives it; without it, its rows are"
-    " held against rows_read",
+    "content.input": "it is checked against the source where --source gives it; without it, its rows are"
+    " checked against rows_read",
     "content.*.rejected": "of packed chat: which records could not be read is not worked out again; the number of rows"
     " is its bound",
     "content.config.history": "of harmony_chat: without --source, `serve` is read off what documents show, the others"
@@ -62,7 +62,7 @@ NOT_CHECKABLE = {
     "content.totals.cutting": "of harmony_chat: how many runs, left out and untrained messages conversations have is"
     " not counted again; the runs that documents train are a bound of runs, and equal where everything is trained",
     "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
-    " given up, dropped or left over are held against each other alone, and so is `stops`",
+    " given up, dropped or left over are checked against each other alone, and so is `stops`",
 }
 """Places in a manifest that validation cannot check, or not by themselves, and why; a family may name more."""
 
@@ -110,7 +110,7 @@ def validate_dataset(
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSource:
-    """What a dataset is held against; see `SourceCheck`."""
+    """What a dataset is checked against; see `SourceCheck`."""
 
     place: Path
     deep: int = 0
@@ -287,7 +287,7 @@ def opened_shard(
     try:
         yield OpenedShard(root=root, content=content, split=split, shard=shard, datasets=datasets, rows=rows)
         if rows.take(1).num_rows:
-            fault("rows.parquet goes on after the last document")
+            fault("rows.parquet has rows after the last document")
     except ArtifactError as unreadable:
         fault(unreadable.what)
 

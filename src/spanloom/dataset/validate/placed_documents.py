@@ -1,6 +1,6 @@
 """Documents by the row of the source that each was made of, in families that make one document of a row.
 
-In: a dataset whose row tables have a column `row`. Out: where the document of each row lies, and what its row says.
+In: a dataset whose row tables have a column `row`. Out: where the document of each row is, and what its row says.
 """
 
 from collections.abc import Mapping, Sequence

@@ -204,7 +204,7 @@ def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
-    """Cuts a block at its markers: spans with their END, EOS by itself, and what lies outside of spans.
+    """Cuts a block at its markers: spans with their END, EOS by itself, and what is outside of spans.
 
     The first `injected_tokens` of the row are copies and say so.
     """
@@ -236,7 +236,7 @@ def describe(content: Content) -> Description:
     size = config["block_size"]
     origin = content.input.dataset
     made_from = f"from {code(origin)} " if origin else ""
-    trained = "Loss lies on the assistant's spans alone" if config["post_training"] else "Every token counts"
+    trained = "Loss is on the assistant's spans alone" if config["post_training"] else "Every token counts"
     markers = ", ".join(f"{code(marker['text'])} {marker['id']}" for marker in config["markers"].values())
     result = _result(config, packing)
     return Description(

@@ -107,7 +107,7 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
             into = more[: chunk.size] if turn else matches
             if first == last:
                 np.equal(chunk, number(first), out=into)
-            else:  # one comparison for ids that follow each other: what lies below wraps around to the top
+            else:  # one comparison for ids that follow each other: what is below wraps around to the top
                 np.subtract(chunk, number(first), out=distance[: chunk.size])
                 np.less_equal(distance[: chunk.size], number(last - first), out=into)
             if turn:

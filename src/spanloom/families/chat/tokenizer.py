@@ -103,7 +103,7 @@ def _load_json(path: Path) -> ChatTokenizer:
             engine = _Json(loaded, path)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
-    # Named by what it is and not by where it lies: the same dataset is made wherever its tokenizer is.
+    # Named by what it is and not by where it is: the same dataset is made wherever its tokenizer is.
     name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
     return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
 
@@ -167,7 +167,7 @@ class _Json:
 
 
 class _O200k:
-    """The o200k vocabulary with the control strings added. Text is cut at them, what lies between is encoded."""
+    """The o200k vocabulary with the control strings added. Text is cut at them, what is between is encoded."""
 
     vocab_size = O200K_FIRST_ADDED + len(CONTROL_STRINGS)
 

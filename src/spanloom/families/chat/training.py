@@ -5,7 +5,7 @@ In: transcripts, a tokenizer, flags. Out: under `--output` the log and checkpoin
 A tiny transformer, one pass, on the CPU. POST_TRAINING=1 puts the loss on assistant spans alone; without it blocks are
 packed plainly and every token counts. It shows how the parts are put together, and is no trainer to build on.
 
-Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
+Run it again after an interruption: it resumes from its last checkpoint with the batches and losses of an unbroken run.
 Run it again on other data (another tokenizer, block size, switch or input): it goes on from the weights, begins a pass
 over that data, and the learning rate warms up again over WARMUP_PCT of it.
 """
@@ -49,7 +49,7 @@ examples
   POST_TRAINING=1 python -m spanloom.families.chat.training --input chats.parquet --tokenizer t.json --output run
   python -m torch.distributed.run --nproc-per-node 2 -m spanloom.families.chat.training --input …     two processes
 
-Run the same command again after an interruption and it goes on from its last checkpoint.
+Run the same command again after an interruption and it resumes from its last checkpoint.
 """
 
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
@@ -164,7 +164,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
         if changed := differences(state["spec"], spec):
             began, why = done, f"the data changed: {changed}"
         else:
-            began, why = state["began"], f"goes on after step {done}"
+            began, why = state["began"], f"resumes after step {done}"
             if changed := differences(state["identity"], identity):
                 raise ConflictError(
                     f"a checkpoint is here from a pass over the same data with other options: {changed}",
@@ -302,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
                 spec["records"] = data["records"]
             train(options, dataset, vocab_size=tokenizer.vocab_size, spec=spec)
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on from the last checkpoint", file=sys.stderr)
+        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
     except SpanloomError as error:
         # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
@@ -313,8 +313,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 _WHAT_COUNTS = {
     True: f"{POST_TRAINING_VARIABLE} is on: a block that begins in a user span opens with the system span and USER, "
-    "and loss lies on assistant spans alone",
-    False: f"{POST_TRAINING_VARIABLE} is off: blocks are packed plainly, and loss lies on every token",
+    "and loss is on assistant spans alone",
+    False: f"{POST_TRAINING_VARIABLE} is off: blocks are packed plainly, and loss is on every token",
 }
 
 
@@ -327,7 +327,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
 
     flag("input", None, "transcripts: a file or a folder of .parquet, .jsonl or .txt", type=Path, required=True)
-    flag("tokenizer", None, "a tokenizers JSON file, or the o200k asset; default: the asset, where it lies", type=Path)
+    flag("tokenizer", None, "a tokenizers JSON file, or the o200k asset; default: the asset, where it is", type=Path)
     flag("output", None, "folder for log.jsonl and checkpoints/", type=Path, required=True)
     flag("block-size", 256, "tokens in a block")
     flag(

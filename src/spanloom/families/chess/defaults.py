@@ -15,7 +15,7 @@ DEEP = 16
 
 LEGAL = False
 TOLERANCE = 0.01
-"""By how much win + draw + loss may miss 1, and each lie outside 0 … 1: engines round to per mille."""
+"""By how much win + draw + loss may miss 1, and each be outside 0 … 1: engines round to per mille."""
 
 MAX_SEQ_LEN = 2048
 FINETUNE_MAX_SEQ_LEN = 1024

@@ -19,7 +19,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
-    """A Parquet file of a folder: its place in the order of the names, its name, its size, and where it is to lie."""
+    """A Parquet file of a folder: its place in the order of the names, its name, its size, and where it is to be."""
 
     number: int
     name: str

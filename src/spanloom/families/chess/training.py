@@ -11,7 +11,7 @@ Two looks at the same tokens, with the same weights:
 The board head must not see a board whole: it would copy the token it is to predict. The move heads may: moves are
 predicted from the last token of a board, or from a token behind all boards that matter.
 
-    head      reads          is held against
+    head      reads          is checked against
     board     every position board_target_ids, from the first move to be predicted on
     move      move_mask      move_target_ids
     thinking  thinking_move_mask   move_target_ids

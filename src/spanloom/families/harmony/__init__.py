@@ -8,7 +8,7 @@ tiktoken_encoding  the same tokenizer as tiktoken has it, and whether the two ar
 contract/          what a source may hold, which documents its rows become, what decides the bytes
 convert/           raw SYNTH, or chat data of any form → a source
 render/            conversations → tokens and spans
-verify/            what must hold in every document, held against the source too
+verify/            what must hold in every document, checked against the source too
 steps/             the steps of the pipeline
 task_list          the pipeline as a list of tasks
 raw_task_list      the same with the conversion of raw SYNTH in front

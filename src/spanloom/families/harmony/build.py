@@ -1,7 +1,7 @@
 """All six steps on one machine: a `synth_harmony_v1` or `harmony_conversations_v1` folder → a validated dataset.
 
 In: `BuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing.
-Intermediates lie under `out/.work`, are kept when a build stops, so that the same command goes on where it stopped, and
+Intermediates are under `out/.work`, are kept when a build stops, so that the same command goes on where it stopped, and
 are cleared when it is done.
 """
 

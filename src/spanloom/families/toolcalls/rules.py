@@ -147,7 +147,7 @@ def _check_content(message: Mapping[str, Any], role: Any, path: str, findings: l
 
 
 def _check_tools(sample: Mapping[str, Any], required: bool, rules: Rules, findings: list[Finding]) -> Parameters | None:
-    """The parameters that calls can be held against, None where none are known."""
+    """The parameters that calls can be checked against, None where none are known."""
     tools = sample.get("tools")
     if isinstance(tools, str):
         if not tools or tools.isspace():
@@ -235,7 +235,7 @@ def _check_call(
 
 
 def _fences_inside(raw: str, calls: list[Call]) -> bool:
-    """Whether every fence lies inside of strings of calls, which must all be valid.
+    """Whether every fence is inside of strings of calls, which must all be valid.
 
     A fence in valid JSON is in a string: outside of strings JSON has no backticks.
     """

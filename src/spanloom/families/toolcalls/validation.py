@@ -304,7 +304,7 @@ def _place(packed: int) -> tuple[int, int, int]:
 def _repeated(seen: _Seen) -> Iterator[tuple[int, int, str, str]]:
     """Samples whose id or content was there before: number, number of the first, code, path.
 
-    Members of batches are held against members alone, and may repeat as a whole.
+    Members of batches are checked against members alone, and may repeat as a whole.
     """
     if not seen.places:
         return

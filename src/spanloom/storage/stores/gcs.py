@@ -364,7 +364,7 @@ def _bytes_stored(answer: Any, size: int) -> int:
 
 
 def _described(resource: Mapping[str, Any], uri: Uri) -> StoredObject:
-    """An object resource of the JSON API. Raises DamagedTransferError for one that is none, or another object's."""
+    """An object resource of the JSON API. Raises DamagedTransferError for another, or another object's."""
     crc32c, md5, metadata = resource.get("crc32c"), resource.get("md5Hash"), resource.get("metadata") or {}
     try:
         size = int(resource["size"])

@@ -120,7 +120,7 @@ def _begun(attempt: Callable[[], T]) -> "Future[T]":
 
 def _given_up(why: str, deadline: float, uri: Uri) -> StoreGivenUpError:
     return StoreGivenUpError(
-        f"the store gave no answer to go on with for {deadline:g} s; {why}",
+        f"the store gave no usable answer for {deadline:g} s; {why}",
         where=str(uri),
         remedy="look at the network and the address (AWS_ENDPOINT_URL, STORAGE_EMULATOR_HOST), then run "
         f"the same command again: what is there stays; give it longer with {DEADLINE_VARIABLE}=seconds",

@@ -1,4 +1,4 @@
-"""The o200k vocabulary's one pinned file: where it lies, and whether it is the right one.
+"""The o200k vocabulary's one pinned file: where it is, and whether it is the right one.
 
 In: a path, two environment variables, the user's cache or the current folder. Out: the path of verified bytes. Nothing
 here touches the network; `spanloom.tokenizers.o200k.fetch` is the set-up step that does.
@@ -20,7 +20,7 @@ ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
 
 def locate_asset(path: Path | None = None) -> Path:
-    """Where the asset should lie: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE, the
+    """Where the asset should be: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE, the
     user's cache where the file is there, else `data/tokenizer/o200k_base.tiktoken` below the current folder. Of the
     first three the one that is set counts, whether or not the file is there."""
     if path is not None:

@@ -1,4 +1,4 @@
-"""The o200k asset at a place: a local path as it is, an object staged and held against the pinned bytes."""
+"""The o200k asset at a place: a local path as it is, an object staged and checked against the pinned bytes."""
 
 from pathlib import Path
 

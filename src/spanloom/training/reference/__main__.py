@@ -4,7 +4,7 @@ In: a finished dataset (read only), flags. Out: under `--output` the log, Tensor
 
 A GPT from megatron-core, Megatron's samples and schedule, the loss per span. It shows that a dataset trains and how the
 parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training/.
-Run it again after an interruption: it goes on from its last checkpoint with the batches and losses of an unbroken run.
+Run it again after an interruption: it resumes from its last checkpoint with the batches and losses of an unbroken run.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ examples
   python -m spanloom.training.reference --root data/dataset --index-cache run/index --output run --steps 20
   python -m torch.distributed.run --nproc-per-node 2 -m spanloom.training.reference --root …  two processes
 
-Run the same command again after an interruption and it goes on from its last checkpoint.
+Run the same command again after an interruption and it resumes from its last checkpoint.
 """
 
 

@@ -34,7 +34,7 @@ class StepResult:
 
 
 class _CpuForCuda(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Megatron's schedule makes one tensor on `device="cuda"`, whatever the model lies on. Here it lies on the CPU."""
+    """Megatron's schedule makes one tensor on `device="cuda"`, whatever the model is on. Here it is on the CPU."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None

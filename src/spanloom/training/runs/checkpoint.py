@@ -21,7 +21,7 @@ from spanloom.text import visible
 from spanloom.training.runs.passes import differences
 
 MARK = "checkpoint.json"
-_REMEDY = "restore this file, or remove the folder `checkpoints` to start over: a run goes on from the newest whole one"
+_REMEDY = "restore this file, or remove the folder `checkpoints` to start over: a run resumes from the newest whole one"
 
 
 def save(
@@ -77,7 +77,7 @@ def _latest_whole(output: Path, identity: dict[str, Any]) -> tuple[int, Path] | 
             continue
         if different := differences(written, identity):
             raise ConflictError(
-                "a checkpoint is here from a run with other options, which would not go on as it began: " + different,
+                "a checkpoint is here from a run with other options, which would not resume as it began: " + different,
                 where=str(folder),
                 remedy="give the options and the dataset of that run, or another --output",
             )

@@ -84,7 +84,7 @@ class Progress:
         """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
         if different := differences(state["options"], self.options):
             raise DatasetError(
-                f"the state to go on from was taken with other options: {different}",
+                f"the state to resume from was taken with other options: {different}",
                 remedy="give the options that it was taken with",
             )
         self.begin = {place["shard"]: dict(place) for place in state["places"]}
@@ -100,8 +100,8 @@ def check_shards(taken: int, shards: int) -> None:
     """Raises DatasetError where a state is of another number of shards than there are here."""
     if taken != shards:
         raise DatasetError(
-            f"the state to go on from is of {taken} shards (ranks · workers), and here are {shards}",
-            remedy="go on with as many ranks and workers as it was taken with",
+            f"the state to resume from is of {taken} shards (ranks · workers), and here are {shards}",
+            remedy="resume with as many ranks and workers as it was taken with",
         )
 
 

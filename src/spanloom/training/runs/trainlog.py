@@ -60,7 +60,7 @@ def read_log(path: Path) -> list[Record]:
 
     Raises ArtifactError naming the line for one that is no record.
     """
-    remedy = f"remove this line, or the log: the run goes on, and its checkpoints do not need {path.name}"
+    remedy = f"remove this line, or the log: the run continues, and its checkpoints do not need {path.name}"
     try:
         lines = read_small(path, ArtifactError, "the log", remedy, limit=LOG_BYTES).split(b"\n")[:-1]
     except FileNotFoundError:

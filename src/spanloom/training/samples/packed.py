@@ -77,7 +77,7 @@ class PackedSamples:
         self._count = np.arange(self.sequence_length, dtype=np.int64)
 
     def __reduce__(self) -> Any:
-        # A worker process maps the files itself. The dataset may lie elsewhere than the plan says.
+        # A worker process maps the files itself. The dataset may be elsewhere than the plan says.
         return partial(open_samples, root=self.plan.root, allow_harmful=self._allow_harmful), (
             self.plan.folder,
             self.split_name,

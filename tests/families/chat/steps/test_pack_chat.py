@@ -245,4 +245,4 @@ def test_marked_transcripts_without_post_training_are_warned_of(tmp_path: Path) 
             warn=warnings.append,
         )
     (warning,) = warnings
-    assert "POST_TRAINING is off: loss lies on every token, questions and system texts too" in warning
+    assert "POST_TRAINING is off: loss is on every token, questions and system texts too" in warning

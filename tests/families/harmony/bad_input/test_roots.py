@@ -229,7 +229,7 @@ def test_no_resume_removes_what_the_unfinished_build_made_and_nothing_else(unfin
     assert not left.exists()
     assert stored_rows(root, 0) == {0: "other-0", 1: "other-1"}
     assert sources.data_files(root) != before
-    assert not result.report.clean, "files that no manifest lists lie beside the data"
+    assert not result.report.clean, "files that no manifest lists are beside the data"
 
 
 def test_no_resume_that_was_killed_at_its_end_is_finished_by_the_same_command(standing: Path, small: Path) -> None:
@@ -359,9 +359,7 @@ def test_overwrite_refuses_files_of_others_among_the_data(standing: Path, other:
     (standing / name).parent.mkdir(exist_ok=True)
     (standing / name).write_text("mine")
     before = files_of(standing)
-    with pytest.raises(
-        ConflictError, match=rf"^files that are not part of the dataset lie where its files do: {name}\n"
-    ):
+    with pytest.raises(ConflictError, match=rf"^files that are not part of the dataset are among its files: {name}\n"):
         build_it(other, standing, overwrite=True)
     assert files_of(standing) == before
 
@@ -411,7 +409,7 @@ def test_reports_of_somebody_else_stay_and_are_named(
 @pytest.mark.parametrize("place", [".", "dataset", ".."])
 def test_a_root_in_its_source_or_around_it_is_refused(small: Path, place: str) -> None:
     before = files_of(small)
-    with pytest.raises(ConflictError, match="the output root and the source lie in one another"):
+    with pytest.raises(ConflictError, match="the output root and the source contain one another"):
         build_it(small, small / place, overwrite=True)
     assert files_of(small) == before
 

@@ -250,7 +250,7 @@ def test_what_is_nested_too_deep_refuses_its_record_alone(tmp_path: Path, depth:
 
 def test_a_source_in_a_folder_that_is_read_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "data/chat.jsonl", [record(0)])
-    with pytest.raises(ConflictError, match="lie in one another"):
+    with pytest.raises(ConflictError, match="contain one another"):
         run(tmp_path / "data", out=tmp_path / "data/out")
     assert list((tmp_path / "data").iterdir()) == [tmp_path / "data/chat.jsonl"]
 

@@ -2,7 +2,7 @@
 
 In: blocks as they will be trained on, injected tokens included. Out: the loss mask, token-aligned; the targets.
 
-A block is judged by what is in it alone. Loss lies on assistant spans, A and E included, that are closed within the
+A block is judged by what is in it alone. Loss is on assistant spans, A and E included, that are closed within the
 block and follow a user span that is in the block whole; with `strict_user` off, one that was cut and opened again
 by an injected U will do.
 """
@@ -74,7 +74,7 @@ def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32
 
     closed = np.flatnonzero(closes & (before == ASSISTANT))
     closed = closed[sound[closed - 1]]
-    # Lengths of what lies between and within the spans, in turn: [to the first A, to its E, to the next A, …, rest].
+    # Lengths of what is between and within the spans, in turn: [to the first A, to its E, to the next A, …, rest].
     edges = np.empty(2 * closed.size + 2, np.int64)
     edges[0], edges[-1] = 0, rows * width
     edges[1:-1:2] = positions[closed - 1]

@@ -1,6 +1,6 @@
 """What each token of a packed chat dataset stands for: its bytes, or its name where it is special.
 
-In: what a manifest says of its tokenizer, and where that lies. Out: `Vocabulary`, for people who look at blocks.
+In: what a manifest says of its tokenizer, and where that is. Out: `Vocabulary`, for people who look at blocks.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from spanloom.tokenizers.o200k import vocabulary as o200k
 
 
 def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabulary | o200k.O200kVocabulary":
-    """The vocabulary of the tokenizer that a manifest records as `made`, from where it lies now."""
+    """The vocabulary of the tokenizer that a manifest records as `made`, from where it is now."""
     loaded = tokenizer_of(made, tokenizer)
     if loaded.name != O200K_NAME:
         return JsonVocabulary(load_json_tokenizer(loaded.path, extra="chat"), CONTROL_STRINGS)

@@ -124,7 +124,7 @@ def pack_chat(
         )
     if warn is not None and not rules.post_training and are_marked(transcripts, rules.records):
         warn(
-            "warning: the transcripts mark their answers, and POST_TRAINING is off: loss lies on every token, "
+            "warning: the transcripts mark their answers, and POST_TRAINING is off: loss is on every token, "
             "questions and system texts too (POST_TRAINING=1 or --post-training: on the answers alone)"
         )
     before = [file_state(file) for file in files]

@@ -71,7 +71,7 @@ class CheckedBlocks(DiskRun):
 
 
 def check_blocks(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
-    """Ids, values, the last label, and the loss mask held against one that is derived here."""
+    """Ids, values, the last label, and the loss mask checked against one that is derived here."""
     tokens, lossmask = blocks.tokens, blocks.lossmask
     outside = (tokens < 0) | (tokens >= rules.vocab_size)
     yield from blocks.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)

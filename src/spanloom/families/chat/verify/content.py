@@ -20,7 +20,7 @@ from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 OPTIONS = ("block_size", "post_training", "strict_user", "keep_lossless", "records")
-"""What the blocks are held against, one by one: any value that the schema allows may be here."""
+"""What the blocks are checked against, one by one: any value that the schema allows may be here."""
 
 
 def check_content(content: Content) -> Iterator[Finding]:

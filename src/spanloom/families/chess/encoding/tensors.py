@@ -91,7 +91,7 @@ def cut(
     number_blocks(made, begins[boards])
 
     at = (begins + BOARD_LENGTH * boards)[moves]  # of the moves
-    kept = int(np.searchsorted(at, max_seq_len - 2))  # whose values lie inside
+    kept = int(np.searchsorted(at, max_seq_len - 2))  # whose values are inside
     at, best, values = at[:kept], game.best[rows][moves][:kept], game.values[rows][moves][:kept]
     wl, d, valid = values_of(values)
     write_values(made, at + 1, wl, d, valid)

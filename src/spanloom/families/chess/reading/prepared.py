@@ -1,7 +1,7 @@
 """Prepared games: the tables of `source` as memory-mapped arrays, a set of files for each Parquet file and split.
 
 In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's own format), and the tables again, whose
-arrays lie on disk until they are sliced.
+arrays are on disk until they are sliced.
 
     games_NNNNN_     offsets int64 [G + 1]   keys uint8 [G, 16]   ids.parquet (game_id)
                      boards uint8 [P, 68]    played, best int16 [P]   values float64 [P, 3]   plies int64 [P]
@@ -37,7 +37,7 @@ ID_COLUMN: dict[Kind, str] = {"games": "game_id", "thinking": "fen"}
 
 
 def array_path(root: Path, split: str, kind: Kind, number: int, name: str) -> Path:
-    """Where an array of a table lies; `ids` is a Parquet file."""
+    """Where an array of a table is; `ids` is a Parquet file."""
     suffix = "parquet" if name == "ids" else "npy"
     return root / split / f"{kind}_{number:05d}_{name}.{suffix}"
 

@@ -98,7 +98,7 @@ COLUMNS: dict[Kind, dict[str, Column]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A game (or a thinking row: its number is the id) that gives no sample, and where its fault lies."""
+    """A game (or a thinking row: its number is the id) that gives no sample, and where its fault is."""
 
     file: str
     game_id: str

@@ -3,6 +3,6 @@
 games     findings in Parquet files, and in prepared games
 legal     legal moves, by python-chess
 rejects   what was left out
-copies    prepared games held against the files that they came from
+copies    prepared games checked against the files that they came from
 manifest  what the manifest says
 """

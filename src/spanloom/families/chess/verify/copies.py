@@ -1,4 +1,4 @@
-"""Prepared games held against the Parquet files that they came from.
+"""Prepared games checked against the Parquet files that they came from.
 
 In: a shard of the manifest and its file. Out: findings. Of all games and rows it is asked whether they are there, how
 long they are and why they were left out; of some every value. These are made again row by row, their boards by

@@ -84,7 +84,7 @@ def validate_place(place: Path, checks: Checks) -> Report:
         return validate_root(place, checks)
     if checks.games is not None or checks.thinking is not None:
         raise ChessError(
-            "only prepared games can be held against what they were made from, and these are none",
+            "only prepared games can be checked against what they were made from, and these are none",
             where=str(place),
             remedy="give the root of prepared games, or leave --source and --thinking out",
         )
@@ -337,7 +337,7 @@ def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def value_faults(values: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.bool_]:
-    """Which rows of win, draw, loss [N, 3] lie outside 0 … 1, or do not add up to 1 where all three are given."""
+    """Which rows of win, draw, loss [N, 3] are outside 0 … 1, or do not add up to 1 where all three are given."""
     missing = np.isnan(values)
     outside = (values < -tolerance) | (values > 1 + tolerance)
     astray = np.abs(np.where(missing, 0.0, values).sum(axis=1) - 1) > tolerance

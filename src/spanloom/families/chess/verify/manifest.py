@@ -1,4 +1,4 @@
-"""What the manifest of prepared games says, held against itself and against the constants of the family.
+"""What the manifest of prepared games says, checked against itself and against the constants of the family.
 
 In: a manifest's `content`. Out: findings. No file is read: what the counts are of is checked where the files are
 (`games`, `copies`). Nothing of what writes a manifest is used but its constants.
@@ -22,9 +22,9 @@ NOT_CHECKABLE = {
     "environment.*": "says when, where and with what; decides no byte of the data",
     "content.git_sha": "nothing in prepared games tells which code wrote them",
     "content.config.valid_fraction": "between two neighbouring digests of ids every fraction gives the same"
-    " split; config, split and threshold are held against each other",
-    "content.input.*": "sha256 and bytes are held against the files where --source or --thinking gives them; without"
-    " them, names and rows are held against the shards",
+    " split; config, split and threshold are checked against each other",
+    "content.input.*": "sha256 and bytes are checked against the files where --source or --thinking gives them; without"
+    " them, names and rows are checked against the shards",
     "content.shards.*.rows_read, null_rows": "without --source, of games only their sum is bounded: the rows of games"
     " that were left out leave no trace",
     "content.shards.*.best_missing, best_unknown": "without --source only what they add up to is known",
@@ -32,7 +32,7 @@ NOT_CHECKABLE = {
     " ids, lengths and FENs of thinking rows are compared of all, every value of --deep items of each split of a file",
     "rejects": "without --source and --thinking, ply and detail can be anything, and so can the ids of games",
 }
-"""Places in a manifest, or what lies beside it, that validation cannot check, or not by themselves, and why."""
+"""Places in a manifest, or what is beside it, that validation cannot check, or not by themselves, and why."""
 
 REASONS = {"games": {BAD_FEN, UNKNOWN_PLAYED, NO_PLY}, "thinking": {BAD_FEN, BAD_VARIATIONS}}
 _COUNTS = ("rows_read", "null_rows", "best_missing", "best_unknown")

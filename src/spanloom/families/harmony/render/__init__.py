@@ -4,7 +4,7 @@ official      through openai-harmony alone: what counts
 text_encoder  texts → tokens, through openai-harmony or the fast encoder
 fast          through a table and the o200k encoder: the same bits
 routes        one of the two
-audit         sampled rows of the fast route held against the official one
+audit         sampled rows of the fast route checked against the official one
 part          one part of a shard rendered in one worker process
 artifact      the parts that carry documents and ids between steps on one machine
 packs         parts in few large files, and the ids of a shard in one

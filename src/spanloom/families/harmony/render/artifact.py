@@ -154,7 +154,7 @@ class OpenPart:
 
 
 def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]:
-    """The parts that lie in two folders, in order."""
+    """The parts that are in two folders, in order."""
     for part in parts:
         rejects = rendered / f"{part_name(part['part'])}.rejects.jsonl"
         yield OpenPart(
@@ -208,7 +208,7 @@ _AGAIN = "run the step that wrote it again"
 def read_sidecar(path: Path) -> dict[str, Any]:
     """A JSON file that a step wrote. Raises ArtifactError when it is not there: the step did not finish.
 
-    So does whoever looks up a key that it should have and has not.
+    So does code that looks up a key that it should have and has not.
     """
     try:
         value = read_json(path, ArtifactError, path.name, _AGAIN)

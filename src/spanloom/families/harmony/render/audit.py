@@ -64,7 +64,7 @@ def audit_floor(rows: int, of_rows: int) -> int:
 def check_fraction(fraction: float) -> None:
     """Raises SpanloomError for a fraction outside [0, 1]."""
     if not 0 <= fraction <= 1:
-        raise SpanloomError(f"the audit fraction must lie in [0, 1], not {fraction}")
+        raise SpanloomError(f"the audit fraction must be in [0, 1], not {fraction}")
 
 
 class Auditor:

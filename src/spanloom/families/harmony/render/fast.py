@@ -371,7 +371,7 @@ class FastRenderer:
 
 
 def _gathered(tokens: Tokens, lengths: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> Tokens:
-    """Messages that lie end to end, in another order, some of them several times.
+    """Messages that are end to end, in another order, some of them several times.
 
     Messages that follow each other on both sides are copied together: an index of each token takes longer than the
     tokens.

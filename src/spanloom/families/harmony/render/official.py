@@ -81,7 +81,7 @@ def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) ->
 
 
 def render_prompt(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding, *, drop_analysis: bool) -> Tokens:
-    """What openai-harmony shows to whoever is to say what comes next, without the two tokens that this begins with:
+    """What openai-harmony shows to the author of the next message, without the two tokens that this begins with:
     `<|start|>assistant`. Returns int32 [T]. Raises RefusedByRendererError.
 
     `drop_analysis`: leave out the reasoning that it leaves out by default.

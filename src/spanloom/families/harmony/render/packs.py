@@ -129,7 +129,7 @@ class IdsWriter:
         self._rows = 0
 
     def append(self, ids: Path, part: dict[str, Any]) -> None:
-        """Adds the ids of a part that lies in the folder `ids`."""
+        """Adds the ids of a part that is in the folder `ids`."""
         for batch in read_ids(ids, [part]):
             self._waiting.append(batch)
             self._rows += batch.num_rows

@@ -94,7 +94,7 @@ class Rendered:
 
     @classmethod
     def read(cls, path: Path) -> "Rendered":
-        """Reads a manifest. Raises ArtifactError for a file that is none."""
+        """Reads a manifest. Raises ArtifactError for another file."""
         value = read_sidecar(path)
         if value.get("artifact") != ARTIFACT:
             raise ArtifactError("this is no manifest of a rendered shard", where=str(path), remedy=_RENDER)
@@ -176,7 +176,7 @@ _AGAIN = "remove it, and run render-shard again"
 
 def read_parts(scratch: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iterator[OpenPart]:
     """The parts of a shard, in order. `whole`: its `rendered.json`. The next pack is staged while one is read, and no
-    more than two lie on this machine."""
+    more than two are on this machine."""
     packs = shard.packs
     for pack in packs:
         scratch.path(f"{shard.place}/{pack.name}")  # known before the thread asks for it

@@ -96,7 +96,7 @@ def split_of(
 class Ids:
     """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
 
-    `batches` reads them from the begin; the documents of one row lie in one batch. `where`: for messages.
+    `batches` reads them from the begin; the documents of one row are in one batch. `where`: for messages.
     """
 
     profile: Profile
@@ -120,7 +120,7 @@ class Ids:
 
     @classmethod
     def open(cls, directory: Path, index: int) -> "Ids":
-        """Those in a folder of parts, each held against its sha256."""
+        """Those in a folder of parts, each checked against its sha256."""
         sidecar = read_sidecar(directory / IDS_JSON)
         if sidecar["shard"] != index:
             raise ArtifactError(
@@ -142,7 +142,7 @@ class Ids:
     def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
         """Source rows in batches: numbers, int64 [N], ids, and how many documents each has become, int64 [N].
 
-        The documents of one row lie in one batch, one after the other.
+        The documents of one row are in one batch, one after the other.
         """
         for batch in self.batches():
             rows = batch.column("row").to_numpy()

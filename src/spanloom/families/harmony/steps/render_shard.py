@@ -67,7 +67,7 @@ def render_shard(
     Of the source only its manifest and this shard are read; the manifest names the profile, and the number of shards
     unless `shards` does. `rules`: how conversations are cut, where the profile cuts them. `caps` are those of the whole
     run; this shard's share is worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`.
-    `audit_fraction` of what the fast renderer makes is held against openai-harmony. With `resume`, existing parts
+    `audit_fraction` of what the fast renderer makes is checked against openai-harmony. With `resume`, existing parts
     with the right hash are kept. `before` is called with the number of each part before it goes to a worker, `after`
     with its summary when it has come back, in order; then its files may be taken away. Returns what `rendered.json`
     holds.

@@ -7,5 +7,5 @@ reference  one row rendered the slow way
 rules      which rows may be refused, and why, a second time
 texts      the texts of a row encoded by a second tokenizer
 any_model  a row of `conversations_v1` as the messages of Harmony that it must become
-source     a dataset held against its source
+source     a dataset checked against its source
 """

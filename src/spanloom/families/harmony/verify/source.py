@@ -1,4 +1,4 @@
-"""A dataset held against its source: is each row where it must be, with its id, its metadata and its tokens?
+"""A dataset checked against its source: is each row where it must be, with its id, its metadata and its tokens?
 
 In: the source, the dataset's files, a way to read one document. Out: findings.
 

@@ -180,7 +180,7 @@ def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:
     turns = np.flatnonzero(labels[1:] != labels[:-1]) + 1  # few: labels come in stretches
     turns = np.append(0, turns) if labels[0] else turns
     begins, ends = turns[::2], turns[1::2]
-    # The label of a token lies one position before it.
+    # The label of a token is one position before it.
     first, last = np.maximum(opens - 1, 0), np.maximum(closes - 1, 0)
     marks: Marks = np.append(begins, on_disk.size)[np.searchsorted(ends, first, side="right")] < last
     return marks & (first < last)

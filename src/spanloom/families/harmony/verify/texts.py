@@ -1,6 +1,6 @@
 """The texts of a row's messages against tiktoken: a second tokenizer, which no other part of rendering uses.
 
-In: the messages that a document shows, its tokens as they lie on disk. Out: where the content of a message is not what
+In: the messages that a document shows, its tokens as they are on disk. Out: where the content of a message is not what
 tiktoken makes of its text. Texts of users, assistants and tools are looked at; those of system and developer messages
 are put into words by openai-harmony alone.
 """

@@ -182,7 +182,7 @@ def tokenize_conversations(
 
 @dataclass(kw_only=True)
 class _Build:
-    """One build: shard by shard, the parts of each in order, whoever made them. `rows`: those that are read."""
+    """One build: shard by shard, the parts of each in order, by any worker. `rows`: those that are read."""
 
     ingredients: Ingredients
     root: Path

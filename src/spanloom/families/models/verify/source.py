@@ -1,4 +1,4 @@
-"""A dataset for a model held against its source: ids, weights, runs, and documents made a second time.
+"""A dataset for a model checked against its source: ids, weights, runs, and documents made a second time.
 
 In: the dataset, a source folder, how many rows are made again. Out: findings.
 

@@ -4,7 +4,7 @@ In: files as their makers publish them. Out: `OUT/harmful/NAME.jsonl` and `OUT/r
 left out in `OUT/rejects/NAME.ndjson`, each with its place and reason. Records are streamed.
 
 Nothing is made up. A label that a source lacks is left out; a record whose split it would decide is left out itself.
-Every sample is held against the rules before it is written, with a system message required: what has an error is set
+Every sample is checked against the rules before it is written, with a system message required: what has an error is set
 aside under the rule's code. So everything that is written passes `validate --strict`.
 
     b4         orchestrated attacks of Fujitsu's B4, with a file of completions
@@ -63,7 +63,7 @@ FILES = {
 """Source and split → the name of the file without its ending."""
 
 INPUTS = {"b4": "data/fujitsu", "agentdojo": "data/agent_dojo", "tau2": "data/tau2_repo"}
-"""Where a source lies by default."""
+"""Where a source is by default."""
 
 NEEDS_COMPLETIONS = ("b4",)
 _LINES = (".jsonl", ".ndjson", *(f".jsonl{ending}" for ending in COMPRESSED))

@@ -4,7 +4,7 @@ In: a row with `prompt`, `type`, `label`; and its answer, in the row (`completio
 completions by `id`. Out: one sample to retain for each answer to a safe prompt.
 
 Whether an answer complies is the source's to say: an answer in the row needs a `final_label` of full compliance. What a
-file of completions holds was chosen by whoever made it.
+file of completions holds was chosen by its author.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

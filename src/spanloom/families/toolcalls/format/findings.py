@@ -1,4 +1,4 @@
-"""What a sample, or a line that is none, can be found wrong by: codes, their severity and order.
+"""What a sample, or a line that is no sample, can be found wrong by: codes, their severity and order.
 
 In: a code, and where in the sample. Out: `Finding`. A finding is of one sample; its file and line are added where the
 file is read.

@@ -73,7 +73,7 @@ def check_outside(output: Path, *folders: Path) -> None:
     for folder in folders:
         if folder.is_dir() and folder.resolve() in (output.resolve(), *output.resolve().parents):
             raise ToolCallError(
-                f"the output lies in the folder {folder}, which is read",
+                f"the output is in the folder {folder}, which is read",
                 where=str(output),
                 remedy="give another place for the output",
             )

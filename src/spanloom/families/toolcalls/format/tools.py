@@ -1,7 +1,7 @@
 """Tools: the registries that samples name, and lists that they carry.
 
 In: the registries that come with the package, a folder of others, or an inline list. Out: for each tool the parameters
-that a call is held against; and the list that a chat template is given.
+that a call is checked against; and the list that a chat template is given.
 
 A registry is a JSON file of the shape `{"version": NAME, "tools": [{"type": "function", "function": {…}}, …]}`. Of an
 opaque registry only the name is known: calls of its tools are not looked at.

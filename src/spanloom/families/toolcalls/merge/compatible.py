@@ -2,7 +2,7 @@
 
 In: the same as `merged.py`. Out: the same ids, order, lines and numbers as the original's. Differences from ours: only
 files right in the folders are read, lines that are not JSON are passed over, and a limit counts lines; the file's name
-replaces `metadata.source`; ids are held against each other within a split, contents not at all; retain samples that
+replaces `metadata.source`; ids are checked against each other within a split, contents not at all; retain samples that
 are too few are drawn again, all of them, with ids ending in `_dup0`, `_dup1` and so on; the gates have fixed numbers
 and are looked at after the files are written.
 """

@@ -1,4 +1,4 @@
-"""Step validate-toolcalls: files of samples held against all rules, at places.
+"""Step validate-toolcalls: files of samples checked against all rules, at places.
 
 In: a folder of samples. Out: the report as JSON and as a page. Errors fail the run: a strict one.
 """

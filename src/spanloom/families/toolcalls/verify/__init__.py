@@ -2,5 +2,5 @@
 
 documents  what must hold in every document on disk
 content    what the manifest says
-source     a dataset held against its samples
+source     a dataset checked against its samples
 """

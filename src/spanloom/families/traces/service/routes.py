@@ -374,7 +374,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
 
 
 def _ingestible(directory: Path, name: str) -> Path:
-    """The file that a client named. Raises HTTPException 400 for one that is missing or lies outside."""
+    """The file that a client named. Raises HTTPException 400 for one that is missing or is outside."""
     missing = HTTPException(400, f"JSONL file not found: {name}")
     try:
         path = (directory / name).resolve()  # links are followed: what they lead to counts
@@ -430,7 +430,7 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
     @router.post(
         "/api/tunix/sft/export",
         tags=["exports"],
-        responses={**stream, 400: {"description": "Neither a key nor ids, or an id that is none."}},
+        responses={**stream, 400: {"description": "Neither a key nor ids, or an invalid id."}},
     )
     def sft_export(request: SftExportRequest) -> Response:
         """Traces in Gemma's template, of a dataset or by id, in the order of the request."""

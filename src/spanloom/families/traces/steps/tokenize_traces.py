@@ -4,7 +4,7 @@ In: a store, the manifest of a dataset in it, a tokenizer. Out: the files under 
 them, and `manifest.pending.json`. Each trace is one document, closed by a masked EOD; its id decides its split.
 
 The source of record is the export in the same format: its rows, bytes and sha256 are in the manifest, so that a token
-dataset can be held against the very file that others train on.
+dataset can be checked against the very file that others train on.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Step validate-traces: exports held against their rules and their manifest.
+"""Step validate-traces: exports checked against their rules and their manifest.
 
 In: exports with their formats, a manifest. Out: a report of the findings of all.
 """

@@ -27,7 +27,7 @@ def later(text: str, microseconds: int) -> str:
     try:
         return stored(as_datetime(text) + timedelta(microseconds=microseconds))
     except OverflowError:
-        raise OptionError("the times of these traces would lie after the year 9999", where=text) from None
+        raise OptionError("the times of these traces would be after the year 9999", where=text) from None
 
 
 def series(text: str) -> Iterator[str]:

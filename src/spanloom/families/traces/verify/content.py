@@ -14,13 +14,13 @@ from spanloom.families.traces.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
 
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
-"""How the text of a trace came to be: held against the export where it is given."""
+"""How the text of a trace came to be: checked against the export where it is given."""
 
 NOT_CHECKABLE = {
     "content.config.control_tokens": "content without control strings is the same whatever was to be done with them",
     "content.config.sort_steps": "text in sorted order can have been in that order before",
     "content.config.protect_metadata": "decides metadata of the export alone, no token",
-    "content.input.dataset": "an export does not say which dataset it is of; the name of its file is held against it",
+    "content.input.dataset": "an export does not say which dataset it is of; the name of its file is compared",
     "content.input.manifest_sha256": "an export does not say which dataset it is of",
 }
 """Places in a manifest of this family that validation cannot check, and why, beside those of every family."""

@@ -35,7 +35,7 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
         yield from documents.at("eod", "EOD inside a document", inside)
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
     yield from documents.check_labels()
-    # Context may lie between: tokens without characters are never learned.
+    # Context may be between: tokens without characters are never learned.
     learned_at = np.flatnonzero(span)
     document = np.searchsorted(last, learned_at)
     falls = (np.diff(span[learned_at].astype(np.int8)) < 0) & (np.diff(document) == 0)
@@ -77,7 +77,7 @@ def exported_line(raw: bytes, form: str) -> dict[str, Any] | str:
 
 
 def wrong_line(line: Mapping[str, Any], config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """What a line of an export says of its trace, held against `trace_id` and `source` of the document's row."""
+    """What a line of an export says of its trace, checked against `trace_id` and `source` of the document's row."""
     trace_id, source = row["trace_id"], row["source"]
     wanted = trace_id if config["format"] == "tunix_sft" else _example_id(trace_id)
     if line["id"] != wanted:

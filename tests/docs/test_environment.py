@@ -1,0 +1,55 @@
+"""The README lists every environment variable that the package reads, once."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from conftest import REPOSITORY
+
+# Set by torchrun, or by the package itself for a library or a program that it starts.
+NOT_FOR_USERS = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LESS", "TORCHDYNAMO_DISABLE"}
+# Read by Google's, Amazon's and PostgreSQL's libraries on behalf of the package, whose messages name them.
+OF_LIBRARIES = {"STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE"}
+
+
+def is_environ(node: ast.expr) -> bool:
+    return ast.unparse(node) in ("os.environ", "environ")
+
+
+def variables_of(tree: ast.Module) -> Iterator[ast.expr]:
+    """The names that a module looks up in its environment, as expressions: constants, or names of constants."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and is_environ(node.value):
+            yield node.slice
+        elif isinstance(node, ast.Compare) and is_environ(node.comparators[0]):
+            yield node.left
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Attribute) and (is_environ(called.value) or called.attr == "getenv"):
+                yield node.args[0]
+            yield from (word.value for word in node.keywords if word.arg == "envvar")
+
+
+def read_in_sources() -> set[str]:
+    trees = [ast.parse(path.read_text("utf-8")) for path in sorted((REPOSITORY / "src/spanloom").rglob("*.py"))]
+    constants = {
+        target.id: node.value.value
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and target.id.endswith("_VARIABLE")
+    }
+    names = [name for tree in trees for name in variables_of(tree)]
+    return {
+        name.value if isinstance(name, ast.Constant) else constants[ast.unparse(name)]
+        for name in names
+        if not isinstance(name, ast.Constant) or isinstance(name.value, str)
+    }
+
+
+def test_the_readme_lists_every_environment_variable_once() -> None:
+    readme = (REPOSITORY / "README.md").read_text("utf-8")
+    table = readme.split("| environment variable | meaning |")[1].split("\n\n")[0]
+    listed = re.findall(r"`\$?([A-Z][A-Z0-9_]+)\b", table)
+    assert sorted(listed) == sorted((read_in_sources() - NOT_FOR_USERS) | OF_LIBRARIES)
