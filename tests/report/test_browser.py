@@ -119,6 +119,19 @@ def test_pages_of_chess_fit_their_screen_and_can_be_read(
             assert "scroll sideways" in hint
 
 
+@each("page", ["inspect", "the demo's"])
+def test_only_tables_wider_than_a_narrow_screen_have_the_hint(
+    browser: Browser, demo: Path, chess_pages: dict[str, Path], page: str
+) -> None:
+    opened(browser, chess_pages.get(page, demo / "report.html"), width=390)
+    boxes = browser.execute_script(
+        "return [...document.querySelectorAll('.wide')].map(box =>"
+        " [box.scrollWidth > box.clientWidth, getComputedStyle(box, '::before').fontSize])"
+    )
+    assert {tuple(box) for box in boxes} <= {(True, "12px"), (False, "0px")}
+    assert boxes
+
+
 def test_keys_step_through_documents(browser: Browser, demo_page: Path) -> None:
     opened(browser, demo_page)
     order = ["train/01/4", "train/00/0", "train/00/15", "valid/02/6", "train/00/8"]
