@@ -118,7 +118,7 @@ class StorageError(SpanloomError):
 
 
 class StoreGivenUpError(StorageError):
-    """A store gave no answer to go on with until the deadline. No other error passes with time alone."""
+    """A store gave no usable answer until the deadline. No other error passes with time alone."""
 
     exit_code = EXIT_STORE_GIVEN_UP
 

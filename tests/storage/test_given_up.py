@@ -26,7 +26,7 @@ def test_a_store_that_is_not_there_ends_with_75_and_a_missing_dataset_with_1(tmp
         environment["SPANLOOM_STORAGE_DEADLINE"] = "0.5"
         gone = fetched("s3://bucket/dataset", tmp_path / "gone", environment)
     assert gone.returncode == EXIT_STORE_GIVEN_UP == 75, gone.stderr
-    assert "no answer to go on with" in gone.stderr
+    assert "no usable answer" in gone.stderr
     empty = fetched(str(gs_place.uri), tmp_path / "empty", gs_place.environment)
     assert empty.returncode == EXIT_FAILURE, empty.stderr
 

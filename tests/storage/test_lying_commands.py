@@ -46,7 +46,7 @@ def run(cli: Cli, place: Place, proxy: Proxy) -> Run:
 
 def fails(run: Run, command: tuple[object, ...], expected: str) -> None:
     """What must end at the deadline has a short one; what must end before has a long one."""
-    given_up = "no answer to go on with" in expected
+    given_up = "no usable answer" in expected
     done = run(*command, deadline="1" if given_up else "20")
     assert done.returncode == (75 if given_up else 1), done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -58,12 +58,12 @@ def fails(run: Run, command: tuple[object, ...], expected: str) -> None:
 
 FETCH: dict[str, tuple[str, Lie, str]] = {
     "a byte changed": ("read", Fault.CHANGED_ANSWER, "3 downloads were damaged"),
-    "HTML": ("read", page(), "no answer to go on with"),
-    "another range": ("read", lies.another_range, "no answer to go on with"),
-    "a byte now and then": ("read", Fault.SLOW_ANSWER, "no answer to go on with"),
+    "HTML": ("read", page(), "no usable answer"),
+    "another range": ("read", lies.another_range, "no usable answer"),
+    "a byte now and then": ("read", Fault.SLOW_ANSWER, "no usable answer"),
     "412": ("read", status(412), "replaced or removed while it was being downloaded"),
-    "no answer": ("describe", Fault.HOLD, "no answer to go on with"),
-    "nothing said of the object": ("describe", Answer(data=b"{}"), "no answer to go on with"),
+    "no answer": ("describe", Fault.HOLD, "no usable answer"),
+    "nothing said of the object": ("describe", Answer(data=b"{}"), "no usable answer"),
 }
 
 
@@ -87,12 +87,12 @@ def test_fetch(tmp_path: Path, place: Place, proxy: Proxy, run: Run, built: Buil
 
 
 WRITE: dict[str, tuple[str, Lie, str]] = {
-    "HTML": ("send", page(), "no answer to go on with"),
-    "no answer": ("send", Fault.HOLD, "no answer to go on with"),
-    "dropped": ("send", Fault.DROP, "no answer to go on with"),
+    "HTML": ("send", page(), "no usable answer"),
+    "no answer": ("send", Fault.HOLD, "no usable answer"),
+    "dropped": ("send", Fault.DROP, "no usable answer"),
     "412": ("send", status(412), "the claim was written and is not there"),
     "403": ("send", page(403), "no permission"),
-    "answers lost": ("send", Fault.LOST_ANSWER, "no answer to go on with"),
+    "answers lost": ("send", Fault.LOST_ANSWER, "no usable answer"),
 }
 
 

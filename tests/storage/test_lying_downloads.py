@@ -31,32 +31,32 @@ PART = 1 << 20
 SLOW = {"slow headers": Fault.SLOW_HEADERS, "slow answer": Fault.SLOW_ANSWER, "no answer": Fault.HOLD}
 
 READ_LIES: dict[str, tuple[Lie, str]] = {
-    "dropped": (Fault.DROP, "no answer to go on with"),
-    "half": (Fault.HALF_ANSWER, "no answer to go on with"),
-    "chunks cut short": (Fault.CUT_CHUNKS, "no answer to go on with"),
-    "not HTTP": (Fault.NOT_HTTP, "no answer to go on with"),
+    "dropped": (Fault.DROP, "no usable answer"),
+    "half": (Fault.HALF_ANSWER, "no usable answer"),
+    "chunks cut short": (Fault.CUT_CHUNKS, "no usable answer"),
+    "not HTTP": (Fault.NOT_HTTP, "no usable answer"),
     "a byte changed": (Fault.CHANGED_ANSWER, "3 downloads were damaged"),
     "bytes in another order": (lies.shifted_bytes, "3 downloads were damaged"),
-    "another range": (lies.another_range, "no answer to go on with.*range"),
-    "another total": (lies.another_total, "no answer to go on with.*range"),
-    "206 without a range": (lies.no_content_range, "no answer to go on with.*range"),
-    "length too large": (lies.longer_length, "no answer to go on with.*length"),
-    "length too small": (lies.shorter_length, "no answer to go on with.*length"),
-    "206 without bytes": (lies.nothing, "no answer to go on with.*length"),
-    "200 without bytes": (Answer(), "no answer to go on with"),
-    "204": (status(204), "no answer to go on with|refused"),
-    "HTML": (page(), "no answer to go on with"),
-    "HTML as 206": (page(206), "no answer to go on with"),
-    "packed on the way": (lies.zipped, "no answer to go on with.*length"),
-    "408": (status(408), "no answer to go on with"),
-    "429": (status(429, Retry_After="1000000"), "no answer to go on with"),
-    "429 in HTML": (page(429), "no answer to go on with"),
-    "500": (status(500), "no answer to go on with"),
-    "502 in HTML": (page(502), "no answer to go on with"),
-    "503": (status(503, Retry_After="1000000"), "no answer to go on with"),
-    "504": (status(504), "no answer to go on with"),
-    "another version": (lies.header("ETag", f'"{"0" * 32}"'), "no answer to go on with.*version"),
-    "another generation": (lies.header("X-Goog-Generation", "1"), "no answer to go on with.*version"),
+    "another range": (lies.another_range, "no usable answer.*range"),
+    "another total": (lies.another_total, "no usable answer.*range"),
+    "206 without a range": (lies.no_content_range, "no usable answer.*range"),
+    "length too large": (lies.longer_length, "no usable answer.*length"),
+    "length too small": (lies.shorter_length, "no usable answer.*length"),
+    "206 without bytes": (lies.nothing, "no usable answer.*length"),
+    "200 without bytes": (Answer(), "no usable answer"),
+    "204": (status(204), "no usable answer|refused"),
+    "HTML": (page(), "no usable answer"),
+    "HTML as 206": (page(206), "no usable answer"),
+    "packed on the way": (lies.zipped, "no usable answer.*length"),
+    "408": (status(408), "no usable answer"),
+    "429": (status(429, Retry_After="1000000"), "no usable answer"),
+    "429 in HTML": (page(429), "no usable answer"),
+    "500": (status(500), "no usable answer"),
+    "502 in HTML": (page(502), "no usable answer"),
+    "503": (status(503, Retry_After="1000000"), "no usable answer"),
+    "504": (status(504), "no usable answer"),
+    "another version": (lies.header("ETag", f'"{"0" * 32}"'), "no usable answer.*version"),
+    "another generation": (lies.header("X-Goog-Generation", "1"), "no usable answer.*version"),
 }
 ONE_STORE_ALONE = {"another version": "s3", "another generation": "gs"}
 
@@ -72,24 +72,24 @@ FINAL_READ_LIES: dict[str, tuple[Lie, str]] = {
 }
 
 DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
-    "dropped": (Fault.DROP, "no answer to go on with"),
-    "not HTTP": (Fault.NOT_HTTP, "no answer to go on with"),
-    "200 without anything": (Answer(), "no answer to go on with"),
-    "an empty object": (Answer(data=b"{}", headers={"Content-Type": "application/json"}), "no answer to go on with"),
-    "a list": (Answer(data=b"[]", headers={"Content-Type": "application/json"}), "no answer to go on with"),
-    "408": (status(408), "no answer to go on with"),
-    "429": (status(429), "no answer to go on with"),
-    "503": (status(503), "no answer to go on with"),
+    "dropped": (Fault.DROP, "no usable answer"),
+    "not HTTP": (Fault.NOT_HTTP, "no usable answer"),
+    "200 without anything": (Answer(), "no usable answer"),
+    "an empty object": (Answer(data=b"{}", headers={"Content-Type": "application/json"}), "no usable answer"),
+    "a list": (Answer(data=b"[]", headers={"Content-Type": "application/json"}), "no usable answer"),
+    "408": (status(408), "no usable answer"),
+    "429": (status(429), "no usable answer"),
+    "503": (status(503), "no usable answer"),
 }
 GS_DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
-    "half": (Fault.HALF_ANSWER, "no answer to go on with"),
-    "HTML": (page(), "no answer to go on with"),
-    "another object": (lies.in_json(lambda said: said.update(name="other")), "no answer to go on with"),
-    "no generation": (lies.in_json(lambda said: said.pop("generation")), "no answer to go on with"),
-    "a size that is none": (lies.in_json(lambda said: said.update(size="many")), "no answer to go on with"),
-    "a negative size": (lies.in_json(lambda said: said.update(size="-1")), "no answer to go on with"),
-    "size too large": (lies.in_json(lambda said: said.update(size="100001")), "no answer to go on with"),
-    "size too small": (lies.in_json(lambda said: said.update(size="99999")), "no answer to go on with"),
+    "half": (Fault.HALF_ANSWER, "no usable answer"),
+    "HTML": (page(), "no usable answer"),
+    "another object": (lies.in_json(lambda said: said.update(name="other")), "no usable answer"),
+    "no generation": (lies.in_json(lambda said: said.pop("generation")), "no usable answer"),
+    "a size that is none": (lies.in_json(lambda said: said.update(size="many")), "no usable answer"),
+    "a negative size": (lies.in_json(lambda said: said.update(size="-1")), "no usable answer"),
+    "size too large": (lies.in_json(lambda said: said.update(size="100001")), "no usable answer"),
+    "size too small": (lies.in_json(lambda said: said.update(size="99999")), "no usable answer"),
     "size nothing": (lies.in_json(lambda said: said.update(size="0")), "3 downloads were damaged"),
     "another generation": (lies.in_json(lambda said: said.update(generation="1")), "replaced or removed"),
     "another crc32c": (lies.in_json(lambda said: said.update(crc32c="AAAAAA==", metadata={})), "3 downloads were dam"),
@@ -99,8 +99,8 @@ GS_DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
     ),
 }
 S3_DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
-    "size too large": (lies.told_length(100_001), "no answer to go on with"),
-    "size too small": (lies.told_length(99_999), "no answer to go on with"),
+    "size too large": (lies.told_length(100_001), "no usable answer"),
+    "size too small": (lies.told_length(99_999), "no usable answer"),
     "size nothing": (lies.told_length(0), "3 downloads were damaged"),
     "another ETag": (lies.header("ETag", f'"{"0" * 32}"'), "replaced or removed"),
     "another sha256": (lies.header("x-amz-meta-spanloom-sha256", "0" * 64), "not the one that its writer recorded"),
@@ -119,7 +119,7 @@ def uri(tmp_path: Path, place: Place) -> Uri:
 def fails(fetch: Callable[[], object], expected: str, directory: Path) -> None:
     """What must end at the deadline has a short one; what must end before has the usual one."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageError, match=expected) as refusal:
-        if "no answer to go on with" in expected:
+        if "no usable answer" in expected:
             patch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.6")
         fetch()
     assert refusal.value.where
@@ -165,7 +165,7 @@ def test_a_lie_about_the_bytes_of_a_manifest(tmp_path: Path, uri: Uri, proxy: Pr
 )
 def test_an_answer_without_progress(tmp_path: Path, uri: Uri, proxy: Proxy, name: str, does: str) -> None:
     proxy.fault = when(does, SLOW[name])
-    fails(lambda: stage_file(uri, tmp_path / "back"), "no answer to go on with for 0.6 s", tmp_path)
+    fails(lambda: stage_file(uri, tmp_path / "back"), "no usable answer for 0.6 s", tmp_path)
 
 
 @pytest.mark.parametrize("name", FINAL_READ_LIES)
@@ -230,7 +230,7 @@ def test_a_byte_at_a_time_is_no_progress(tmp_path: Path, uri: Uri, proxy: Proxy)
         return Answer(status=answer.status, headers=answer.headers, data=answer.data[:1], length=len(answer.data))
 
     proxy.fault = when("read", one_byte)
-    fails(lambda: stage_file(uri, tmp_path / "back"), "no answer to go on with for 0.6 s", tmp_path)
+    fails(lambda: stage_file(uri, tmp_path / "back"), "no usable answer for 0.6 s", tmp_path)
 
 
 def test_an_object_that_is_replaced_between_two_ranges(tmp_path: Path, uri: Uri, proxy: Proxy) -> None:
@@ -359,6 +359,6 @@ def test_the_deadline_is_the_same_for_a_client_that_spins(
     """Whatever a try does that never ends, it is left."""
     store, go_on = open_store(uri), threading.Event()
     monkeypatch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.5")
-    with pytest.raises(StorageError, match=r"no answer to go on with for 0\.5 s; too little came, or nothing"):
+    with pytest.raises(StorageError, match=r"no usable answer for 0\.5 s; too little came, or nothing"):
         retry.keep_trying(go_on.wait, store=store, uri=uri)
     go_on.set()

@@ -69,21 +69,21 @@ def test_a_listing_beyond_the_page_of_a_thousand(
 
 
 LIES: dict[str, tuple[Lie, str]] = {
-    "dropped": (Fault.DROP, "no answer to go on with"),
-    "half": (Fault.HALF_ANSWER, "no answer to go on with"),
-    "half, as if it were all": (lambda answer: replace(answer, data=answer.data[:300]), "no answer to go on with"),
-    "chunks cut short": (Fault.CUT_CHUNKS, "no answer to go on with"),
-    "not HTTP": (Fault.NOT_HTTP, "no answer to go on with"),
-    "nothing": (Answer(), "no answer to go on with"),
-    "HTML": (page(), "no answer to go on with"),
-    "HTML that is XML": (page(data=lies.XHTML), "no answer to go on with"),
-    "an empty object": (Answer(data=b"{}"), "no answer to go on with"),
-    "a list": (Answer(data=b"[]"), "no answer to go on with"),
-    "deeply nested": (Answer(data=b"[" * 100_000), "no answer to go on with"),
-    "408": (status(408), "no answer to go on with"),
-    "429": (status(429, Retry_After="1000000"), "no answer to go on with"),
-    "500": (status(500), "no answer to go on with"),
-    "503": (page(503), "no answer to go on with"),
+    "dropped": (Fault.DROP, "no usable answer"),
+    "half": (Fault.HALF_ANSWER, "no usable answer"),
+    "half, as if it were all": (lambda answer: replace(answer, data=answer.data[:300]), "no usable answer"),
+    "chunks cut short": (Fault.CUT_CHUNKS, "no usable answer"),
+    "not HTTP": (Fault.NOT_HTTP, "no usable answer"),
+    "nothing": (Answer(), "no usable answer"),
+    "HTML": (page(), "no usable answer"),
+    "HTML that is XML": (page(data=lies.XHTML), "no usable answer"),
+    "an empty object": (Answer(data=b"{}"), "no usable answer"),
+    "a list": (Answer(data=b"[]"), "no usable answer"),
+    "deeply nested": (Answer(data=b"[" * 100_000), "no usable answer"),
+    "408": (status(408), "no usable answer"),
+    "429": (status(429, Retry_After="1000000"), "no usable answer"),
+    "500": (status(500), "no usable answer"),
+    "503": (page(503), "no usable answer"),
 }
 FINAL_LIES: dict[str, tuple[Lie, str]] = {
     "403": (page(403), "no permission"),
@@ -106,7 +106,7 @@ def test_a_lie_in_a_page(filled: Place, proxy: Proxy, name: str) -> None:
 @pytest.mark.parametrize("lie", SLOW.values(), ids=SLOW)
 def test_a_page_without_progress(filled: Place, proxy: Proxy, lie: Fault) -> None:
     proxy.fault = when("list", lie)
-    fails(filled, "no answer to go on with for 0.6 s")
+    fails(filled, "no usable answer for 0.6 s")
 
 
 @pytest.mark.parametrize("name", FINAL_LIES)
@@ -153,7 +153,7 @@ def test_the_same_token_for_ever(filled: Place, proxy: Proxy) -> None:
 def test_empty_pages_for_ever(filled: Place, proxy: Proxy) -> None:
     """Each with a token of its own."""
     proxy.fault = lambda request: empty_page(filled, f"token-{request.number}")
-    fails(filled, "no answer to go on with for 0.6 s")
+    fails(filled, "no usable answer for 0.6 s")
 
 
 def test_a_page_that_is_empty_now_and_then_is_no_lie(filled: Place, proxy: Proxy) -> None:
@@ -173,7 +173,7 @@ def test_a_page_that_is_empty_now_and_then_is_no_lie(filled: Place, proxy: Proxy
 @pytest.mark.parametrize("place", ["s3"], indirect=True)  # there, no token means the end
 def test_truncated_without_a_token(filled: Place, proxy: Proxy) -> None:
     proxy.fault = when("list", lies.in_text("<NextContinuationToken>.*?</NextContinuationToken>", ""))
-    fails(filled, "no answer to go on with.*NextContinuationToken")
+    fails(filled, "no usable answer.*NextContinuationToken")
 
 
 def test_an_object_that_is_not_below_the_prefix(filled: Place, proxy: Proxy) -> None:
@@ -185,13 +185,13 @@ def test_an_object_that_is_not_below_the_prefix(filled: Place, proxy: Proxy) -> 
     proxy.fault = when("list", lie, times=1)
     assert names(filled) == NAMES
     proxy.fault = when("list", lie)
-    fails(filled, "no answer to go on with.*elsewhere/part-00")
+    fails(filled, "no usable answer.*elsewhere/part-00")
 
 
 def test_an_object_without_a_size(filled: Place, proxy: Proxy) -> None:
     lie = in_page(filled, lambda said: said["items"][0].pop("size"), ("<Size>.*?</Size>", ""))  # type: ignore[index]
     proxy.fault = when("list", lie)
-    fails(filled, "no answer to go on with")
+    fails(filled, "no usable answer")
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)  # a listing of gs:// does not count
@@ -200,7 +200,7 @@ def test_a_page_with_fewer_keys_than_it_counts(filled: Place, proxy: Proxy) -> N
     proxy.fault = when("list", lies.in_text(one, ""), times=1)
     assert names(filled) == NAMES
     proxy.fault = when("list", lies.in_text(one, ""))
-    fails(filled, "no answer to go on with.*not all of it")
+    fails(filled, "no usable answer.*not all of it")
 
 
 def test_an_object_that_is_listed_and_not_there(tmp_path: Path, filled: Place, proxy: Proxy) -> None:

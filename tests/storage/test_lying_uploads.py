@@ -54,7 +54,7 @@ def path(tmp_path: Path, size: str) -> Path:
 def fails(act: Callable[[], object], expected: str, error: type[Exception] = StorageError) -> None:
     """What must end at the deadline has a short one; what must end before has the usual one."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(error, match=expected) as refusal:
-        if "no answer to go on with" in expected:
+        if "no usable answer" in expected:
             patch.setenv("SPANLOOM_STORAGE_DEADLINE", "0.6")
         act()
     assert refusal.value.where  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ def after(lie: Answer) -> Callable[[Answer], Answer]:
     return lambda _answer: lie
 
 
-GIVEN_UP = "no answer to go on with"
+GIVEN_UP = "no usable answer"
 LIES: dict[str, tuple[Lie, str]] = {
     "dropped": (Fault.DROP, GIVEN_UP),
     "half taken": (Fault.HALF_REQUEST, GIVEN_UP),

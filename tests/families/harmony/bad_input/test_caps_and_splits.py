@@ -18,8 +18,8 @@ from support.bad_builds import build_it, files_of, lines_to, sequences, source_o
     ("options", "message"),
     [
         ({"on_duplicate": "drop"}, "on_duplicate must be one of error, keep, not 'drop'"),
-        ({"valid_fraction": 1.5}, r"valid_fraction must lie in \[0, 1\], got 1\.5\n  remedy: give --valid-fraction"),
-        ({"valid_fraction": float("nan")}, r"valid_fraction must lie in \[0, 1\], got nan"),
+        ({"valid_fraction": 1.5}, r"valid_fraction must be in \[0, 1\], got 1\.5\n  remedy: give --valid-fraction"),
+        ({"valid_fraction": float("nan")}, r"valid_fraction must be in \[0, 1\], got nan"),
         ({"renderer": "mine"}, "there is no renderer 'mine'\n  remedy: use one of: fast, harmony"),
         ({"workers": 0}, "--workers must be at least 1, not 0"),
         ({"shards": 0}, "--shards must be at least 1, not 0"),
