@@ -123,7 +123,7 @@ def html(page: str, status: int = 200) -> HTMLResponse:
 
 
 def _error_response(request: Request, status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """An error for whoever asked. `detail`: text, or the faults of a request."""
+    """An error for the client. `detail`: text, or the faults of a request."""
     if "text/html" not in request.headers.get("accept", ""):
         return problem(status, detail if isinstance(detail, str) else told_errors(detail), headers)
     if isinstance(detail, str):

@@ -87,7 +87,7 @@ def export_dataset(
     """
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
-        raise ConflictError("the export would lie in the dataset", where=str(out), remedy="give another --out")
+        raise ConflictError("the export would be in the dataset", where=str(out), remedy="give another --out")
     if not has_begun_run(out, RECORD_NAME):
         check_unused(out, RECORD_NAME, "the export")
     if form.name == "megatron-bridge":

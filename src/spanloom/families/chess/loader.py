@@ -385,7 +385,7 @@ class ChessLoader(PassLoader):
         self, dataset: ChessDataset, *, batch_size: int, workers: int = 0, drop_last: bool = False, **options: Any
     ) -> None:
         require(is_integer(batch_size) and batch_size >= 1, f"batch_size is {batch_size!r}: give 1 or more")
-        require(not options.get("persistent_workers"), "workers that outlive a pass would not learn where to go on")
+        require(not options.get("persistent_workers"), "workers that outlive a pass would not learn where to resume")
         super().__init__(
             dataset, default_collate, batch_size=batch_size, workers=workers, drop_last=drop_last, **options
         )

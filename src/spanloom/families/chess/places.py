@@ -46,7 +46,7 @@ def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
 
 
 def stage_sources(files: list[FoundFile], place: str) -> None:
-    """Stages these files of a remote folder; local ones lie there already."""
+    """Stages these files of a remote folder; local ones are there already."""
     if is_uri(place):
         uri = parse_uri(place)
         stage_files([Download(uri=uri / safe_name(file.name, uri), path=file.path, bytes=file.bytes) for file in files])
