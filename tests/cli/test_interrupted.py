@@ -6,7 +6,7 @@ import pytest
 
 from spanloom import cli
 
-KEPT = "interrupted: the same command goes on from what it had finished\n"
+KEPT = "interrupted: the same command resumes from what it had finished\n"
 
 
 @pytest.mark.parametrize(
