@@ -117,7 +117,7 @@ def test_of_two_numbers_of_shards_begun_at_one_uri_the_first_has_it(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(convert_shard, "convert_shard", killed)
         convert(raw, seaweedfs_place.uri, tmp_path / "work", 4, [0])
-    with pytest.raises(ConflictError, match="the place of the source belongs to another build, .*: shards is not"):
+    with pytest.raises(ConflictError, match="the place of the source belongs to another build"):
         convert(raw, seaweedfs_place.uri, tmp_path / "work", 3, [0])
     convert(raw, seaweedfs_place.uri, tmp_path / "work", 4, [0])
 

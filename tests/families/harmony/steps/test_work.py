@@ -201,7 +201,12 @@ def test_another_number_of_shards_at_one_work_place_is_refused_before_a_shard_is
     manifest = tmp_path / "of_3.json"
     with pytest.raises(ConflictError, match="that of a source with 2 shards, this one has 3"):
         render_shard.run(
-            source=str(other), shard=0, rendered=str(manifest), work=place, progress=Progress(mode=Mode.SILENT)
+            source=str(other),
+            shard=0,
+            shards=3,
+            rendered=str(manifest),
+            work=place,
+            progress=Progress(mode=Mode.SILENT),
         )
     assert tree(place) == before
     assert not manifest.exists()

@@ -12,7 +12,6 @@ from typing import Any
 
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.errors import ArtifactError, ConflictError
-from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.convert.convert_shard import ARTIFACT, shard_sizes
 from spanloom.families.harmony.convert.synth import Conversion, Skip, source_manifest
 from spanloom.families.harmony.render.artifact import read_sidecar

@@ -275,7 +275,7 @@ class ShardWork:
         return whole
 
     def begin(self) -> None:
-        """Says what the folder is of, before anything is in it. Raises StorageError for a store that would overwrite."""
+        """Says what the folder is of, before anything is in it. Raises StorageError for a store that overwrites."""
         place, data = f"{self._top}/{WORK_JSON}", readable_json(self._about)
         self._here.create(place, data)
         if is_uri(place):
