@@ -1,6 +1,7 @@
 """What passes between the steps through a work place: a second try goes on, other options never mix, and clearing takes
 what is ours alone."""
 
+import hashlib
 import json
 import shutil
 import tarfile
@@ -9,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
@@ -99,6 +101,28 @@ def test_the_manifest_names_every_file_with_size_and_hash_and_packs_are_plain_ta
     with tarfile.open(f"{manifest.place}/{packs[1]}") as tar:
         assert tar.getnames() == ["rendered/part_00001.json", "rendered/part_00001.parquet", "ids/part_00001.parquet"]
         assert {(member.mtime, member.uid) for member in tar} == {(0, 0)}
+
+
+def test_the_file_of_ids_has_the_digest_of_each_and_the_split_reads_no_id(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = [render(source, tmp_path, shard=shard) for shard in range(2)]
+    ids = pq.read_table(Path(Rendered.read(manifests[0]).place) / "ids.parquet")
+    assert ids.column("synth_id").to_pylist() == [f"s0-{number}" for number in range(ROWS)]
+    expected = [hashlib.blake2b(f"s0-{number}".encode(), digest_size=8).digest() for number in range(ROWS)]
+    assert ids.column("digest").to_pylist() == [int.from_bytes(digest, "big") for digest in expected]
+
+    def no_digest(_ids: list[str]) -> None:
+        raise AssertionError("ids were read")
+
+    monkeypatch.setattr(assemble_split, "id_digests", no_digest)
+    split = assemble_split.run(
+        rendered=list(map(str, manifests)), split=str(tmp_path / "split.json"), valid_fraction=0.5
+    )
+    names = [f"s{shard}-{number}" for shard in range(2) for number in range(ROWS)]
+    assert sum(shard["valid"] for shard in split["shards"]) == sum(
+        hashlib.blake2b(name.encode(), digest_size=8).digest()[0] < 128 for name in names
+    )
 
 
 def test_a_manifest_of_as_many_packs_as_there_can_be_is_at_most_64_kib() -> None:

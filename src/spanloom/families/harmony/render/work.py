@@ -322,7 +322,8 @@ class ShardWork:
 
     def _ids_of(self, family: str) -> IdsWriter:
         if self._ids is None:
-            self._ids = IdsWriter(self._here.inner("published") / IDS_NAME, profile_of_family(family).about)
+            profile = profile_of_family(family)
+            self._ids = IdsWriter(self._here.inner("published") / IDS_NAME, profile.about, profile.split_column)
         return self._ids
 
     def _close_pack(self) -> None:
