@@ -95,12 +95,8 @@ def split_of(
 class Ids:
     """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
 
-<<<<<<< HEAD
-    `batches` reads them from the begin; the documents of one row are in one batch. `where`: for messages.
-=======
-    `batches` reads columns of them from the begin, or all columns; the documents of one row lie in one batch. `where`:
+    `batches` reads columns of them from the begin, or all columns; the documents of one row are in one batch. `where`:
     for messages.
->>>>>>> 07a508d (assemble-split reads digests that render-shard wrote beside the ids: an eighth of the CPU time; the model's 95th percentile of ten times SYNTH on 256 pods falls under an hour)
     """
 
     profile: Profile
@@ -146,11 +142,7 @@ class Ids:
     def digests(self) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
         """Source rows in batches: digests of their ids, uint64 [N], and documents of each, int64 [N].
 
-<<<<<<< HEAD
-        The documents of one row are in one batch, one after the other.
-=======
         Digests are read where render-shard wrote them, else computed.
->>>>>>> 07a508d (assemble-split reads digests that render-shard wrote beside the ids: an eighth of the CPU time; the model's 95th percentile of ten times SYNTH on 256 pods falls under an hour)
         """
         for batch in self.batches(("row", DIGEST)):
             firsts, of_rows = _rows_of(batch)
@@ -173,7 +165,7 @@ class Ids:
 def _rows_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Where the first document of each row is in a batch, and how many documents the row has, int64 [N] both.
 
-    The documents of one row lie one after the other.
+    The documents of one row come one after the other.
     """
     rows = batch.column("row").to_numpy()
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
