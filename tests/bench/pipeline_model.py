@@ -105,7 +105,7 @@ class Task:
         return self.download + self.compute + self.upload
 
 
-def measured(results: dict[str, Any], *, convert_rows: float, join_rows: float) -> Rates:
+def measured(results: dict[str, Any], *, convert_rows: float, split_rows: float, join_rows: float) -> Rates:
     """Rates out of the benchmark's JSON, and those that are assumed.
 
     Input bytes are those of the real sample where it was measured.
@@ -116,16 +116,15 @@ def measured(results: dict[str, Any], *, convert_rows: float, join_rows: float) 
     real = results.get("real", {}).get("trials", [big])[0]
     routes = {line["route"]: line for line in results["speed"]["summary"]}
     audit = next(line for line in summary["worker"] if line["stage"] == "audit")
-    many = results["memory"]["sizes"][-1]  # the most rows that were measured
     rates = Rates(
         render_tokens=summary["steps"]["render-shard"]["rate"],
         audit_seconds=audit["seconds"] / summary["worker"][-1]["audited"],
-        split_rows=many["rows"] / many["stages"]["split"],
+        split_rows=split_rows,
         write_bytes=summary["write"]["rate"],
         validate_tokens=summary["steps"]["validate-alignment"]["rate"],
         input_per_token=real["input"] / real["tokens"],
         rendered_per_token=big["rendered"] / big["tokens"],
-        ids_per_row=big["ids"] / big["rows"],
+        ids_per_row=big["ids"] / big["rows"] + 8,  # a build keeps no digests
         table_per_row=written["table_bytes"] / big["rows"],
         worker_startup=summary["worker_startup"],
         reader_import=summary["reader_import"],

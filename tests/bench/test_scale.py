@@ -152,13 +152,14 @@ def test_scratch_of_a_renderer_and_a_writer_has_their_packs_and_not_the_whole_re
 def test_the_bars_of_the_project() -> None:
     """Raw SYNTH within 45 minutes on 16 pods of 8 cores, ten times SYNTH within an hour on 256."""
     results = json.loads((ROOT / "docs/performance.json").read_bytes())
-    rates = scale.measured(results, convert_rows=13_000, join_rows=2e6)
+    rates = scale.measured(results, convert_rows=13_000, split_rows=2e6, join_rows=2e6)
     given = {"cores": 8, "download": 200e6, "upload": 200e6, "start": 60, "efficiency": 0.9, "spread": 0.3}
     line = {"stream": 80e6, "objects": 20, "object_bytes": 256e6}
     synth = scale.Corpus(rows=79.6e6, tokens=75e9, shards=16)
     for corpus, pods, minutes in ((synth, 16, 45), (synth.times(10, shards=256), 256, 60)):
         machines = scale.Machines(pods=pods, **given, **line)
-        assert scale.makespans(scale.pipeline(corpus, rates, machines), machines, 40)[0] <= minutes * 60
+        _, late = scale.makespans(scale.pipeline(corpus, rates, machines), machines, 40)
+        assert late <= minutes * 60, "19 of 20 runs"
 
 
 def test_the_page_holds_the_tables_of_these_formulas() -> None:

@@ -98,4 +98,5 @@ def test_a_uri_where_a_path_is_meant_is_refused_and_no_folder_is_named_after_it(
     assert done.returncode == 1
     assert "--out takes a path on this machine, not a URI" in done.stderr
     assert f"{scheme}://bucket/root" in done.stderr
+    assert "minio:// is s3:// there, with the store's address in AWS_ENDPOINT_URL" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -1,20 +1,13 @@
 """The probe before a claim: a store that ignores the condition of create-only writes is refused, by name."""
 
-from collections.abc import Callable
-
 import pytest
 
 from spanloom.errors import ConflictError, StorageError
 from spanloom.storage.claim import SKIP_VARIABLE, claim_root
 from support.object_stores import BUCKET, Contents, Enter, Place, amazon_client, google
-from support.stores.proxy import Fault, Lie, Proxy, Request
+from support.stores.proxy import Proxy, without_condition
 
 BUILD = {"git_sha": "a"}
-
-
-def without_condition(*does: str) -> Callable[[Request], Lie]:
-    """The store hears of no condition in the requests that do this."""
-    return lambda request: Fault.UNCONDITIONAL if request.does in does else None
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,16 @@ class Contents:
         except self._client.exceptions.NoSuchKey:
             return None
 
+    def names(self, uri: Uri) -> list[str]:
+        """Names of the objects below a URI, relative to it."""
+        if self._google is not None:
+            keys = list(self._google.objects[BUCKET])
+        else:
+            assert self._client is not None
+            listed = self._client.list_objects_v2(Bucket=BUCKET, Prefix=f"{uri.key}/")
+            keys = [entry["Key"] for entry in listed.get("Contents", [])]
+        return sorted(key.removeprefix(f"{uri.key}/") for key in keys if key.startswith(f"{uri.key}/"))
+
     def put(self, uri: Uri, data: bytes) -> None:
         if self._google is not None:
             self._google.objects[BUCKET][uri.key] = Stored(data, 7, {})

@@ -6,6 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spanloom.storage.claim import CLAIM_NAME
+
 COLUMNS = ("query", "synthetic_reasoning", "synthetic_answer", "synth_id")
 
 
@@ -41,9 +43,10 @@ def shard_ids(out: Path) -> list[list[str | None]]:
 
 
 def tree(directory: Path) -> dict[str, str]:
-    """Every file below a directory, hidden ones too, and the hash of its bytes."""
+    """Every file below a directory, hidden ones too, and the hash of its bytes; but for the claim of one that was in a
+    bucket."""
     return {
         path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path != directory / CLAIM_NAME
     }

@@ -39,7 +39,8 @@ class HelpCommand(TyperCommand):
                 raise SpanloomError(
                     f"{parameter.opts[0]} takes a path on this machine, not a URI",
                     where=str(value).replace(":/", "://", 1),
-                    remedy="give a local path; options shown with PLACE take gs:// and s3:// too",
+                    remedy="give a local path; options shown with PLACE take gs:// and s3:// too (minio:// is s3:// "
+                    "there, with the store's address in AWS_ENDPOINT_URL)",
                 )
         return super().invoke(ctx)
 

@@ -85,6 +85,9 @@ RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dat
 
 def _on_this_machine(place: str) -> Path:
     if "://" in place:
+        from spanloom.storage.uri import parse_uri
+
+        parse_uri(place)
         raise typer.BadParameter(f"this reads a local folder; bring the dataset first: spanloom fetch {place} DIR")
     return Path(place)
 

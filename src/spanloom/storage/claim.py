@@ -1,4 +1,4 @@
-"""One object that says whose a dataset root is: of two builds that publish into one root exactly one goes on.
+"""One object that says whose a place in a bucket is: of two builds that publish into one root exactly one goes on.
 
 In: the root, and what the build is (all that decides its bytes). Out: the claim exists and is ours, or a ConflictError
 names who has it. All shards of one build, and its retries, share the claim.
@@ -24,11 +24,12 @@ SKIP_VARIABLE = "SPANLOOM_SKIP_STORE_PROBE"
 """Set to 1, the probe is left out: for an emulator that ignores the condition, where one build alone writes."""
 
 
-def claim_root(root: Uri, build: dict[str, Any]) -> None:
+def claim_root(root: Uri, build: dict[str, Any], what: str = "the dataset root") -> None:
     """Creates `claim.json` below `root`, the first object of all. One of the same `build` that is there is ours.
 
-    Raises ConflictError when another build has the root: it says whose it is and in what the two differ. Raises
-    StorageError when the store ignores the condition of create-only writes: two builds would overwrite each other.
+    `what`: the place, in messages. Raises ConflictError when another build has the root: it says whose it is and in
+    what the two differ. Raises StorageError when the store ignores the condition of create-only writes: two builds
+    would overwrite each other.
     """
     uri, store = root / CLAIM_NAME, open_store(root)
     if (claim := read_object(uri)) is None:
@@ -40,30 +41,35 @@ def claim_root(root: Uri, build: dict[str, Any]) -> None:
                 store.create(path, uri, Sending())
         if (claim := read_object(uri)) is None:
             raise StorageError("the claim was written and is not there", where=str(uri), remedy="run again")
-    _check_ours(claim, build, uri)
-    if os.environ.get(SKIP_VARIABLE) != "1":
-        _check_create_only(claim, uri)
+    _check_ours(claim, build, uri, what)
+    check_create_only(claim, uri)
 
 
-def _check_create_only(claim: bytes, uri: Uri) -> None:
-    """The probe: writes the claim, which is ours, create-only again. A store that honours the condition refuses; one
-    that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs to be removed."""
+def check_create_only(data: bytes, uri: Uri) -> None:
+    """The probe: writes the small object `data`, which is ours and there, create-only again. A store that honours the
+    condition refuses; one that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs
+    to be removed.
+
+    Raises StorageError when the store ignores the condition. With `SKIP_VARIABLE` nothing is sent.
+    """
+    if os.environ.get(SKIP_VARIABLE) == "1":
+        return
     store = open_store(uri)
     with TemporaryDirectory(prefix="spanloom-claim-") as directory:
         path = Path(directory) / CLAIM_NAME
-        path.write_bytes(claim)
+        path.write_bytes(data)
         taken = store.ways_to_overwrite(path, uri)
     if taken:
         raise StorageError(
             f"the store ignores {store.CONDITION} on {' and '.join(taken)}: it overwrites objects that exist, so two "
-            "builds could mix in one dataset root",
+            "builds could mix in one place",
             where=str(uri),
             remedy="take a store or a version that honours it, such as Amazon S3, Cloud Storage, SeaweedFS or MinIO; "
             f"{SKIP_VARIABLE}=1 skips the check, where one build alone writes there",
         )
 
 
-def _check_ours(present: bytes, build: dict[str, Any], uri: Uri) -> None:
+def _check_ours(present: bytes, build: dict[str, Any], uri: Uri, what: str) -> None:
     try:
         claim = json.loads(present)
         theirs = claim["build"]
@@ -71,13 +77,11 @@ def _check_ours(present: bytes, build: dict[str, Any], uri: Uri) -> None:
             name for name in {**theirs, **build} if canonical_json(theirs.get(name)) != canonical_json(build.get(name))
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise StorageError(
-            "this object is no claim of a build", where=str(uri), remedy="give another dataset root"
-        ) from None
+        raise StorageError("this object is no claim of a build", where=str(uri), remedy="give another place") from None
     if differing:
         raise ConflictError(
-            f"the dataset root belongs to another build, begun {signed_by(claim)}: "
+            f"{what} belongs to another build, begun {signed_by(claim)}: "
             f"{', '.join(differing)} {'is' if len(differing) == 1 else 'are'} not the same",
             where=str(uri),
-            remedy="give another dataset root; if that build is dead, remove all that it left below this one",
+            remedy="give another place; if that build is dead, remove all that it left below this one",
         )

@@ -77,6 +77,11 @@ Lie = Fault | Answer | Callable[[Answer], Answer] | None
 """A fault; an answer in the store's place, which hears nothing; or what becomes of the store's answer."""
 
 
+def without_condition(*does: str) -> Callable[[Request], Lie]:
+    """For `fault`: the store hears of no condition in the requests that do this."""
+    return lambda request: Fault.UNCONDITIONAL if request.does in does else None
+
+
 class Proxy:
     """Stands before the store at `upstream` until it is closed; `requests` came, `faults` were done to some of them."""
 

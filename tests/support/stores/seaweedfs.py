@@ -33,6 +33,7 @@ def seaweedfs(directory: Path, credentials: Mapping[str, str]) -> Iterator[str]:
     command = [
         *(program, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
         *("-s3", f"-s3.config={directory / 's3.json'}", "-volume.max=100", "-master.volumeSizeLimitMB=64"),
+        "-s3.iam.readOnly=false",
         *("-s3.port.iceberg=0", "-s3.port.lance=0"),  # services on fixed ports, which two servers cannot share
         *(f"-{name}={port}" for name, port in ports.items()),
     ]

@@ -79,12 +79,14 @@ def tasks(
     --for slurm --out slurm`
     """
     from spanloom.storage.filling import check_unused
-    from spanloom.storage.uri import is_uri
+    from spanloom.storage.uri import is_uri, parse_uri
     from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
     from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
     from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
     def absolute(where: str) -> str:
+        if is_uri(where):
+            parse_uri(where)  # says what is wrong with it before any task runs
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
     listed = import_module(f"spanloom.families.{LISTS[pipeline]}")

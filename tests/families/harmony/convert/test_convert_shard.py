@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
-from spanloom.errors import ArtifactError, ConflictError, SpanloomError
+from spanloom.errors import ArtifactError, ConflictError, SpanloomError, StorageError
 from spanloom.families.harmony.convert import assemble_source, convert_shard
 from spanloom.families.harmony.convert.raw_files import RawFooter, Run, runs_of_shard
 from spanloom.families.harmony.convert.synth import Conversion, convert_synth
@@ -15,8 +15,9 @@ from spanloom.families.harmony.sample import sample_rows
 from spanloom.report.progress import Mode, Progress
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.staging import stage_folder
-from support.object_stores import Place
+from support.object_stores import Contents, Place
 from support.raw_synth import tree, write_raw
+from support.stores.proxy import Proxy, without_condition
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,44 @@ def test_a_bucket_gives_the_same_and_only_objects_with_rows_of_the_shard_are_sta
     assemble_source.run(inventories=inventories, out=str(at / "out"))
     stage_folder(at / "out", tmp_path / "out")
     assert tree(tmp_path / "out") == whole(raw, tmp_path / "whole", 4)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("other", [3, 5])
+def test_another_number_of_shards_at_one_place_is_refused_before_anything_is_read(
+    tmp_path: Path, raw: Path, seaweedfs_place: Place, other: int, remote: bool
+) -> None:
+    at = seaweedfs_place.uri / "out" if remote else tmp_path / "out"
+    inventories = convert(raw, at, tmp_path / "work", 4, [0, 1, 2, 3])
+    assemble_source.run(inventories=inventories, out=str(at))
+    with pytest.raises(ConflictError, match=f"a source with another number of shards than {other}"):
+        convert(tmp_path / "nowhere", at, tmp_path / "other", other, [0])
+    assert not (tmp_path / "other").exists()
+
+
+def test_of_two_numbers_of_shards_begun_at_one_uri_the_first_has_it(
+    tmp_path: Path, raw: Path, seaweedfs_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither has a shard there yet: the first was killed while it converted."""
+
+    def killed(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(convert_shard, "convert_shard", killed)
+        convert(raw, seaweedfs_place.uri, tmp_path / "work", 4, [0])
+    with pytest.raises(ConflictError, match="the place of the source belongs to another build"):
+        convert(raw, seaweedfs_place.uri, tmp_path / "work", 3, [0])
+    convert(raw, seaweedfs_place.uri, tmp_path / "work", 4, [0])
+
+
+def test_a_store_that_ignores_the_condition_gets_no_shard(
+    tmp_path: Path, raw: Path, place: Place, proxy: Proxy, contents: Contents
+) -> None:
+    proxy.fault = without_condition("send", "finish", "begin")
+    with pytest.raises(StorageError, match="it overwrites objects that exist"):
+        convert(raw, place.uri, tmp_path / "work", 4, [0])
+    assert contents.names(place.uri) == ["claim.json"]
 
 
 FOOTERS = [

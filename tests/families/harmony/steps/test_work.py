@@ -1,6 +1,7 @@
 """What passes between the steps through a work place: a second try goes on, other options never mix, and clearing takes
 what is ours alone."""
 
+import hashlib
 import json
 import shutil
 import tarfile
@@ -9,11 +10,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
 from spanloom.conversations.source import folder as source_folder
-from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SpanloomError
+from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SpanloomError, StorageError
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.render import work as work_place
 from spanloom.families.harmony.render.clear import clear_work
@@ -25,8 +27,9 @@ from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import list_objects
 from spanloom.storage.uri import is_uri, parse_uri
 from support import sources
-from support.object_stores import Place
+from support.object_stores import Contents, Place
 from support.remote_datasets import Built, build
+from support.stores.proxy import Proxy, without_condition
 
 ROWS = 10
 PARTS = 5
@@ -98,6 +101,28 @@ def test_the_manifest_names_every_file_with_size_and_hash_and_packs_are_plain_ta
     with tarfile.open(f"{manifest.place}/{packs[1]}") as tar:
         assert tar.getnames() == ["rendered/part_00001.json", "rendered/part_00001.parquet", "ids/part_00001.parquet"]
         assert {(member.mtime, member.uid) for member in tar} == {(0, 0)}
+
+
+def test_the_file_of_ids_has_the_digest_of_each_and_the_split_reads_no_id(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = [render(source, tmp_path, shard=shard) for shard in range(2)]
+    ids = pq.read_table(Path(Rendered.read(manifests[0]).place) / "ids.parquet")
+    assert ids.column("synth_id").to_pylist() == [f"s0-{number}" for number in range(ROWS)]
+    expected = [hashlib.blake2b(f"s0-{number}".encode(), digest_size=8).digest() for number in range(ROWS)]
+    assert ids.column("digest").to_pylist() == [int.from_bytes(digest, "big") for digest in expected]
+
+    def no_digest(_ids: list[str]) -> None:
+        raise AssertionError("ids were read")
+
+    monkeypatch.setattr(assemble_split, "id_digests", no_digest)
+    split = assemble_split.run(
+        rendered=list(map(str, manifests)), split=str(tmp_path / "split.json"), valid_fraction=0.5
+    )
+    names = [f"s{shard}-{number}" for shard in range(2) for number in range(ROWS)]
+    assert sum(shard["valid"] for shard in split["shards"]) == sum(
+        hashlib.blake2b(name.encode(), digest_size=8).digest()[0] < 128 for name in names
+    )
 
 
 def test_a_manifest_of_as_many_packs_as_there_can_be_is_at_most_64_kib() -> None:
@@ -185,6 +210,41 @@ def test_other_options_go_to_another_folder_and_never_mix(source: Path, tmp_path
     shutil.rmtree(source)
     with pytest.raises(SpanloomError):  # nothing was staged: it is the source that is missed
         render(source, tmp_path)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_another_number_of_shards_at_one_work_place_is_refused_before_a_shard_is_staged(
+    source: Path, tmp_path: Path, remote: bool, seaweedfs_place: Place
+) -> None:
+    place = str(seaweedfs_place.uri / "work") if remote else str(tmp_path / "work")
+    render(source, tmp_path, place=place)
+    before = tree(place)
+    other = sources.write_source(tmp_path / "of_3", [sources.rows(2, prefix=f"s{shard}") for shard in range(3)])
+    for shard in range(3):
+        (other / sources.shard_name(shard)).unlink()
+    manifest = tmp_path / "of_3.json"
+    with pytest.raises(ConflictError, match="that of a source with 2 shards, this one has 3"):
+        render_shard.run(
+            source=str(other),
+            shard=0,
+            shards=3,
+            rendered=str(manifest),
+            work=place,
+            progress=Progress(mode=Mode.SILENT),
+        )
+    assert tree(place) == before
+    assert not manifest.exists()
+    render(source, tmp_path, shard=1, place=place)
+
+
+def test_a_store_that_ignores_the_condition_gets_no_rendered_file(
+    source: Path, tmp_path: Path, place: Place, proxy: Proxy, contents: Contents
+) -> None:
+    proxy.fault = without_condition("send", "finish", "begin")
+    with pytest.raises(StorageError, match="it overwrites objects that exist"):
+        render(source, tmp_path, place=str(place.uri))
+    (name,) = contents.names(place.uri)
+    assert name.endswith("/work.json")
 
 
 def test_a_manifest_of_other_options_in_the_way_is_refused_before_anything_is_rendered(

@@ -7,19 +7,16 @@ inventory names.
 
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.errors import ArtifactError, ConflictError
-from spanloom.families.harmony.contract.profile import SYNTH_KD
-from spanloom.families.harmony.convert.convert_shard import ARTIFACT
+from spanloom.families.harmony.convert.convert_shard import ARTIFACT, shard_sizes
 from spanloom.families.harmony.convert.synth import Conversion, Skip, source_manifest
 from spanloom.families.harmony.render.artifact import read_sidecar
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
-from spanloom.storage.staging import list_objects
-from spanloom.storage.uri import is_uri, parse_uri
 
 _REMEDY = "run convert-shard again for all shards, with the same raw data and options"
 _OF_ALL = ("conversion", "spanloom", "raw")
@@ -81,7 +78,7 @@ def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) ->
 
 
 def _check_shards(wanted: dict[str, int], out: str) -> None:
-    sizes = _sizes(out)
+    sizes = shard_sizes(out)
     for name, size in wanted.items():
         if sizes.get(name) != size:
             what = f"the shard {name} has {sizes[name]} bytes, not {size}" if name in sizes else f"there is no {name}"
@@ -89,16 +86,6 @@ def _check_shards(wanted: dict[str, int], out: str) -> None:
     if extra := sorted(sizes.keys() - wanted.keys()):
         what = f"there is a shard of another conversion: {extra[0]}"
         raise ConflictError(what, where=out, remedy="remove it, or convert to another place")
-
-
-def _sizes(out: str) -> dict[str, int]:
-    """The bytes of each shard that is at the place, by name."""
-    glob = SYNTH_KD.source.shard_glob
-    if not is_uri(out):
-        return {path.name: path.stat().st_size for path in Path(out).glob(glob)}
-    uri = parse_uri(out)
-    sizes = [(PurePosixPath(entry.uri.key).relative_to(uri.key), entry.bytes) for entry in list_objects(uri)]
-    return {name.name: size for name, size in sizes if len(name.parts) == 1 and name.match(glob)}
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

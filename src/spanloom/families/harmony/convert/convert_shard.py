@@ -9,11 +9,12 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.writer import ShardWriter
-from spanloom.errors import SourceError
+from spanloom.errors import ConflictError, SourceError
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.convert.raw_files import RawPlace, Run, runs_of_shard
 from spanloom.families.harmony.convert.synth import (
@@ -28,8 +29,10 @@ from spanloom.families.harmony.convert.synth import (
 )
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
+from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import publish_file
 from spanloom.storage.scratch import scratch_for
+from spanloom.storage.staging import find, list_objects
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.workers import OnProgress
@@ -93,9 +96,11 @@ def run(
 ) -> dict[str, Any]:
     """The step over places. Of raw objects only those with rows of this shard are staged; of the others, the footer.
 
-    Returns what the inventory holds. Raises SpanloomError for a shard that there is not and for more shards than row
-    groups, before anything is staged.
+    A remote place is claimed for this number of shards first. Returns what the inventory holds. Raises SpanloomError,
+    before anything is staged, for a shard that there is not, for more shards than row groups, and for a place with
+    another number of shards.
     """
+    _check_number(out, conversion.shards)
     with scratch_for("convert-shard", [raw, shard, out, inventory], scratch) as staging:
         place = RawPlace(staging, raw, with_seed_text=conversion.with_seed_text)
         runs = runs_of_shard(place.footers, shard, conversion.shards)
@@ -107,6 +112,8 @@ def run(
                     where=str(files[run.file].path),
                     remedy="convert data that is not being written",
                 )
+        if is_uri(out):
+            claim_root(parse_uri(out), {"shards": conversion.shards}, "the place of the source")
         name = SYNTH_KD.source.shard_name(shard)
         path = staging.path(out) / name
         if is_uri(out):
@@ -128,6 +135,30 @@ def run(
         }
         staging.create(inventory, readable_json(result))
     return result
+
+
+def _check_number(out: str, shards: int) -> None:
+    """Raises ConflictError where shards or the manifest of a source with another number of shards are at the place."""
+    there = shard_sizes(out).keys()
+    wanted = {SYNTH_KD.source.shard_name(shard) for shard in range(shards)}
+    place = f"{out.rstrip('/')}/{MANIFEST_NAME}"
+    finished = wanted - there and (find(parse_uri(place)) is not None if is_uri(out) else Path(place).exists())
+    if there - wanted or finished:
+        raise ConflictError(
+            f"a source with another number of shards than {shards} is at this place",
+            where=out,
+            remedy="remove it, or convert to another place",
+        )
+
+
+def shard_sizes(out: str) -> dict[str, int]:
+    """The bytes of each shard that is at the place of a source, by name."""
+    glob = SYNTH_KD.source.shard_glob
+    if not is_uri(out):
+        return {path.name: path.stat().st_size for path in Path(out).glob(glob)}
+    uri = parse_uri(out)
+    sizes = [(PurePosixPath(entry.uri.key).relative_to(uri.key), entry.bytes) for entry in list_objects(uri)]
+    return {name.name: size for name, size in sizes if len(name.parts) == 1 and name.match(glob)}
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -174,10 +174,10 @@ def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.Re
             yield from row_groups(file)
 
 
-def row_groups(file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """One batch a row group."""
+def row_groups(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """One batch a row group. `columns`: those wanted, None all."""
     for group in range(file.metadata.num_row_groups):
-        (batch,) = file.read_row_group(group, use_threads=False).combine_chunks().to_batches()
+        (batch,) = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
         yield batch
 
 

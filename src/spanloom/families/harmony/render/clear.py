@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from spanloom.errors import SpanloomError
-from spanloom.families.harmony.render.work import NAME, WORK_ARTIFACT, WORK_JSON, work_hash
-from spanloom.storage import clear_temporaries_of, is_regular, parse_json, path_below, remove_files, remove_if_empty
+from spanloom.families.harmony.render.work import NAME, WORK_JSON, identity_in
+from spanloom.storage import clear_temporaries_of, is_regular, path_below, remove_files, remove_if_empty
 from spanloom.storage.staging import list_objects, read_object
 from spanloom.storage.stores.objects import StoredObject
 from spanloom.storage.stores.retry import keep_trying
@@ -56,7 +55,9 @@ def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) ->
     folders = {
         match["folder"]
         for name in sizes
-        if name.endswith(f"/{WORK_JSON}") and (match := _FILE.fullmatch(name)) and _is_ours(read(name), match["folder"])
+        if name.endswith(f"/{WORK_JSON}")
+        and (match := _FILE.fullmatch(name))
+        and identity_in(read(name), match["folder"]) is not None
     }
     ours = [name for name in sizes if (match := _FILE.fullmatch(name)) and match["folder"] in folders]
     if not ours:
@@ -66,14 +67,6 @@ def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) ->
             remedy="give the work_uri of the pipeline; where none was given, it is DATASET_ROOT.work",
         )
     return ours, tuple(sorted(sizes.keys() - {*ours}))
-
-
-def _is_ours(data: bytes, folder: str) -> bool:
-    try:
-        value: Any = parse_json(data, SpanloomError, WORK_JSON, folder, "")
-        return value["artifact"] == WORK_ARTIFACT and work_hash(value["identity"]) == folder
-    except (SpanloomError, KeyError, TypeError):
-        return False
 
 
 def _object(uri: Uri, name: str) -> bytes:

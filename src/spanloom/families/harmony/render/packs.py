@@ -4,7 +4,8 @@ In: parts as workers leave them, in order. Out: `rendered_00000.tar` and so on, 
 and `ids.parquet`. The same parts give the same bytes, so a pack that is written twice is the same file.
 
     rendered_00000.tar   rendered/part_00000.json · rendered/part_00000.parquet · ids/part_00000.parquet · and so on
-    ids.parquet          the ids of all parts, in row groups of whole batches with at least 65,536 documents
+    ids.parquet          the ids of all parts, in row groups of whole batches with at least 65,536 documents, and the
+                         digest of each, so that the one process that looks for repeated ids computes none
 """
 
 import re
@@ -20,6 +21,7 @@ import pyarrow.parquet as pq
 from spanloom.errors import ArtifactError
 from spanloom.families.harmony.render.artifact import OpenPart, open_part, part_name, read_ids, row_groups
 from spanloom.records.parquet import abandon
+from spanloom.split import id_digests
 from spanloom.storage import discard, fsync_file, temporary_beside
 
 PACK_BYTES = 256 << 20
@@ -27,6 +29,8 @@ MOST_PACKS = 128
 """Packs of a shard whose rendered parts are as large as its source, so that a list of them stays small."""
 IDS_NAME = "ids.parquet"
 IDS_ROWS = 65_536
+DIGEST = "digest"
+"""The column of `ids.parquet` with what the split goes by (`split.id_digests`), uint64."""
 _MEMBER = re.compile(r"(rendered/part_\d{5}\.(json|parquet|rejects\.jsonl)|ids/part_\d{5}\.parquet)")
 
 
@@ -87,10 +91,10 @@ def read_pack(pack: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]
                 yield OpenPart(documents=row_groups(documents), ids=row_groups(ids), rejects=rejects)
 
 
-def read_ids_file(path: Path) -> Iterator[pa.RecordBatch]:
-    """The ids of a shard in batches, from its `ids.parquet`."""
+def read_ids_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The ids of a shard in batches, from its `ids.parquet`. `columns`: those wanted; all, where one is missing."""
     with open_part(path) as file:
-        yield from row_groups(file)
+        yield from row_groups(file, columns if {*(columns or ())} <= {*file.schema_arrow.names} else None)
 
 
 def _stream(tar: tarfile.TarFile, name: str, pack: Path) -> Any:
@@ -120,18 +124,21 @@ _AGAIN = "clear the work place (spanloom work clear), and run render-shard again
 
 
 class IdsWriter:
-    """Joins the ids of parts into one file. Memory follows a row group."""
+    """Joins the ids of parts into one file. Memory follows a row group. `by`: the column that the split goes by."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._path, self._temporary = path, temporary_beside(path)
-        self._writer = pq.ParquetWriter(self._temporary, schema, compression="zstd", write_statistics=False)
+    def __init__(self, path: Path, schema: pa.Schema, by: str) -> None:
+        self._path, self._temporary, self._by = path, temporary_beside(path), by
+        self._schema = schema.append(pa.field(DIGEST, pa.uint64(), nullable=False))
+        options = {"compression": "zstd", "write_statistics": False, "use_dictionary": schema.names}
+        self._writer = pq.ParquetWriter(self._temporary, self._schema, **options)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
 
     def append(self, ids: Path, part: dict[str, Any]) -> None:
         """Adds the ids of a part that is in the folder `ids`."""
         for batch in read_ids(ids, [part]):
-            self._waiting.append(batch)
+            digests = pa.array(id_digests(batch.column(self._by).to_pylist()))
+            self._waiting.append(pa.RecordBatch.from_arrays([*batch.columns, digests], schema=self._schema))
             self._rows += batch.num_rows
             if self._rows >= IDS_ROWS:
                 self._flush()

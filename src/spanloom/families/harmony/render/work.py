@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import ArtifactError, ConflictError
+from spanloom.errors import ArtifactError, ConflictError, SpanloomError
 from spanloom.families.harmony.contract.profile import profile_of_family
 from spanloom.families.harmony.render.artifact import RENDERED_JSON, OpenPart, read_sidecar
 from spanloom.families.harmony.render.packs import (
@@ -31,10 +31,11 @@ from spanloom.families.harmony.render.packs import (
     write_pack,
 )
 from spanloom.provenance import readable_json, sha256_json
-from spanloom.storage import fsync_file, link_file, sha256_file
+from spanloom.storage import fsync_file, is_regular, link_file, parse_json, sha256_file
+from spanloom.storage.claim import check_create_only
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.scratch import Scratch
-from spanloom.storage.staging import Download, find, list_objects, stage_file, stage_files
+from spanloom.storage.staging import Download, find, list_objects, read_object, stage_file, stage_files
 from spanloom.storage.uri import is_uri, parse_uri
 
 ARTIFACT = "rendered_manifest_v1"
@@ -52,6 +53,43 @@ def work_hash(identity: dict[str, Any]) -> str:
 def default_work(root: str) -> str:
     """Where work goes that is given no place: `DATASET_ROOT.work`."""
     return f"{root.rstrip('/')}.work"
+
+
+def identity_in(data: bytes, folder: str) -> dict[str, Any] | None:
+    """The source and options that a `work.json` names, of which the folder's name is the hash; None where it is none of
+    ours."""
+    try:
+        value: Any = parse_json(data, SpanloomError, WORK_JSON, folder, "")
+        identity = value["identity"]
+        ours = value["artifact"] == WORK_ARTIFACT and isinstance(identity, dict) and work_hash(identity) == folder
+    except (SpanloomError, KeyError, TypeError):
+        return None
+    return identity if ours else None
+
+
+def check_one_number(work: str, shards: int) -> None:
+    """Raises ConflictError where a work place has the folder of a source with another number of shards."""
+    for folder, data in _folders(work):
+        identity = identity_in(data, folder)
+        if identity is not None and identity.get("shards") != shards:
+            raise ConflictError(
+                f"the work place is that of a source with {identity.get('shards')} shards, this one has {shards}",
+                where=f"{work.rstrip('/')}/{folder}",
+                remedy=_CLEAR,
+            )
+
+
+def _folders(work: str) -> Iterator[tuple[str, bytes]]:
+    """Folders of a work place, each with what its `work.json` holds."""
+    if not is_uri(work):
+        files = sorted(path for path in Path(work).glob(f"*/{WORK_JSON}") if is_regular(path))
+        yield from ((path.parent.name, path.read_bytes()) for path in files)
+        return
+    uri = parse_uri(work)
+    for entry in list_objects(uri):
+        folder, _, name = entry.uri.key.removeprefix(f"{uri.key}/" if uri.key else "").partition("/")
+        if name == WORK_JSON:
+            yield folder, read_object(entry.uri) or b""
 
 
 def shard_folder(shard: int) -> str:
@@ -237,8 +275,11 @@ class ShardWork:
         return whole
 
     def begin(self) -> None:
-        """Says what the folder is of, before anything is in it."""
-        self._here.create(f"{self._top}/{WORK_JSON}", readable_json(self._about))
+        """Says what the folder is of, before anything is in it. Raises StorageError for a store that overwrites."""
+        place, data = f"{self._top}/{WORK_JSON}", readable_json(self._about)
+        self._here.create(place, data)
+        if is_uri(place):
+            check_create_only(data, parse_uri(place))
 
     def restore(self, part: int) -> None:
         """Before a part is rendered: where a run before this one published the pack that begins with it, brings its
@@ -281,7 +322,8 @@ class ShardWork:
 
     def _ids_of(self, family: str) -> IdsWriter:
         if self._ids is None:
-            self._ids = IdsWriter(self._here.inner("published") / IDS_NAME, profile_of_family(family).about)
+            profile = profile_of_family(family)
+            self._ids = IdsWriter(self._here.inner("published") / IDS_NAME, profile.about, profile.split_column)
         return self._ids
 
     def _close_pack(self) -> None:

@@ -22,7 +22,7 @@ from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.profile import Profile, profile_of_family
 from spanloom.families.harmony.render.artifact import IDS_JSON, read_ids, read_sidecar, verify_files
-from spanloom.families.harmony.render.packs import IDS_NAME, read_ids_file
+from spanloom.families.harmony.render.packs import DIGEST, IDS_NAME, read_ids_file
 from spanloom.families.harmony.render.work import Rendered, check_one_work, staged
 from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid
@@ -70,8 +70,7 @@ def split_of(
     with DigestRuns(sum(shard.rows for shard in shards), scratch, at_once) as digests:
         for shard in shards:
             documents = valid = 0
-            for _, names, of_rows in shard.read():
-                batch = id_digests(names)
+            for batch, of_rows in shard.digests():
                 digests.add(batch)
                 documents += int(of_rows.sum())
                 valid += int(of_rows[is_valid(batch, valid_fraction)].sum())
@@ -96,7 +95,8 @@ def split_of(
 class Ids:
     """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
 
-    `batches` reads them from the begin; the documents of one row are in one batch. `where`: for messages.
+    `batches` reads columns of them from the begin, or all columns; the documents of one row are in one batch. `where`:
+    for messages.
     """
 
     profile: Profile
@@ -104,7 +104,7 @@ class Ids:
     where: str
     rows_read: int
     rows: int
-    batches: Callable[[], Iterator[pa.RecordBatch]]
+    batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
     @classmethod
     def of_file(cls, path: Path, shard: Rendered) -> "Ids":
@@ -136,19 +136,40 @@ class Ids:
             where=str(directory),
             rows_read=sidecar["rows_read"],
             rows=sidecar["rows"],
-            batches=partial(read_ids, directory, sidecar["parts"]),
+            batches=lambda _: read_ids(directory, sidecar["parts"]),
         )
 
-    def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str], npt.NDArray[np.int64]]]:
-        """Source rows in batches: numbers, int64 [N], ids, and how many documents each has become, int64 [N].
+    def digests(self) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
+        """Source rows in batches: digests of their ids, uint64 [N], and documents of each, int64 [N].
 
-        The documents of one row are in one batch, one after the other.
+        Digests are read where render-shard wrote them, else computed.
         """
-        for batch in self.batches():
-            rows = batch.column("row").to_numpy()
-            firsts = np.flatnonzero(np.diff(rows, prepend=-1))
-            ids = batch.column(self.profile.split_column).take(pa.array(firsts))
-            yield rows[firsts], ids.to_pylist(), np.diff(firsts, append=rows.size)
+        for batch in self.batches(("row", DIGEST)):
+            firsts, of_rows = _rows_of(batch)
+            if DIGEST in batch.schema.names:
+                yield batch.column(DIGEST).to_numpy()[firsts], of_rows
+            else:
+                yield id_digests(self._ids_at(batch, firsts)), of_rows
+
+    def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
+        """Source rows in batches: numbers, int64 [N], and ids."""
+        for batch in self.batches(("row", self.profile.split_column)):
+            firsts, _ = _rows_of(batch)
+            yield batch.column("row").to_numpy()[firsts], self._ids_at(batch, firsts)
+
+    def _ids_at(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> list[str]:
+        ids: list[str] = batch.column(self.profile.split_column).take(pa.array(places)).to_pylist()
+        return ids
+
+
+def _rows_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the first document of each row is in a batch, and how many documents the row has, int64 [N] both.
+
+    The documents of one row come one after the other.
+    """
+    rows = batch.column("row").to_numpy()
+    firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+    return firsts, np.diff(firsts, append=rows.size)
 
 
 def check_on_duplicate(on_duplicate: str) -> None:
@@ -166,7 +187,7 @@ def _repeated_rows(shards: Sequence[Ids], digests: DigestRuns, on_duplicate: str
     for some in digests.repeated():
         seen: dict[bytes, tuple[int, int]] = {}
         for shard in shards:
-            for rows, ids, _ in shard.read():
+            for rows, ids in shard.read():
                 places = np.flatnonzero(among(id_digests(ids), some))
                 for place in places.tolist():
                     position = (shard.index, int(rows[place]))

@@ -33,7 +33,7 @@ from spanloom.families.harmony.render.audit import audit_floor, audit_share, aud
 from spanloom.families.harmony.render.packs import pack_bytes
 from spanloom.families.harmony.render.part import PartJob, render_part
 from spanloom.families.harmony.render.routes import WORKER_BYTES, loading_ahead, renderer_version
-from spanloom.families.harmony.render.work import ShardWork, default_work, has_manifest
+from spanloom.families.harmony.render.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import code_sha256, readable_json
 from spanloom.report.progress import Progress
@@ -216,7 +216,8 @@ def run(
     `work`, or `ROOT.work`, under the hash of source and options; `rendered` gets its manifest.
 
     With `resume`, a shard that is finished there is left alone, and packs of a run that was killed are continued.
-    Raises ConflictError before anything is staged where the manifest of another shard is at `rendered`. Other options:
+    Raises ConflictError before any shard is staged where the manifest of another shard is at `rendered`, and where the
+    work place is that of a source with another number of shards. Other options:
     see `render_shard`.
     """
     caps = caps or Caps()
@@ -241,6 +242,7 @@ def run(
         }
         size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source refuses it
         place = work or default_work(root or "")
+        check_one_number(place, number)
         with ShardWork(staging, place, identity, shard, limit=pack_bytes(size)) as published:
             known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if resume else None
