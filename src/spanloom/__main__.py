@@ -1,10 +1,15 @@
 """The `spanloom` command, and `python -m spanloom`: Ctrl-C ends it in a word, even while all is being imported."""
 
+import gc
 import sys
+
+COLLECT_AFTER = 20_000
+"""Objects made, less those freed, after which a command looks for garbage. Imports make many and leave next to none."""
 
 
 def main() -> None:
     """Runs the command; see `spanloom.cli`."""
+    gc.set_threshold(COLLECT_AFTER)
     try:
         from spanloom import cli, no_pandas
 

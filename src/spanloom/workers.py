@@ -6,6 +6,7 @@ Processes, not threads: openai-harmony holds the GIL while it renders.
 
 import atexit
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -134,6 +135,10 @@ def keep_freed_memory() -> None:
         mallopt(_TRIM_THRESHOLD, KEPT_FREE)
 
 
+COLLECT_AFTER = 20_000
+"""Objects made, less those freed, after which a worker looks for garbage. Imports make many and leave next to none;
+what is parsed has no cycles and goes with its batch."""
+
 _UNGUARDED = 78
 """Exit code of a worker that found its own start in the script that it imports (EX_CONFIG)."""
 
@@ -236,6 +241,7 @@ counters_here: Counters | None = None
 def _start_worker(counters: Counters | None, ahead: Callable[[], object] | None) -> None:
     global counters_here
     counters_here = counters
+    gc.set_threshold(COLLECT_AFTER)
     keep_freed_memory()
     leave_out_pandas()
     # Ctrl-C goes to the whole process group; the parent alone decides what it means.

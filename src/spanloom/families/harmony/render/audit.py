@@ -109,11 +109,10 @@ class Auditor:
         documents_of = Counter(row for row, _ in places)
         number_of: Counter[int] = Counter()
         chosen: list[int] = []
-        kind_of: dict[int, int] = {}  # by identity: documents of one conversation share messages
         for index, (row, _) in enumerate(places):
             its_turn = number_of[row] == row // max(self._stride, 1) % documents_of[row]
             number_of[row] += 1
-            shape = () if len(self._seen) >= AUDITED_AT_LEAST else self._shape(conversations[index], kind_of)
+            shape = () if len(self._seen) >= AUDITED_AT_LEAST else self._shape(conversations[index].messages)
             if self._chooses(row, conversations[index], lengths.get(index), shape, its_turn=its_turn, twice=bool(cuts)):
                 chosen.append(index)
         document_of = {index: document for document, index in enumerate(rendered.kept)}
@@ -136,16 +135,13 @@ class Auditor:
                     self._check_prompt(cuts[index], fast.tokens, where)
         return len(chosen)
 
-    def _shape(self, conversation: LabelledConversation, kind_of: dict[int, int]) -> tuple[int, ...]:
-        """The kinds of a document's messages: role, channel and keys, each kind as a number. `kind_of`: the kinds of
-        messages of this batch by their identity, to which new ones are added."""
-        messages = conversation.messages
-        kinds = [*map(kind_of.get, map(id, messages))]
-        if None in kinds:
-            for at, message in enumerate(messages):
-                if kinds[at] is None:
-                    kinds[at] = kind_of[id(message)] = self._kind(message)
-        return tuple(kinds)  # type: ignore[arg-type]  # each is known now
+    def _shape(self, messages: Sequence[dict[str, Any]]) -> tuple[int, ...]:
+        """The kinds of a document's messages: role, channel and keys, each kind as a number."""
+        known = self._kind_of_header
+        try:
+            return tuple([known[message["role"], message.get("channel"), *message] for message in messages])
+        except (KeyError, TypeError):  # a kind that is new, or a channel that cannot be looked up
+            return tuple(map(self._kind, messages))
 
     def _kind(self, message: dict[str, Any]) -> int:
         """The number of a message's role, channel and keys, whatever the order of the keys."""

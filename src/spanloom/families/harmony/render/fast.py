@@ -142,7 +142,6 @@ class _Layout:
     sizes           messages of each document, with its EOD
     labels          uint8, one array a document: the spans of its messages
     numbers         with function tools and without: a message by its identity → its number, -1 outside of the table
-    definers        identities of messages → whether they define functions
     """
 
     lengths: list[int] = field(default_factory=list)
@@ -155,7 +154,6 @@ class _Layout:
     sizes: list[int] = field(default_factory=list)
     labels: list[Flags] = field(default_factory=list)
     numbers: tuple[dict[int, int], dict[int, int]] = field(default_factory=lambda: ({}, {}))
-    definers: dict[int, bool] = field(default_factory=dict)
 
     def constant(self, tokens: Tokens) -> None:
         self.constants.append(tokens)
@@ -175,14 +173,14 @@ class _Layout:
     def message_of_text(self, wrapper: Wrapper, text: str) -> int:
         """A message of one text, as most are: what `message`, `constant` and `text` do, without a call for each of
         them. Returns its number."""
-        first = len(self.lengths)
+        number, first = len(self.last_tokens), len(self.lengths)
         self.message_firsts.append(first)
         self.last_tokens.append(wrapper.last_token)
         self.constants += wrapper.around
         self.lengths += wrapper.lengths
         self.text_segments.append(first + 1)
         self.texts.append(text)
-        return len(self.last_tokens) - 1
+        return number
 
     def end_of_document(self) -> int:
         """The message that is the EOD alone."""
@@ -234,16 +232,9 @@ class FastRenderer:
         """The number of each message of a document, -1 where it is outside of the table. A message that is new is laid
         out; by identity: the messages live as long as the batch."""
         ids = [*map(id, messages)]
-        function_tools = False
-        if self._profile.table_tools:
-            definers = layout.definers
-            defining = [*map(definers.get, ids)]
-            if None in defining:
-                for message, identity, known_already in zip(messages, ids, defining, strict=True):
-                    if known_already is None:
-                        definers[identity] = defines_functions(message)
-                defining = [*map(definers.get, ids)]
-            function_tools = True in defining
+        # Functions in a message of another role are outside of the table, and so is the document.
+        developers = [message for message in messages if message["role"] == "developer"]
+        function_tools = self._profile.table_tools and any(map(defines_functions, developers))
         known = layout.numbers[function_tools]
         numbers = [*map(known.get, ids)]
         if None in numbers:
@@ -256,11 +247,18 @@ class FastRenderer:
     def _lay_out(self, layout: _Layout, message: dict[str, Any], function_tools: bool) -> int:
         """Adds a message to the layout, as wrapper and texts or as finished tokens. Returns its number, -1 where it is
         outside of the table."""
-        channel = message.get("channel")
-        if not self._profile.table_keys.issuperset(message) or not (channel is None or isinstance(channel, str)):
+        channel, content = message.get("channel"), message.get("content")
+        if not (channel is None or isinstance(channel, str)):
+            return -1
+        if type(content) is list and len(content) == 1 and _PLAIN_KEYS.issuperset(message):
+            part = content[0]  # most messages are such; what is below comes to the same for them
+            text = part.get("text") if type(part) is dict and len(part) == 2 and part.get("type") == "text" else None
+            if type(text) is str and text.isascii() and len(text) <= LONGEST_TEXT:
+                plain = self._wrappers.get((message["role"], channel))
+                return -1 if plain is None else layout.message_of_text(plain, text)
+        if not self._profile.table_keys.issuperset(message):
             return -1
         wrapper = self._wrapper(message, channel)
-        content = message.get("content")
         texts: list[Any] = [content]
         if isinstance(content, list):
             if len(content) == 1:

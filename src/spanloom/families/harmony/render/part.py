@@ -52,8 +52,6 @@ from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 GENERATION_PROMPT_TOKENS = 2
 """`<|start|>assistant`, after which a server samples."""
-COLLECT_AFTER = 20_000
-"""Objects made, less those freed, after which a worker looks for garbage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,10 +371,8 @@ def _cutting(
 def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
     renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
     # Parsing makes objects by the thousand, which sets the garbage collector looking through all there are. What the
-    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering. What
-    # is parsed has no cycles and goes with its batch: to look more rarely saves a tenth.
+    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering.
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER)
     return renderer
 
 
