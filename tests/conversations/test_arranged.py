@@ -138,7 +138,7 @@ def test_a_conversation_has_a_weight(weight: Any) -> None:
 def test_a_weight_that_is_no_number_above_zero_is_refused(weight: Any) -> None:
     assert refused(record={"weight": weight}) == (
         Refusal.WEIGHT_INVALID,
-        "--metadata weight leaves it to the metadata",
+        "--max-rejects 100% sets such records aside, --metadata weight trains it like those without a weight",
     )
 
 

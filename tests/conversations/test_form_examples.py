@@ -49,6 +49,11 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
     ),
     "responses.jsonl": ("responses", {}, [[*ASKED, *LOOKED]]),
     "anthropic.jsonl": ("openai_messages", {}, [[*ASKED, *LOOKED]]),
+    "bedrock.jsonl": (
+        "openai_messages",
+        {},
+        [[*ASKED, *LOOKED[:3], 'tool tide_table: {"high": "13:05"}', "final: At 13:05."]],
+    ),
     "gemini.jsonl": (
         "gemini",
         {},
@@ -62,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
             ["user: And a mile an hour?", "final: A knot is 1.15 of them."],
         ],
     ),
+    "vertex_preference.jsonl": ("gemini", {}, [SAIL]),
     "preference_openai.jsonl": ("preference", {}, [SAIL]),
     "preference_turns.jsonl": ("preference", {}, [SAIL]),
     "ultrafeedback.jsonl": ("preference", {}, [SAIL]),
@@ -112,6 +118,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
     "nemotron.jsonl": ("nemotron", {"think_tags": True}, [["developer: detailed thinking on", *THREADS]]),
     "wildchat.jsonl": ("openai_messages", {}, [SAIL]),
     "ultrachat.jsonl": ("alternating", {}, [MORE]),
+    "lima.jsonl": ("alternating", {}, [MORE]),
     "swe_agent.jsonl": (
         "trajectories",
         {},
@@ -170,7 +177,16 @@ EXAMPLES["columns.tsv"] = EXAMPLES["columns.csv"]
 LEFT_OUT = {"kto.jsonl": 1}
 REJECTED = {
     "preference.jsonl": 2,
-    **dict.fromkeys(("preference_openai.jsonl", "preference_turns.jsonl", "ultrafeedback.jsonl", "hh_rlhf.jsonl"), 1),
+    **dict.fromkeys(
+        (
+            "preference_openai.jsonl",
+            "preference_turns.jsonl",
+            "ultrafeedback.jsonl",
+            "hh_rlhf.jsonl",
+            "vertex_preference.jsonl",
+        ),
+        1,
+    ),
 }
 
 
@@ -215,7 +231,8 @@ def test_the_preview_of_an_example_trains_the_lines_of_the_assistant(name: str, 
     done = [one for one in read(FOLDER / name, **options)[1] if isinstance(one, Converted)]
     for one, conversation in zip(done, expected, strict=True):
         ours = [line for line in conversation if line.startswith(("analysis:", "commentary:", "final:", "call "))]
-        documents, _ = preview_documents(one, asset)
+        documents, total = preview_documents(one, asset)
+        assert preview_documents(one, asset, 1) == (documents[:1], total == len(documents) and total)
         # Each run is counted once: a document trains one, or its notes say how many.
         runs = sum(int(document.notes[0].split()[0]) if document.notes else 1 for document in documents)
         roles = [message["role"] for message in json.loads(one.row["messages_json"])["messages"]]
@@ -233,7 +250,9 @@ def test_every_form_has_an_example_and_every_example_is_read() -> None:
     assert {form.name for form in FORMS} == {form for form, _, _ in EXAMPLES.values()}
 
 
-@pytest.mark.parametrize("name", ["responses", "anthropic", "gemini", "harmony", "hermes", "toolace", "glaive", "xlam"])
+@pytest.mark.parametrize(
+    "name", ["responses", "anthropic", "bedrock", "gemini", "harmony", "hermes", "toolace", "glaive", "xlam"]
+)
 def test_definitions_of_functions_come_along(name: str) -> None:
     _, options, _ = EXAMPLES[f"{name}.jsonl"]
     _, (done,) = read(FOLDER / f"{name}.jsonl", **options)

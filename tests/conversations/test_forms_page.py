@@ -12,9 +12,16 @@ from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_M
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "convert.md"
 EXAMPLES = {
-    "openai_messages": ("anthropic.jsonl", "wildchat.jsonl", "llama_factory_v1.jsonl", "openhands.jsonl"),
+    "openai_messages": (
+        "anthropic.jsonl",
+        "bedrock.jsonl",
+        "wildchat.jsonl",
+        "llama_factory_v1.jsonl",
+        "openhands.jsonl",
+    ),
     "sharegpt": ("hermes.jsonl", "toolace.jsonl", "stratos.jsonl"),
-    "alternating": ("ultrachat.jsonl",),
+    "alternating": ("ultrachat.jsonl", "lima.jsonl"),
+    "gemini": ("gemini.jsonl", "vertex_preference.jsonl"),
     "trajectories": ("swe_agent.jsonl",),
     "columns": ("alpaca_history.jsonl", "kto.jsonl", "columns.csv"),
     "preference": ("preference.jsonl", "preference_openai.jsonl", "preference_turns.jsonl", "ultrafeedback.jsonl"),

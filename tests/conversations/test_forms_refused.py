@@ -54,7 +54,7 @@ from support.chat_records import (
             Refusal.PART_UNKNOWN,
             "part:reference",
         ),
-        (messages(USER, ANSWER, {"role": "ipython", "content": "x"}), Refusal.ROLE_UNKNOWN, "role:ipython"),
+        (messages(USER, ANSWER, {"role": "critic", "content": "x"}), Refusal.ROLE_UNKNOWN, "role:critic"),
         (
             messages(USER, ANSWER, {"role": "system", "content": "x"}, USER, ANSWER),
             Refusal.SYSTEM_NOT_FIRST,

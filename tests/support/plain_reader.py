@@ -42,6 +42,9 @@ def _record(record: Any) -> Iterator[Spoken]:
     if "contents" in record:
         for content in record["contents"]:
             yield from _gemini(content)
+        scored = record.get("completions") or ()
+        for best in sorted(scored, key=lambda completion: completion["score"])[-1:]:
+            yield from _gemini(best["completion"])
     elif "chat" in record:
         for turn in re.split(r"\n\n\n", record["chat"].strip()):
             name, _, text = turn.partition(":")
@@ -56,8 +59,8 @@ def _record(record: Any) -> Iterator[Spoken]:
         yield False, record["query"]
         for call in _json(record["answers"]):
             yield True, json.dumps(call["arguments"])
-    elif isinstance(record.get("data"), list):
-        yield from ((bool(number % 2), text) for number, text in enumerate(record["data"]))
+    elif isinstance(texts := record.get("data", record.get("conversations")), list) and isinstance(texts[0], str):
+        yield from ((bool(number % 2), text) for number, text in enumerate(texts))
     elif isinstance(record.get("input"), list) or isinstance(record.get("output"), list):
         output = record.get("output") or []
         answer = [{"role": "assistant", "content": output}] if isinstance(output, str) else output
@@ -139,6 +142,14 @@ def _part(part: Any, ours: bool) -> Iterator[Spoken]:
             yield ours, part
     elif part.get("type") == "tool_use":
         yield True, json.dumps(part["input"])
+    elif "toolUse" in part:
+        yield True, json.dumps(part["toolUse"]["input"])
+    elif "reasoningContent" in part:
+        yield ours, part["reasoningContent"]["reasoningText"]["text"]
+    elif "toolResult" in part:
+        yield from (
+            (False, json.dumps(piece.get("json", piece.get("text")))) for piece in part["toolResult"]["content"]
+        )
     elif part.get("type") == "tool_result":
         inner = part["content"]
         for piece in [inner] if isinstance(inner, str) else inner:

@@ -42,8 +42,8 @@ def convert(
         list[str] | None,
         of_form(
             "Which key of your records means what: id, messages, system, tools, query, reasoning, answer, effort, "
-            "identity, date, cutoff, weight; of your messages: trained, masked. `query=a+b` joins two texts; `id=` "
-            "makes ids of file and line.",
+            "identity, date, cutoff, weight, preferred (false: left out); of your messages: trained, masked. "
+            "`query=a+b` joins two texts; `id=` makes ids of file and line.",
             "--map",
             metavar="MEANING=KEY,…",
         ),

@@ -6,6 +6,7 @@ In: a message whose content is a list of blocks. Out: messages of OpenAI's form,
     tool_use {"id", "name", "input"}; tool_call, function_call {"value": the JSON of a call}    tool_calls
     tool_result {"tool_use_id", "content"}                                                      a message of a tool
     text, thinking, reasoning, …                                                                stay in the content
+    toolUse, toolResult, reasoningContent of Bedrock's Converse                                 as Anthropic's
 """
 
 import json
@@ -22,6 +23,43 @@ PART_METADATA = frozenset({"signature", "cache_control", "citations", "annotatio
 """Keys of a part that are no text and change none; they travel as metadata."""
 
 
+CONVERSE = ("image", "document", "video", "audio", "cachePoint", "guardContent", "citationsContent")
+"""Blocks of Amazon Bedrock's Converse that hold no text of a message: one key, which is what others call the type."""
+
+
+def typed(part: Any, where: str) -> Any:
+    """A block of Bedrock's Converse with the type that Anthropic gives it; any other part as it is."""
+    if not isinstance(part, dict) or "type" in part or len(part) != 1:
+        return part
+    (name, held), *_ = part.items()
+    if name in CONVERSE:
+        return {"type": name, **part}
+    if not isinstance(held, dict):
+        return part
+    keys = dict(held)
+    if name == "toolUse":
+        return {"type": "tool_use", "id": keys.pop("toolUseId", None), **keys}
+    if name == "toolResult":
+        texts = [{"text": _json(item["json"])} if list(item) == ["json"] else item for item in _dicts(keys, where)]
+        if keys.pop("status", None) == "error":
+            keys["is_error"] = True
+        return {"type": "tool_result", "tool_use_id": keys.pop("toolUseId", None), **keys, "content": texts}
+    if name == "reasoningContent" and isinstance(reasoning := keys.get("reasoningText"), dict):
+        return {"type": "thinking", **reasoning}
+    return {"type": "redacted_thinking", **keys} if name == "reasoningContent" else part
+
+
+def _dicts(result: dict[str, Any], where: str) -> list[dict[str, Any]]:
+    content = result.get("content") or []
+    if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content of a result is no list of blocks")
+    return content
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def messages_of(
     message: Mapping[str, Any], content_key: str, assistant: bool, where: str, dropping: Dropping
 ) -> list[dict[str, Any]]:
@@ -30,8 +68,11 @@ def messages_of(
     `content_key`: the key of its content. Raises RecordRefusedError.
     """
     content = message.get(content_key)
-    if not isinstance(content, list) or not any(_type(part) in (*CALLS, *RESULTS) for part in content):
+    if not isinstance(content, list):
         return [dict(message)]
+    content = [typed(part, f"{where}, part {index}") for index, part in enumerate(content)]
+    if not any(_type(part) in (*CALLS, *RESULTS) for part in content):
+        return [{**message, content_key: content}]
     groups: list[dict[str, Any]] = []
     for index, part in enumerate(content):
         name, place = _type(part), f"{where}, part {index}"
@@ -54,7 +95,7 @@ def messages_of(
             last[content_key].append(part)
     if not groups:
         return [{**message, content_key: None}]
-    kept = {key: value for key, value in message.items() if key in ("role", "from", "speaker")}
+    kept = {key: value for key, value in message.items() if key in ("role", "from", "speaker", "author", "sender")}
     others = {key: value for key, value in message.items() if key != content_key and key not in kept}
     made = [group if "role" in group else {**kept, **group} for group in groups]
     return [{**others, **made[0]}, *made[1:]]
@@ -84,7 +125,7 @@ def _result(part: dict[str, Any], content_key: str, where: str) -> dict[str, Any
     if content is not None and not isinstance(content, str | list | dict):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is {kind(content)}, not text")
     if isinstance(content, dict):
-        content = json.dumps(content, ensure_ascii=False)
+        content = _json(content)
     call = keys.pop("tool_use_id", None)
     metadata = {key: keys.pop(key) for key in PART_METADATA if key in keys}
     return {"role": "tool", "tool_call_id": call, content_key: content, **metadata, **keys}

@@ -8,7 +8,8 @@ style has it.
                 <tools>[…]</tools> in the system text
     glaive      <functioncall> {"name": "f", "arguments": '{"a": 1}'}
     mistral     [TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}]
-    openhands   <function=f><parameter=a>1</parameter></function>; `EXECUTION RESULT of [f]:` of the user
+    openhands   <function=f><parameter=a>1</parameter></function>, <function=f>{"a": 1}</function>;
+                `EXECUTION RESULT of [f]:` of the user
     toolace     [f(a=1), g(b="x")]; a JSON list of definitions in the system text
 """
 
@@ -50,7 +51,7 @@ def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str
     if style == "hermes":
         return _tagged(text, _HERMES, where, lambda match: _hermes_call(match[1], where))
     if style == "openhands":
-        return _tagged(text, _OPENHANDS, where, lambda match: _openhands_call(match))
+        return _tagged(text, _OPENHANDS, where, lambda match: _openhands_call(match, where))
     if style == "glaive":
         before, mark, after = text.partition(_GLAIVE)
         return (before.strip(), [_glaive_call(after, where)]) if mark else (text, [])
@@ -121,7 +122,7 @@ def _value(text: str) -> Any:
 
 def _hermes_call(text: str, where: str) -> dict[str, Any]:
     if match := _OPENHANDS.fullmatch(text.strip()):
-        return _openhands_call(match)
+        return _openhands_call(match, where)
     try:
         call = _value(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as fault:
@@ -131,7 +132,12 @@ def _hermes_call(text: str, where: str) -> dict[str, Any]:
     return call
 
 
-def _openhands_call(block: re.Match[str]) -> dict[str, Any]:
+def _openhands_call(block: re.Match[str], where: str) -> dict[str, Any]:
+    """Its arguments are parameters, or the JSON object that Llama 3 writes in their place."""
+    if block[2].lstrip().startswith("{"):
+        return {"name": block[1], "arguments": block[2].strip()}
+    if _PARAMETER.sub("", block[2]).strip():
+        raise _unclear(where, "a call holds text beside its parameters")
     arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.finditer(block[2])}
     return {"name": block[1], "arguments": arguments}
 

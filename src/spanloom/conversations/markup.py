@@ -20,11 +20,22 @@ THINK_TAGS = (
     ("<thought>", "</thought>"),
     ("<|begin_of_thought|>", "<|end_of_thought|>"),
     ("[THINK]", "[/THINK]"),
+    ("<thoughts>", "</thoughts>"),
+    ("<scratchpad>", "</scratchpad>"),
+    ("<scratch_pad>", "</scratch_pad>"),
+    ("<seed:think>", "</seed:think>"),
+    ("◁think▷", "◁/think▷"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
 """Beginning and end of reasoning in a text."""
 
 SOLUTION_TAGS = (("<|begin_of_solution|>", "<|end_of_solution|>"),)
 """Beginning and end of the answer, beside reasoning in tags."""
+
+TAG_STARTS = frozenset(opening[0] for opening, _ in THINK_TAGS)
+TAG_ENDS = frozenset(closing[-1] for _, closing in THINK_TAGS)
+ANSWER_TAGS = ("<answer>", "</answer>")
+"""The same of an answer that they hold whole, behind reasoning in tags. Elsewhere they are text."""
 
 CALL_STYLES: dict[str, tuple[str, ...]] = {
     "hermes": ("<tool_call>", "</tool_call>"),
@@ -40,7 +51,11 @@ TEMPLATE_MARKS = (
     "<|end_header_id|>", "<|begin_of_text|>", "<|end_of_text|>", "<|python_tag|>", "<start_of_turn>", "<end_of_turn>",
     "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|user|>", "<|assistant|>", "<|system|>", "<tool_response>",
     "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜tool▁calls▁begin｜>",
-    "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
+    "<｜begin▁of▁sentence｜>", "<｜tool▁call▁begin｜>", "<｜tool▁outputs▁begin｜>", "[TOOL_RESULTS]",
+    "[AVAILABLE_TOOLS]", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call|>", "<|observation|>",
+    "<|im_sep|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "<|start_of_role|>", "<|end_of_role|>",
+    "<|action_start|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|START_ACTION|>", "<function_calls>",
+    "<invoke name=", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
 )  # fmt: skip
 """Tokens of chat templates, those of Harmony last: a text that holds one was rendered, and is no text of an answer."""
 
@@ -53,7 +68,7 @@ _ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
 _THINKS = tuple(tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair)
 _ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
 _ALL_MARKS = (*_MARKS, *_THINKS)
-_AFTER = {start: "|".join(re.escape(mark[1:]) for mark in _ALL_MARKS if mark[0] == start) for start in "<["}
+_AFTER = {start: "|".join(re.escape(mark[1:]) for mark in _ALL_MARKS if mark[0] == start) for start in "<[◁"}
 _BY_START = [(start, re.compile(f"{re.escape(start)}(?:{ends})")) for start, ends in _AFTER.items()]
 """What finds any mark that begins with a character: `re` looks for one first character much faster than for two."""
 
@@ -124,6 +139,24 @@ def without_think_tags(
     return (reasoning,), rest
 
 
+def bare_reasoning(text: str, where: str, reading: Reading) -> str:
+    """A reasoning that has a key of its own, without the tags that some data sets put around it there too.
+
+    Raises RecordRefusedError where no option says whether they are text.
+    """
+    bare = text.strip()
+    pair = next((pair for pair in THINK_TAGS if bare.startswith(pair[0]) or bare.endswith(pair[1])), None)
+    if pair is None or reading.think_tags is False or (reading.think_tags is None and reading.text_as_is):
+        return text
+    if reading.think_tags is None:
+        raise RecordRefusedError(
+            Refusal.THINK_TAGS,
+            f"{where} has {pair[0]} or {pair[1]} around its reasoning, which would be trained as text",
+            "--think-tags takes the tags away, --text-as-is keeps them as text",
+        )
+    return bare.removeprefix(pair[0]).removesuffix(pair[1]).strip()
+
+
 def _parted(text: str, opening: str, closing: str) -> tuple[str | None, str]:
     """Reasoning and answer of a text; None for reasoning that does not end."""
     if (opening, closing) in SOLUTION_TAGS:
@@ -133,6 +166,9 @@ def _parted(text: str, opening: str, closing: str) -> tuple[str | None, str]:
         if not end:
             return None, text
         reasoning, answer = before.strip().removeprefix(opening).strip(), answer.lstrip()
+    begin, end = ANSWER_TAGS
+    if reasoning and answer.startswith(begin) and answer.rstrip().endswith(end) and answer.count(begin) == 1:
+        answer = answer.removeprefix(begin).rstrip().removesuffix(end).strip()
     for begin, end in SOLUTION_TAGS:
         if answer.startswith(begin):
             answer = answer.removeprefix(begin).rstrip().removesuffix(end).strip()

@@ -18,7 +18,14 @@ from typing import Any, Literal
 from spanloom.conversations.blocks import PART_METADATA, messages_of
 from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
 from spanloom.conversations.flags import FLAGS, is_trained
-from spanloom.conversations.markup import may_hold_markup, refuse_markup, without_think_tags
+from spanloom.conversations.markup import (
+    TAG_ENDS,
+    TAG_STARTS,
+    bare_reasoning,
+    may_hold_markup,
+    refuse_markup,
+    without_think_tags,
+)
 from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
 from spanloom.conversations.turns import (
     Call,
@@ -32,23 +39,26 @@ from spanloom.conversations.turns import (
     says_nothing,
 )
 
-ROLE_KEYS = ("role", "from", "speaker")
-TEXT_KEYS = ("content", "value", "text")
+ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
+TEXT_KEYS = ("content", "value", "text", "message")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
         "turn_identifier", "created", "created_at", "model", "model_name", "stop_reason", "stop_sequence",
         "finish_reason", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
     }
 ) | PART_METADATA  # fmt: skip
 """Keys that data sets write beside a message and that are no part of it; they travel as metadata of the message."""
 REPEATING = ("thought", "action")
-"""Keys of SWE-agent that repeat a part of the text; metadata where they do."""
+"""Keys of SWE-agent that repeat a part of the text, or an action the call; metadata where they do."""
 _REPEATING = frozenset(REPEATING)
 
 FUNCTION_CALL = "function_call"
 CALL_ROLES = (FUNCTION_CALL, "tool_call")
+REASONING_ROLES = ("reasoning", "thinking", "thought")
+"""Turns of their own that hold what the assistant thinks before the next one."""
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "developer",
@@ -61,12 +71,17 @@ ROLES: dict[str, Role] = {
     "bot": "assistant",
     "model": "assistant",
     "ai": "assistant",
+    "chatbot": "assistant",
     FUNCTION_CALL: "assistant",
     "tool_call": "assistant",
+    **dict.fromkeys(REASONING_ROLES, "assistant"),
     "tool": "tool",
     "function": "tool",
     "observation": "tool",
     "tool_response": "tool",
+    "tool_result": "tool",
+    "function_response": "tool",
+    "ipython": "tool",
 }
 """What data sets call the roles. ShareGPT has a turn of its own for a call and for what the function answered."""
 
@@ -113,7 +128,9 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     if not isinstance(name, str) or not (name in ROLES or name in reading.roles):
         raise RecordRefusedError(
             Refusal.ROLE_UNKNOWN,
-            f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}",
+            f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}"
+            if role is not None
+            else f"{of.where} has no role; its keys are {', '.join(map(repr, message))}",
             f"--drop role:{name} leaves it out, --role {name}=user (or assistant, tool, system) says who speaks"
             if isinstance(name, str)
             else None,
@@ -142,7 +159,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     return turns
 
 
-_PLAIN_ROLES = {name: role for name, role in ROLES.items() if name not in CALL_ROLES}
+_PLAIN_ROLES = {name: role for name, role in ROLES.items() if name not in (*CALL_ROLES, *REASONING_ROLES)}
 
 
 def plain_turn(message: Any, number: int, dropping: Dropping) -> Turn | None:
@@ -187,6 +204,8 @@ def _plain_answer(message: dict[str, Any], text: Any, number: int, dropping: Dro
         return None
     if thought is not None and (type(thought) is not str or not thought or thought.isspace()):
         return None
+    if thought is not None and (thought.lstrip()[0] in TAG_STARTS or thought.rstrip()[-1] in TAG_ENDS):
+        return None
     if not isinstance(calls, list | None) or not (texts or calls or thought):
         return None
     return Turn(
@@ -209,11 +228,14 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
     before = dropping.counts.total()
     content = _take(keys, TEXT_KEYS)
     for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
-        if isinstance(value := keys.get(key), str) and isinstance(content, str) and value.strip() in content:
-            of.metadata[key] = keys.pop(key)
+        repeats = isinstance(content, str) and isinstance(value := keys.get(key), str) and value.strip() in content
+        if repeats or (key == "action" and not says_nothing(keys.get("tool_calls"))):
+            of.metadata[key] = keys.pop(key, None)
     if name in CALL_ROLES:
         turn = Turn(number=of.number, role=role, calls=_written_calls(content, of))
     elif role == "assistant":
+        if name in REASONING_ROLES and name not in of.reading.roles:
+            keys["reasoning"], content = content, None
         turn = _assistant(keys, content, of)
     elif role == "tool":
         return _results(keys, content, of)
@@ -289,8 +311,8 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
             continue
         if not isinstance(value, str):
             raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: {key} is {kind(value)}, not text")
-        if value.strip():
-            reasonings.append((value,))
+        if value.strip() and (bare := bare_reasoning(value, where, of.reading)):
+            reasonings.append((bare,))
     if not "".join(texts).strip():
         texts = ()
     tagged, texts = without_think_tags(texts, where, of.reading, dropping)

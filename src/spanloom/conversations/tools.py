@@ -5,13 +5,16 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descri
     {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
     {"name": …, "description": …, "parameters": …}                                     the same without its cover
     {"name": …, "description": …, "input_schema": …}                                   Anthropic
+    {"toolSpec": {"name": …, "description": …, "inputSchema": {"json": …}}}            Bedrock
 """
 
+import ast
 import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+from spanloom.conversations.flags import NOT_DROPPED, SET_ASIDE
 from spanloom.conversations.turns import Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
 
@@ -27,7 +30,13 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
     RecordRefusedError.
     """
     if isinstance(value, str):
-        value = parsed_json(value, Refusal.TOOLS_INVALID, "the list of tools")
+        try:
+            value = parsed_json(value, Refusal.TOOLS_INVALID, "the list of tools")
+        except RecordRefusedError:
+            if (value := python_value(value)) is None:
+                raise
+    if isinstance(value, dict) and value.keys() <= {"tools", "toolChoice"}:  # Bedrock's
+        value = value.get("tools")
     if says_nothing(value):
         return []
     if not isinstance(value, list):
@@ -38,6 +47,10 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
 def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     if isinstance(tool, str):
         tool = parsed_json(tool, Refusal.TOOLS_INVALID, f"{where}: its text")
+    if isinstance(tool, dict) and isinstance(spec := tool.get("toolSpec"), dict) and len(tool) == 1:
+        schema = spec.get("inputSchema")
+        tool = {key: value for key, value in spec.items() if key != "inputSchema"}
+        tool["parameters"] = schema.get("json") if isinstance(schema, dict) else schema
     tool = _uncovered(tool, where, Refusal.TOOLS_INVALID)
     name = _name(tool.pop("name", None), where, Refusal.TOOLS_INVALID)
     description, parameters = tool.pop("description", None), tool.pop("parameters", None)
@@ -201,14 +214,19 @@ def _name(value: Any, where: str, reason: Refusal) -> str:
 
 def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> None:
     """Refuses what is left of an object's keys, unless it says nothing or is dropped."""
-    for key, value in keys.items():
-        if not says_nothing(value) and not dropping.drops(key, value):
-            raise RecordRefusedError(
-                Refusal.KEY_UNKNOWN,
-                f"{where} has the key {key!r}, which conversations do not have",
-                f"--drop {key}",
-                key=key,
-            )
+    left = [key for key, value in keys.items() if not says_nothing(value) and not dropping.drops(key, value)]
+    if flags := NOT_DROPPED.intersection(left):
+        flag = min(flags)
+        detail = f"{where} has {flag!r}, which says whether it is trained: a message is trained whole or not"
+        raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, SET_ASIDE, key=flag)
+    if left:
+        named = f"the key {left[0]!r}" if len(left) == 1 else f"the keys {', '.join(map(repr, left))}"
+        raise RecordRefusedError(
+            Refusal.KEY_UNKNOWN,
+            f"{where} has {named}, which conversations do not have",
+            f"--drop {','.join(left)}",
+            key=left[0],
+        )
 
 
 def parsed_json(text: str, reason: Refusal, name: str) -> Any:
@@ -217,3 +235,17 @@ def parsed_json(text: str, reason: Refusal, name: str) -> Any:
         return unique_keys(text.encode())
     except (ValueError, RecursionError) as fault:
         raise RecordRefusedError(reason, f"{name} is not JSON: {fault}") from None
+
+
+def python_value(text: str) -> Any:
+    """The value of a text that Python's `repr` wrote, as pandas puts lists into CSV; None for any other text.
+
+    `[{'role': 'user', 'content': None}]` → the list. Only a value of JSON whose repr is this text: NumPy's repr
+    leaves out commas, and Python would join the strings on both sides.
+    """
+    try:
+        value = ast.literal_eval(text.strip())
+        same = repr(value) == text.strip() and json.loads(json.dumps(value)) == value
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return value if same else None

@@ -35,6 +35,8 @@ class Refusal(StrEnum):
     WEIGHT_ZERO = "weight_zero"
     MEDIA = "media"
     INPUT_BESIDE = "input_beside"
+    ANSWER_BESIDE = "answer_beside"
+    LABEL_UNCLEAR = "label_unclear"
     SETTING_INVALID = "setting_invalid"
     WEIGHT_INVALID = "weight_invalid"
     REASONING_TWICE = "reasoning_twice"

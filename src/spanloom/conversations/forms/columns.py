@@ -8,19 +8,45 @@ Alpaca and ms-swift have them (`history`). Out: these as messages.
     {"question": "Q", "context": "C", "answer": "A"}           refused: C may belong to the question
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.conversations.forms.form import Draft, FormKind, Taken, are_messages, joined, listed, listed_or_text
+from spanloom.conversations.forms.form import (
+    Draft,
+    FormKind,
+    Taken,
+    are_messages,
+    exchange,
+    joined,
+    listed,
+    listed_or_text,
+)
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
-LIKE_INPUT = (
-    "context", "contexts", "ctx", "input", "inputs", "passage", "passages", "document", "documents", "doc", "docs",
-    "knowledge", "background", "article", "paragraph", "evidence", "facts", "story", "reference_text", "source_text",
-    "retrieved", "search_results", "instruction",
-)  # fmt: skip
-"""What data sets call a text that a question is about. Left to metadata, the question would be trained without it."""
+_NOUNS = frozenset({
+    "context", "contexts", "ctx", "passage", "passages", "document", "documents", "doc", "docs", "knowledge",
+    "background", "article", "paragraph", "evidence", "facts", "story", "options", "choices", "schema", "table",
+    "premise", "hypothesis", "dialogue", "transcript", "abstract", "hint", "hints",
+})  # fmt: skip
+LIKE_INPUT = _NOUNS | {
+    "input", "inputs", "instruction", "reference_text", "source_text", "retrieved", "search_results", "support",
+}  # fmt: skip
+"""What data sets call a text that a question is about. Left to metadata, the question would be trained without it.
+Nouns may end a longer name: `sql_context`, `passage_2`."""
+LIKE_ANSWER = frozenset({
+    "solution", "solutions", "rationale", "rationales", "explanation", "cot", "chain_of_thought", "complex_cot",
+    "generated_solution", "corrected",
+})  # fmt: skip
+"""What data sets call a text that leads to the answer, or is a longer one: `answer` may then be its last number."""
+NO_INPUT = "<noinput>"
+"""What Self-Instruct writes where an instruction has no input."""
+
+
+def _looks_like_input(key: str) -> bool:
+    key = key.lower()
+    return key in LIKE_INPUT or re.sub(r"_?\d+$", "", key).rpartition("_")[2] in _NOUNS
 
 
 def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
@@ -28,9 +54,10 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     text is in the question anyway."""
     used = {key for keys in taken.values() for key in keys}
     queries = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
-    for key in LIKE_INPUT:
-        value = record.get(key)
+    for key, value in record.items():
         if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
+            continue
+        if not _looks_like_input(key):
             continue
         if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in queries))):
             return key
@@ -51,6 +78,28 @@ def draft(taken: Taken) -> Draft:
     return Draft(messages=[*earlier(taken), *spoken(taken)])
 
 
+def _draft(taken: Taken) -> Draft:
+    """The same of columns that no data set is known by: another text may be what is to be trained."""
+    answer = taken.one("answer")
+    for key, value in taken.left.items():
+        if (
+            key.lower() in LIKE_ANSWER
+            and isinstance(value, str)
+            and value.strip()
+            and isinstance(answer, str)
+            and not (taken.values["reasoning"] or "answer" in taken.names.mapped or key in taken.names.metadata)
+            and value.strip() not in answer
+        ):
+            name = taken.keys["answer"][0]
+            raise RecordRefusedError(
+                Refusal.ANSWER_BESIDE,
+                f"{key!r} beside the answer {name!r} looks like a fuller answer, or what leads to it",
+                f"--map answer={key} trains it in place of {name}, --map reasoning={key} makes analysis of it, "
+                f"--metadata {key} leaves it out",
+            )
+    return draft(taken)
+
+
 def refuse_beside(taken: Taken) -> None:
     """Raises RecordRefusedError where a key that is left looks like a part of the question."""
     queries = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
@@ -64,20 +113,18 @@ def refuse_beside(taken: Taken) -> None:
 
 def spoken(taken: Taken) -> list[Any]:
     """The question and the answer, with its reasoning."""
-    messages: list[Any] = []
-    for meaning in ("query", "answer"):
-        parts = [listed_or_text(value) for value in taken.values[meaning]]
-        if not parts:
-            raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record has no {meaning}")
-        if isinstance(parts[0], list) and len(parts) == 1:
-            messages += parts[0]
-            continue
-        if wrong := [kind(value) for value in parts if not isinstance(value, str)]:
-            detail = f"{' + '.join(taken.keys[meaning])} is {wrong[0]}, not text or a list of messages"
-            raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail)
-        role = "user" if meaning == "query" else "assistant"
-        messages.append({"role": role, "content": joined(parts)})
-    if taken.values["reasoning"] in (["on"], ["off"]):  # whether there is some, and not what it is
+    question, answer = _said(taken, "query"), _said(taken, "answer")
+    if isinstance(question, str) and isinstance(answer, str):
+        messages = exchange(question, answer)
+    else:
+        messages = exchange(question) if isinstance(question, str) else question
+        messages = [*messages, *([{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer)]
+    stated = str(taken.one("reasoning")).strip().lower()
+    if stated in EFFORTS:
+        key = taken.keys["reasoning"][0]
+        remedy = f"--map effort={key} makes a setting of it, --metadata {key} leaves it out"
+        raise RecordRefusedError(Refusal.SETTING_INVALID, f"{key!r} is {stated!r}, which is no reasoning", remedy)
+    if stated in ("on", "off", "true", "false"):  # whether there is some, and not what it is
         taken.left[taken.keys["reasoning"][0]] = taken.values["reasoning"][0]
         return messages
     if not taken.values["reasoning"]:
@@ -86,6 +133,20 @@ def spoken(taken: Taken) -> list[Any]:
     if not isinstance(last, dict) or "reasoning" in last or not isinstance(taken.values["answer"][0], str):
         raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning belongs to no one answer")
     return [*messages[:-1], {**last, "reasoning": joined(taken.values["reasoning"])}]
+
+
+def _said(taken: Taken, meaning: str) -> Any:
+    """The text of a question or an answer, or its messages. Raises RecordRefusedError."""
+    parts = [listed_or_text(value) for value in taken.values[meaning] if value != NO_INPUT]
+    if not parts:
+        raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record has no {meaning}")
+    first = [parts[0]] if isinstance(parts[0], dict) and "role" in parts[0] else parts[0]
+    if len(parts) == 1 and isinstance(first, list) and all(isinstance(item, dict) for item in first):
+        return first
+    if wrong := [kind(value) for value in parts if not isinstance(value, str)]:
+        detail = f"{' + '.join(taken.keys[meaning])} is {wrong[0]}, not text or a list of messages"
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail)
+    return joined(parts)
 
 
 def earlier(taken: Taken) -> list[Any]:
@@ -107,15 +168,17 @@ def earlier(taken: Taken) -> list[Any]:
     return messages
 
 
+EFFORTS = ("minimal", "low", "medium", "high")
+
 MEANINGS = ("id", "system", "history", "query", "reasoning", "answer", "tools")
 
 COLUMNS = FormKind(
     name="columns",
     title="a prompt and its answer",
-    how="`prompt`, `query`, `question` or `instruction` (with Alpaca's `input`), and `response`, `answer`, "
-    "`completion` or `output`: text or lists of messages; `history`: earlier turns",
+    how="`prompt`, `query`, `question`, `instruction` (with Alpaca's `input`) or `input`, and `response`, `answer`, "
+    "`completion`, `output` or `targets`: text or lists of messages; `history`: earlier turns",
     peers="Alpaca, TRL prompt-completion, OpenOrca, ms-swift, LLaMA-Factory",
     meanings=MEANINGS,
     recognises=lambda record, names: bool(names.found("query", record) and names.found("answer", record)),
-    draft=draft,
+    draft=_draft,
 )

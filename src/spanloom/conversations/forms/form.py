@@ -4,16 +4,18 @@ In: a record as a JSON object. Out: `Taken`, what of it the form uses; `Draft`, 
 OpenAI's form, of which `spanloom.conversations.messages` makes turns.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from spanloom.conversations.forms.beside import labels
 from spanloom.conversations.forms.keys import BESIDE, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
+from spanloom.conversations.tools import python_value
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
-from spanloom.records.scalars import truth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,12 @@ class Form:
     def name(self) -> str:
         return self.kind.name
 
+    def _labels(self, record: Mapping[str, Any]) -> list[str]:
+        try:
+            return list(labels(record, self.keys))
+        except RecordRefusedError:
+            return []
+
     def described(self, record: Any) -> list[str]:
         """Lines for a person: the form, and what becomes of each key of this record."""
         if not isinstance(record, dict):
@@ -96,39 +104,67 @@ class Form:
         lines = [f"form: {self.kind.title}"]
         lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
         taken = {key for keys in used.values() for key in keys}
-        lines += [f"  {key} ← false leaves a record out (not_preferred)" for key in labels(record, self.keys)]
+        lines += [f"  {key} ← false leaves a record out (not_preferred)" for key in self._labels(record)]
         if rest := [key for key, value in record.items() if key not in taken and not says_nothing(value)]:
             lines.append(f"  metadata, not trained on: {', '.join(rest)}")
         return lines
 
 
-LABELS = ("label", "kto_tag")
-"""Columns in which KTO's data says whether the answer is a good one."""
-
-
-def labels(record: Mapping[str, Any], names: KeyMap) -> list[str]:
-    """The keys that say whether the answer is a good one. A class of another kind, such as a number, is none."""
-    return [key for key in LABELS if key in record and key not in names.metadata and truth(record[key]) is not None]
-
-
 def listed(value: Any) -> Any:
-    """A list that is in its column as JSON text; any other value as it is.
+    """A list that is in its column as text, of JSON or of Python; or as columns, as Arrow keeps a sequence of objects:
+    `{"role": ["user"], "content": ["Q"]}`; or whose messages are JSON texts. Any other value as it is.
 
-    Raises RecordRefusedError for a text that begins like a list and is no JSON.
+    Raises RecordRefusedError for a text that begins like a list and is none.
     """
     if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _parsed(value)
+    if isinstance(value, dict):
+        return _rows(value)
+    if isinstance(value, list) and value and all(isinstance(item, str) and item[:1] == "{" for item in value):
         try:
-            return unique_keys(value.encode())
-        except (ValueError, RecursionError) as fault:
-            raise RecordRefusedError(Refusal.NO_MESSAGES, f"the messages are text that is not JSON: {fault}") from None
+            return [unique_keys(item.encode()) for item in value]
+        except (ValueError, RecursionError):
+            return value
     return value
 
 
+def _parsed(text: str) -> Any:
+    try:
+        return unique_keys(text.encode())
+    except (ValueError, RecursionError) as fault:
+        if (value := python_value(text)) is None:
+            raise RecordRefusedError(
+                Refusal.NO_MESSAGES,
+                f"the messages are text that is not JSON: {fault}",
+                "write the lists as JSON, such as by json.dumps",
+            ) from None
+    return value
+
+
+def _rows(columns: dict[str, Any]) -> Any:
+    """Columns of messages as a list of messages; any other object as it is."""
+    lengths = {len(column) if isinstance(column, list) else -1 for column in columns.values() if column is not None}
+    if len(lengths) != 1 or -1 in lengths or columns.keys().isdisjoint(ROLE_KEYS):
+        return columns
+    return [
+        {key: column[number] for key, column in columns.items() if column is not None and column[number] is not None}
+        for number in range(lengths.pop())
+    ]
+
+
+_LIKE_MESSAGES = re.compile(r"\s*\[\s*\{\s*['\"](role|content|from|value)['\"]\s*:")
+
+
 def listed_or_text(value: Any) -> Any:
-    """The same of a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, and hold no messages."""
+    """The same of a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, and hold no messages.
+
+    Raises RecordRefusedError for a text that begins like a list of messages and is none.
+    """
     try:
         values = listed(value)
     except RecordRefusedError:
+        if _LIKE_MESSAGES.match(value):
+            raise
         return value
     return values if are_messages(values) else value
 
@@ -163,3 +199,33 @@ def joined(values: list[Any]) -> Any:
     if wrong := [kind(value) for value in values if not isinstance(value, str)]:
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"keys that are to be joined hold {wrong[0]}, not text")
     return "\n\n".join(values)
+
+
+_TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant): ?")
+
+
+def transcript(text: str) -> list[dict[str, str]] | None:
+    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the two as messages, those without a text left away; None for any other
+    text."""
+    marks = list(_TRANSCRIPT.finditer(text))
+    if not marks or marks[0].start():
+        return None
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    roles = {"Human": "user", "Assistant": "assistant"}
+    return [
+        {"role": roles[mark[1]], "content": text[mark.end() : end].rstrip()}
+        for mark, end in zip(marks, ends, strict=True)
+        if text[mark.end() : end].strip()
+    ]
+
+
+def exchange(question: Any, answer: str | None = None) -> list[Any]:
+    """A question, and the answer, as messages. A question may be a transcript that ends with `Assistant:`, whose turns
+    are messages of their own; the space behind this word is then no part of the answer."""
+    turns = None
+    if isinstance(question, str) and question.rstrip().endswith("\n\nAssistant:"):
+        turns = transcript(question)
+    asked = turns or [{"role": "user", "content": question}]
+    if answer is None:
+        return asked
+    return [*asked, {"role": "assistant", "content": answer.removeprefix(" ") if turns else answer}]

@@ -14,12 +14,12 @@ from spanloom.errors import SpanloomError
 KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "id": ("id", "conversation_id", "uuid", "synth_id"),
     "messages": ("messages", "conversations", "conversation", "turns"),
-    "query": ("prompt", "query", "question", "instruction+input"),
+    "query": ("prompt", "query", "question", "instruction+input", "input", "inputs"),
     "reasoning": ("reasoning_content", "reasoning", "thinking", "synthetic_reasoning"),
-    "answer": ("response", "answer", "completion", "output", "synthetic_answer"),
-    "history": ("history",),
-    "system": ("system", "system_prompt"),
-    "tools": ("tools", "functions"),
+    "answer": ("response", "answer", "completion", "output", "synthetic_answer", "targets"),
+    "history": ("history", "chat_history", "conversation_history", "dialogue_history", "dialog_history"),
+    "system": ("system", "system_prompt", "system_message", "system_instruction"),
+    "tools": ("tools", "functions", "available_tools", "toolConfig"),
     "effort": ("reasoning_effort",),
     "identity": ("model_identity",),
     "date": ("conversation_start_date",),
@@ -41,10 +41,15 @@ BESIDE = {
 """Meanings that any form may have beside the conversation, and what a conversation calls them."""
 OF_MESSAGES = ("trained", "masked")
 """Meanings of keys of messages: true where a message is trained, and where it is not."""
-MAPPED = (*(name for name in KNOWN_NAMES if name not in ("history", "kwargs")), *OF_MESSAGES)
+OF_RECORDS = ("preferred",)
+"""Meanings of keys of any record: true where its answer is a good one (KTO)."""
+MAPPED = (*(name for name in KNOWN_NAMES if name not in ("history", "kwargs")), *OF_MESSAGES, *OF_RECORDS)
 _SAME = {"prompt": "query", "response": "answer"}
-_ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES)
+_ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES, *OF_RECORDS)
 
+
+REJECTED = frozenset({"rejected", "rejected_response", "rejected_messages", "non_preferred_output"})
+"""Answers that were not preferred. No option trains them."""
 
 _NONE: frozenset[str] = frozenset()
 
@@ -74,12 +79,28 @@ class KeyMap:
             for meaning, names in self.names.items()
         }
 
+    @cached_property
+    def _mapped_keys(self) -> frozenset[str]:
+        """The keys that the user has given a meaning: no other meaning takes them."""
+        return frozenset(
+            key for meaning in self.mapped for name in self.names[meaning] for key in (name, *name.split("+")) if key
+        )
+
+    def _is_mapped(self, name: str) -> bool:
+        return bool(self.mapped) and not self._mapped_keys.isdisjoint((name, *name.split("+")))
+
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record that have this meaning; none where it lacks it."""
         if self._keys.get(meaning, _NONE).isdisjoint(record):
             return ()
         for name in self.names.get(meaning, ()):
             if name not in record and "+" not in name:
+                continue
+            if (
+                self.mapped
+                and meaning not in self.mapped
+                and not self._mapped_keys.isdisjoint((name, *name.split("+")))
+            ):
                 continue
             keys = (name,) if name in record else tuple(name.split("+"))
             if name and not says_nothing(record.get(keys[0])) and keys[0] not in self.metadata:
@@ -95,7 +116,7 @@ class KeyMap:
 def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:
     """`["query=prompt", "answer=reply"]` over what is known anyway. Raises SpanloomError for what is no such pair."""
     names = dict(KNOWN_NAMES)
-    mapped = set()
+    mapped: set[str] = set()
     for pair in pairs:
         meaning, sign, name = pair.partition("=")
         meaning = _SAME.get(meaning, meaning)
@@ -107,6 +128,14 @@ def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:
         if "+" in name and meaning in _ONE_KEY:
             raise SpanloomError(
                 f"--map {pair} joins keys, but {meaning} is no text", remedy="name one key; the others are metadata"
+            )
+        if REJECTED & set(name.split("+")):
+            raise SpanloomError(f"--map {pair} would train an answer that was rejected", remedy="leave it away")
+        if twice := [
+            other for other in mapped - {meaning} if name and set(name.split("+")) & set(names[other][0].split("+"))
+        ]:
+            raise SpanloomError(
+                f"--map gives {name} two meanings, {twice[0]} and {meaning}", remedy="name each key once"
             )
         names[meaning] = (name,)
         mapped.add(meaning)

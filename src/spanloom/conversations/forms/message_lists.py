@@ -27,14 +27,14 @@ def _draft(taken: Taken) -> Draft:
     return Draft(messages=messages(taken))
 
 
-def _first(record: Mapping[str, Any], names: KeyMap) -> Any:
+def _list(record: Mapping[str, Any], names: KeyMap) -> Any:
     listing = names.found("messages", record)
-    value = listed(record[listing[0]]) if listing else None
-    return value[0] if isinstance(value, list) and value else None
+    return listed(record[listing[0]]) if listing else None
 
 
 def _is_sharegpt(record: Mapping[str, Any], names: KeyMap) -> bool:
-    first = _first(record, names)
+    values = _list(record, names)
+    first = values[0] if isinstance(values, list) and values else None
     return isinstance(first, dict) and next((key for key in ROLE_KEYS if key in first), None) == "from"
 
 
@@ -54,10 +54,10 @@ SHAREGPT = FormKind(
 OPENAI = FormKind(
     name="openai_messages",
     title="messages with role and content (OpenAI)",
-    how='`{"messages": [{"role": "user", "content": …}, …]}`, or such a list by itself; blocks of Anthropic, parts of '
-    "LLaMA-Factory v1, turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
-    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages",
+    how='`{"messages": [{"role": "user", "content": …}, …]}`, or such a list by itself; blocks of Anthropic and of '
+    "Bedrock's Converse, parts of LLaMA-Factory v1, turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
+    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages, Amazon Bedrock",
     meanings=MEANINGS,
-    recognises=lambda record, names: bool(names.found("messages", record)),
+    recognises=lambda record, names: isinstance(_list(record, names), list),
     draft=_draft,
 )

@@ -10,21 +10,28 @@ as messages.
     chosen, rejected                           texts with "Human:" and "Assistant:" (HH-RLHF)
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from spanloom.conversations.forms import columns
-from spanloom.conversations.forms.form import Draft, FormKind, Taken, joined, listed, listed_or_text
+from spanloom.conversations.forms.form import (
+    Draft,
+    FormKind,
+    Taken,
+    exchange,
+    joined,
+    listed,
+    listed_or_text,
+    transcript,
+)
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
-from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
 
 REJECTED = "rejected"
-_TRANSCRIPT = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
 
 NAMES = {
-    "chosen": ("chosen", "chosen_response", "chosen_messages", "preferred_output"),
+    "chosen": ("chosen", "chosen_response", "chosen_messages", "preferred_output", "response"),
     "rejected": ("rejected", "rejected_response", "rejected_messages", "non_preferred_output"),
     "dialogue": ("conversations", "conversation", "messages", "turns"),
     "query": ("prompt", "query", "question", "instruction+input", "input"),
@@ -67,7 +74,9 @@ def _draft(taken: Taken) -> Draft:
     if len(question) == 1 and isinstance(question[0], list):
         return Draft(messages=[*columns.earlier(taken), *question[0], *answer])
     _keep(taken, "dialogue")
-    return Draft(messages=[*columns.earlier(taken), {"role": "user", "content": joined(question)}, *answer])
+    asked = joined(question)
+    messages = exchange(asked, chosen) if isinstance(chosen, str) else [*exchange(asked), *answer]
+    return Draft(messages=[*columns.earlier(taken), *messages])
 
 
 def _whole(chosen: list[Any], taken: Taken) -> Draft:
@@ -109,20 +118,12 @@ def _text(message: Any) -> Any:
 
 
 def _transcript(text: str) -> list[dict[str, str]]:
-    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the two as messages."""
-    marks = list(_TRANSCRIPT.finditer(text))
-    if not marks or marks[0].start():
+    if (messages := transcript(text)) is None:
         raise RecordRefusedError(
             Refusal.NO_MESSAGES,
             "the record has no question, and the chosen answer is no transcript of Human and Assistant",
         )
-    ends = [*(mark.start() for mark in marks[1:]), len(text)]
-    roles = {"Human": "user", "Assistant": "assistant"}
-    return [
-        {"role": roles[mark[1]], "content": text[mark.end() : end].rstrip()}
-        for mark, end in zip(marks, ends, strict=True)
-        if not says_nothing(text[mark.end() : end].strip())
-    ]
+    return messages
 
 
 PREFERENCE = FormKind(

@@ -13,9 +13,11 @@ from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
+from spanloom.conversations.flags import SET_ASIDE
+from spanloom.conversations.forms.beside import labels, refuse_beside, refuse_beside_messages
 from spanloom.conversations.forms.columns import COLUMNS
-from spanloom.conversations.forms.form import Form, FormKind, Taken, joined, labels
-from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, KeyMap
+from spanloom.conversations.forms.form import Form, FormKind, Taken, joined
+from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, OF_RECORDS, KeyMap
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
 from spanloom.conversations.forms.preference import PREFERENCE
 from spanloom.conversations.forms.published.gemini import GEMINI
@@ -27,6 +29,7 @@ from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
 from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
 from spanloom.conversations.forms.published.xlam import XLAM
+from spanloom.conversations.forms.unknown import remedy
 from spanloom.conversations.messages import plain_turn, turns_of
 from spanloom.conversations.tools import parsed_json, tool_descriptions
 from spanloom.conversations.turns import (
@@ -42,7 +45,7 @@ from spanloom.conversations.turns import (
     says_nothing,
 )
 from spanloom.errors import SourceError
-from spanloom.records.scalars import is_number, truth
+from spanloom.records.scalars import is_number
 
 FORMS: tuple[FormKind, ...] = (
     HARMONY,
@@ -65,17 +68,6 @@ FORMS: tuple[FormKind, ...] = (
 )
 """Special ones first: the later ones take what they do."""
 
-SHAPES = (
-    '{"messages": [{"role": "user", "content": "…"}, …]}, {"conversations": [{"from": "human", "value": "…"}, …]} or '
-    '{"prompt": "…", "response": "…"}'
-)
-MEDIA = ("images", "image", "videos", "video", "audio", "audios")
-"""Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
-_MEDIA = frozenset(MEDIA)
-TEXTS = ("text", "content", "document", "body", "raw_content")
-"""What data sets call plain text, which is no conversation."""
-PLAIN_TEXT = "plain text without a question is trained as packed chat (`spanloom chat`, docs/families/chat.md)"
-
 
 def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     """The form of the first record, which all others must have. Raises SourceError where it has none that is known."""
@@ -83,19 +75,13 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     if isinstance(held, dict):
         for form in FORMS:
             names = keys.of_form(form.names)
-            meanings = {*form.meanings, "id", "system", "tools", *BESIDE, *OF_MESSAGES}
+            meanings = {*form.meanings, "id", "system", "tools", *BESIDE, *OF_MESSAGES, *OF_RECORDS}
             if keys.mapped <= meanings and form.recognises(held, names):
                 return Form(kind=form, keys=names)
         if isinstance(record, list):
             return Form(kind=OPENAI, keys=keys)
     has = f"has the keys {', '.join(map(repr, record))}" if isinstance(record, dict) else f"is {kind(record)}"
-    remedy = (
-        f"give records such as {SHAPES}; --map query=KEY,answer=KEY,reasoning=KEY or --map messages=KEY says "
-        "which key means what"
-    )
-    if isinstance(record, str) or (isinstance(record, dict) and any(isinstance(record.get(key), str) for key in TEXTS)):
-        remedy += f"; {PLAIN_TEXT}"
-    raise SourceError(f"no known form of chat data: the first record {has}", where=where, remedy=remedy)
+    raise SourceError(f"no known form of chat data: the first record {has}", where=where, remedy=remedy(record))
 
 
 def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:
@@ -104,7 +90,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record is {kind(record)}, not an object")
-    if any(truth(record[name]) is False for name in labels(record, form.keys)):
+    if not all(labels(record, form.keys).values()):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
     keys = dict(record)
     for key in dropping.names.intersection(keys):
@@ -113,10 +99,12 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
             dropping.count(key, keys.pop(key))
     keys_of = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
     values = {meaning: [keys.pop(key) for key in names] for meaning, names in keys_of.items()}
-    _refuse_media(keys, reading)
+    refuse_beside(keys, reading, form.keys)
     taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
+    if "messages" in form.kind.meanings:
+        refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
     written: str | None = None
@@ -201,21 +189,9 @@ def _weight(value: Any, names: KeyMap) -> float | None:
         raise RecordRefusedError(
             Refusal.WEIGHT_INVALID,
             f"the weight of the conversation is {value!r}, not a number greater than 0",
-            f"--metadata {names.names['weight'][0]} leaves it to the metadata",
+            f"{SET_ASIDE}, --metadata {names.names['weight'][0]} trains it like those without a weight",
         )
     return weight
-
-
-def _refuse_media(keys: Mapping[str, Any], reading: Reading) -> None:
-    if _MEDIA.isdisjoint(keys):
-        return
-    for key in MEDIA:
-        if key not in reading.metadata and not says_nothing(keys.get(key)):
-            raise RecordRefusedError(
-                Refusal.MEDIA,
-                f"{key!r} holds what is no text: text alone becomes tokens",
-                f"--drop {key} leaves it out, and its place in the text stays",
-            )
 
 
 def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> str:
@@ -230,10 +206,10 @@ def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> 
 def _instructions(values: list[Any]) -> str | None:
     """The system text of the record itself, None where it has none."""
     text = joined(values) if values else ""
-    if isinstance(text, list):  # Anthropic's: blocks of text
-        blocks = [block.get("text") for block in text if isinstance(block, dict) and block.get("type") == "text"]
-        if len(blocks) == len(text) and all(isinstance(block, str) for block in blocks):
-            text = "".join(map(str, blocks))
+    if isinstance(text, list):  # Anthropic's and Bedrock's: blocks of text
+        blocks = [block for block in text if isinstance(block, dict) and block.get("type", "text") == "text"]
+        if len(blocks) == len(text) and all(isinstance(block.get("text"), str) for block in blocks):
+            text = "".join(block["text"] for block in blocks)
     if not isinstance(text, str):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"the system text is {kind(text)}")
     return text if text.strip() else None

@@ -22,6 +22,7 @@ NAMES = {
     "messages": ("contents",),
     "system": ("systemInstruction", "system_instruction"),
     "tools": ("tools",),
+    "completions": ("completions",),
 }
 
 
@@ -37,7 +38,25 @@ def _draft(taken: Taken) -> Draft:
     messages: list[Any] = []
     for number, content in enumerate(contents):
         messages += _messages(content, f"message {number}", taken)
+    if taken.values["completions"]:
+        messages += _messages(_preferred(taken), f"message {len(contents)}", taken)
     return Draft(messages=messages, system=_system(taken.one("system")), tools=_tools(taken.one("tools")))
+
+
+def _preferred(taken: Taken) -> Any:
+    """The completion of the highest score, as Vertex AI's preference tuning has them; the others are counted."""
+    scored = [
+        (item["score"], item.get("completion"))
+        for item in objects(taken.one("completions"))
+        if isinstance(item.get("score"), int | float)
+    ]
+    best = max((score for score, _ in scored), default=0)
+    if len(scored) != len(taken.one("completions")) or [score for score, _ in scored].count(best) != 1:
+        raise RecordRefusedError(Refusal.NO_MESSAGES, "no one of the completions has the highest score")
+    for score, completion in scored:
+        if score != best:
+            taken.dropping.count("rejected", completion)
+    return next(completion for score, completion in scored if score == best)
 
 
 def _messages(content: Any, where: str, taken: Taken) -> list[Any]:
@@ -126,9 +145,10 @@ def _tools(value: Any) -> Any:
 GEMINI = FormKind(
     name="gemini",
     title="contents and parts (Gemini)",
-    how='`{"contents": [{"role": "user", "parts": [{"text": …}]}, …]}`, `systemInstruction`, `functionDeclarations`',
+    how='`{"contents": [{"role": "user", "parts": [{"text": …}]}, …]}`, `systemInstruction`, `functionDeclarations`; '
+    "of scored `completions` the best",
     peers="Gemini API, Vertex AI tuning",
-    meanings=("id", "system", "messages", "tools"),
+    meanings=("id", "system", "messages", "completions", "tools"),
     recognises=_recognises,
     draft=_draft,
     names=NAMES,

@@ -2,7 +2,7 @@
 
 In: a record with such a list. Out: its texts as messages.
 
-    {"data": ["Q1", "A1", "Q2", "A2"]}                           UltraChat
+    {"data": ["Q1", "A1", "Q2", "A2"]}                           UltraChat; LIMA: "conversations"
     {"conversation": [{"human": "Q", "assistant": "A"}, …]}      ms-swift, Firefly
     {"conversation": [{"system": "S", "input": "Q", "output": "A"}, …]}    XTuner
 """
@@ -69,13 +69,13 @@ def _draft_pairs(taken: Taken) -> Draft:
 
 ALTERNATING = FormKind(
     name="alternating",
-    title="texts of user and assistant in turn (UltraChat)",
-    how='`{"data": ["Q1", "A1", "Q2", "A2"]}`',
-    peers="UltraChat",
+    title="texts of user and assistant in turn (UltraChat, LIMA)",
+    how='`{"data": ["Q1", "A1", "Q2", "A2"]}`, also under `conversations`',
+    peers="UltraChat, LIMA",
     meanings=("id", "system", "data"),
     recognises=_texts,
     draft=_draft_texts,
-    names={"data": ("data",)},
+    names={"data": ("data", "conversations", "conversation")},
 )
 
 PAIRS = FormKind(

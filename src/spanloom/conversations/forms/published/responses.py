@@ -17,7 +17,8 @@ from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.messages import OnChannel
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
-ITEMS = ("message", "reasoning", "function_call", "function_call_output")
+ITEMS = ("message", "reasoning", "_call", "_call_output")
+"""Ends of their types: a `web_search_call` is refused, and named, too."""
 METADATA = ("id", "status", "encrypted_content", "phase")
 NAMES = {
     "input": ("input", "items", "messages"),
@@ -31,7 +32,7 @@ def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
     if isinstance(response := record.get("response"), dict):
         values.append(response.get("output"))
     items = list(chain.from_iterable(objects(value) for value in values))
-    return any(item.get("type") in ITEMS for item in items)
+    return any(str(item.get("type")).endswith(ITEMS) for item in items)
 
 
 def _draft(taken: Taken) -> Draft:
@@ -47,9 +48,13 @@ def _draft(taken: Taken) -> Draft:
     if isinstance(response, dict) and isinstance(response.get("output"), list):
         items += response["output"]
         taken.left["response"] = {key: value for key, value in response.items() if key != "output"}
+    settings: dict[str, str | None] = {}
+    reasoning = taken.left.get("reasoning")
+    if isinstance(reasoning, dict) and isinstance(effort := reasoning.get("effort"), str):
+        settings["reasoning_effort"] = effort
     if not items:
         raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no items under input or output")
-    return Draft(messages=list(_messages(items, taken)))
+    return Draft(messages=list(_messages(items, taken)), settings=settings)
 
 
 def _messages(items: list[Any], taken: Taken) -> list[Any]:
@@ -83,7 +88,7 @@ def _messages(items: list[Any], taken: Taken) -> list[Any]:
         else:
             raise RecordRefusedError(
                 Refusal.PART_UNKNOWN,
-                f"{where} is of type {name!r}, which Harmony does not have",
+                f"{where} is of type {name!r}, which conversations do not have",
                 f"--drop part:{name}",
             )
     return _with_channels(made)

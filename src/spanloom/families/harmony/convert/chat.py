@@ -11,8 +11,10 @@ with after its last whole shard. There is no clock and no randomness, so the sam
 bytes (under one version of pyarrow), resumed or not.
 """
 
+import codecs
 import gc
 import json
+import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spanloom.conversations.forms import Form, columns, recognise
-from spanloom.conversations.forms.registry import PLAIN_TEXT
+from spanloom.conversations.forms.unknown import PLAIN_TEXT
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
@@ -99,6 +101,9 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
             raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
         if place.is_file() and not place.stat().st_size:
             raise SourceError("the file is empty", where=str(place), remedy="give a file with chat data")
+        if place.is_file() and _is_utf16(place):
+            remedy = f"iconv -f UTF-16 -t UTF-8 {shlex.quote(str(place))} > {shlex.quote('utf8_' + place.name)}"
+            raise SourceError("the file is UTF-16, not UTF-8", where=str(place), remedy=remedy)
     files = find_record_files(places)
     keys = conversion.keys
     fault: SourceError | None = None
@@ -116,11 +121,17 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
         except SourceError as unknown:
             fault = fault or unknown
         except RecordRefusedError as refused:
-            fault = fault or SourceError(refused.detail, where=read.where, remedy="fix the first record")
+            remedy = refused.remedy or "fix the first record"
+            fault = fault or SourceError(refused.detail, where=read.where, remedy=remedy)
         else:
             return ChatInput(places=tuple(places), files=tuple(files), form=form, first=read)
     nothing = "there is no record that can be read"
     raise fault or unread or SourceError(nothing, where=str(places[0]), remedy="give chat data")
+
+
+def _is_utf16(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
@@ -130,7 +141,7 @@ def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
 
 def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
     """The first key among the first records that looks like a part of the question, and the keys of the question."""
-    if chat.form.kind.draft is not columns.draft:
+    if chat.form.kind is not columns.COLUMNS:
         return None
     for read in islice(_reads(chat.files), LOOKED_AT):
         record = read.value

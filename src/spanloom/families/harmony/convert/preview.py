@@ -35,13 +35,16 @@ def preview_documents(converted: Converted, asset: Path, most: int | None = None
     except RowRefusedError as refused:
         raise SpanloomError(f"a build refuses this conversation: {refused.detail}", where=converted.where) from None
     cuts = cut_conversation(conversation, CutRules()).cuts
-    rendered = render_through_harmony([cut.shown for cut in cuts], encoding)
+    first = cuts[:most]
+    # The last one as well, for what openai-harmony does not take: all of them are as many tokens as a build stores.
+    looked_at = [*first, *cuts[len(first) :][-1:]]
+    rendered = render_through_harmony([cut.shown for cut in looked_at], encoding)
     for _, reason in rendered.refused:
         raise SpanloomError(f"openai-harmony does not take this conversation: {reason}", where=converted.where)
     vocabulary = load_vocabulary(asset, tokenizer.SPECIAL_NAMES)
     documents = [
         _shown(rendered.documents.between(number, number + 1), cut, str(converted.row["id"]), vocabulary)
-        for number, cut in enumerate(cuts[:most])
+        for number, cut in enumerate(first)
     ]
     return documents, len(cuts)
 

@@ -1,0 +1,125 @@
+"""What a record holds beside its conversation and must not be left to metadata: its answers would be trained
+without what they are about, or against what the record says of them.
+
+In: the keys of a record that its form does not use. Out: a refusal with the options that decide, or nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from spanloom.conversations.flags import TRUE_IS_TRAINED
+from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
+from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
+from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, says_nothing
+from spanloom.records.scalars import truth
+
+MEDIA = ("images", "image", "videos", "video", "audio", "audios")
+"""Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
+_MEDIA = re.compile(r"(^|_)(images?|imgs?|pictures?|photos?|videos?|audios?)(_(paths?|urls?|files?|bytes|ids?))?$")
+"""Names of such columns, in small letters: `image_path`, `img`, `input_audio`."""
+SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
+"""Names of texts that messages are about, in small letters."""
+
+LABELS = ("label", "kto_tag")
+"""Columns in which KTO's data says whether the answer is a good one."""
+_LABELS = frozenset(LABELS)
+
+
+def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
+    """What the keys that say whether the answer is a good one say. A class of another kind, such as a name, is none.
+
+    Raises RecordRefusedError for 0 and 1 under `label`, which may be classes; and for a value under a key of
+    `--map preferred=KEY` that is neither yes nor no.
+    """
+    mapped = names.names.get("preferred", ())
+    if not mapped and _LABELS.isdisjoint(record):
+        return {}
+    stated: dict[str, bool] = {}
+    for key in dict.fromkeys((*LABELS, *mapped)):
+        value = record.get(key)
+        if says_nothing(value) or key in names.metadata:
+            continue
+        said = truth(value)
+        if said is None and (value in ("0", "1") or (isinstance(value, int | float) and value in (0, 1))):
+            if key == "label" and key not in mapped:
+                raise RecordRefusedError(
+                    Refusal.LABEL_UNCLEAR,
+                    f"{key!r} is {value}: it may say whether the answer is a good one, or be a class",
+                    f"--map preferred={key} leaves out records of 0, --metadata {key} trains all",
+                )
+            said = float(value) == 1
+        if said is not None:
+            stated[key] = said
+        elif key in mapped:
+            raise RecordRefusedError(
+                Refusal.LABEL_UNCLEAR, f"{key!r} is {value!r}, neither true nor false", f"--metadata {key} trains all"
+            )
+    return stated
+
+
+@lru_cache(maxsize=1024)
+def _matches(pattern: re.Pattern[str], key: str) -> bool:
+    return pattern.search(key.lower()) is not None
+
+
+def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
+    """Raises RecordRefusedError for media, and for a flag of the whole record that is false."""
+    for key, value in keys.items():
+        if key in reading.metadata or says_nothing(value):
+            continue
+        if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)):
+            raise RecordRefusedError(
+                Refusal.MEDIA,
+                f"{key!r} holds what is no text: text alone becomes tokens",
+                f"--drop {key} leaves it out, and its place in the text stays",
+            )
+        if key in TRUE_IS_TRAINED and truth(value) is False and key not in names.names.get("preferred", ()):
+            raise RecordRefusedError(
+                Refusal.LABEL_UNCLEAR,
+                f"{key!r} of the record is false: it may say that nothing of it is to be trained",
+                f"--map preferred={key} leaves such records out, --metadata {key} trains them",
+            )
+
+
+def refuse_beside_messages(
+    messages: Sequence[Any], keys: Mapping[str, Any], names: KeyMap, record: Mapping[str, Any]
+) -> None:
+    """Raises RecordRefusedError for a text that the messages seem to be about, and for an answer that they lack."""
+    for key, value in keys.items():
+        if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
+            continue
+        if not isinstance(value, str | list | dict) or (isinstance(value, str) and _is_said(value.strip(), messages)):
+            continue
+        system = "+".join((*names.found("system", record), key))
+        before = f"--map system={system} puts it before the messages, " if isinstance(value, str) else ""
+        raise RecordRefusedError(
+            Refusal.INPUT_BESIDE,
+            f"{key!r} beside the messages looks like a text that they are about",
+            f"{before}--metadata {key} leaves it out",
+        )
+    last = messages[-1] if messages else None
+    if not isinstance(last, dict):
+        return
+    role = next((last[key] for key in ROLE_KEYS if key in last), None)
+    if not isinstance(role, str) or ROLES.get(role.strip().lower()) != "user":
+        return
+    answers = [key for key in KNOWN_NAMES["answer"] if not says_nothing(keys.get(key)) and key not in names.metadata]
+    if answers and (found := names.found("messages", record)):
+        raise RecordRefusedError(
+            Refusal.UNANSWERED,
+            f"the last message has no answer, and {answers[0]!r} beside the messages looks like it",
+            f"--map query={found[0]},answer={answers[0]} puts it behind them",
+        )
+
+
+def _is_said(text: str, messages: Sequence[Any]) -> bool:
+    """Whether a text is a part of a message."""
+    return any(
+        text in value
+        for message in messages
+        if isinstance(message, dict)
+        for key in TEXT_KEYS
+        if isinstance(value := message.get(key), str)
+    )
