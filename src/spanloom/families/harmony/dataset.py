@@ -139,6 +139,8 @@ def check_source(report: Report, check: SourceCheck) -> None:
     second = None if asset is None else load_tiktoken(asset)
     deep = check.deep
     shares = {shard.shard: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
+    if deep >= sum(shard.rows_read for shard in shards):
+        shares = {shard.shard: shard.rows_read for shard in shards}
 
     def check_rows_of(own: Report, shard: ShardEntry) -> None:
         number = shard.shard

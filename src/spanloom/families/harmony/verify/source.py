@@ -45,8 +45,8 @@ from spanloom.findings import Finding
 from spanloom.records.parquet import BATCH_ROWS, column_values
 
 GROUPS_READ, ROWS_DRAWN = 4, 256
-"""Row groups read for the sample of a shard: whole groups must be decoded to reach a row. And rows drawn from them at
-least, of which the sample is taken evenly."""
+"""Row groups read at least for the sample of a shard: whole groups must be decoded to reach a row. And rows drawn from
+them at least, of which the sample is taken evenly."""
 
 WORDS_OF_LIBRARIES = " is not JSON: "
 """What comes after it in a reject's detail is a library's, and another version may put it in other words."""
@@ -83,14 +83,20 @@ class SourceRow:
 
 
 def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
-    """`count` of the first `rows_read` rows of a shard, in order; fewer where the groups that are read hold fewer."""
+    """`count` of the first `rows_read` rows of a shard, in order; fewer where the groups that are read hold fewer.
+
+    More groups are read where `count` needs them; all rows are taken where `count` says so.
+    """
+    if count >= rows_read:
+        return list(range(rows_read))
     drawn = max(ROWS_DRAWN, count)
     with open_source_shard(shard) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
     firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     usable = np.flatnonzero((firsts < rows_read) & (np.array(sizes, dtype=np.int64) > 0))
     random = np.random.default_rng([shard.index, rows_read, drawn])
-    groups = np.sort(random.choice(usable, size=min(GROUPS_READ, usable.size), replace=False))
+    needed = max(GROUPS_READ, -(-count * usable.size // rows_read))
+    groups = np.sort(random.choice(usable, size=min(needed, usable.size), replace=False))
     rows: list[int] = []
     for number, group in enumerate(groups.tolist()):
         share = drawn // groups.size + (number < drawn % groups.size)
