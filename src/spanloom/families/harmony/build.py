@@ -52,7 +52,7 @@ from spanloom.families.harmony.contract.profile import (
 )
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
-from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, WORKER_BYTES, loading_ahead
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead, worker_bytes
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
@@ -193,7 +193,8 @@ def _run_steps(
     )
 
     ahead = loading_ahead(options.renderer, asset, sum(rows))
-    with process_pool(options.workers or _useful_workers(sum(rows)), counters, ahead=ahead) as pool:
+    workers = options.workers or _useful_workers(profile_of_source(source.format), sum(rows))
+    with process_pool(workers, counters, ahead=ahead) as pool:
         with progress.stage("render"), progress.rendering(counters, rows):
 
             def render(shard: int) -> dict[str, Any]:
@@ -258,7 +259,7 @@ def _run_steps(
         environment={
             "source": options.source_as_given or str(options.source),
             "tokenizer": str(asset),
-            "workers": options.workers or _useful_workers(sum(rows)),
+            "workers": workers,
             "timings": dict(progress.timings),
         },
     )
@@ -266,10 +267,10 @@ def _run_steps(
     return BuildResult(root=root, manifest=written, report=report)
 
 
-def _useful_workers(rows: int) -> int:
+def _useful_workers(profile: Profile, rows: int) -> int:
     """As many as CPUs and memory have room for, but none that would still be loading its libraries when the others have
     done the work."""
-    return max(1, min(workers_that_fit(WORKER_BYTES), rows // ROWS_WORTH_LOADING))
+    return max(1, min(workers_that_fit(worker_bytes(profile)), rows // ROWS_WORTH_LOADING))
 
 
 @contextmanager

@@ -24,10 +24,16 @@ if TYPE_CHECKING:  # what renders is imported where it is loaded: most that know
 RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)}
 """Name → the packages that make the tokens."""
 
-WORKER_BYTES = 305 << 20
-"""Memory that each further worker of a render takes: libraries, tables and a part under way."""
 ROWS_WORTH_LOADING = 5000
 """About so many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
+
+
+def worker_bytes(profile: Profile) -> int:
+    """Bytes of memory that each further worker of a render takes: libraries, tables and a part under way.
+
+    Measured: 305 MiB for rows of SYNTH, up to 706 MiB for conversations of ten turns.
+    """
+    return (305 if profile.family == SYNTH_KD.family else 706) << 20
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
 from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
 from spanloom.families.harmony.render.packs import pack_bytes
 from spanloom.families.harmony.render.part import PartJob, render_part
-from spanloom.families.harmony.render.routes import WORKER_BYTES, loading_ahead, renderer_version
+from spanloom.families.harmony.render.routes import loading_ahead, renderer_version, worker_bytes
 from spanloom.families.harmony.render.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import code_sha256, readable_json
@@ -287,14 +287,14 @@ def _publish_shard(
     local_source = staged_source(scratch, source, only=shard)
     asset = locate_asset(staged_asset(scratch, tokenizer))
     listed = open_source(local_source, shards=shards, only=shard)
-    family = profile_of_source(listed.format).family
+    profile = profile_of_source(listed.format)
     rows = [0] * len(listed.shards)
     rows[shard] = caps.rows_read([each.rows for each in listed.shards])[shard]
     counters = Counters(len(listed.shards))
     ahead = loading_ahead(options["renderer"], asset, rows[shard])
     published.begin()
     with (
-        process_pool(workers or workers_that_fit(WORKER_BYTES), counters, ahead=ahead) as pool,
+        process_pool(workers or workers_that_fit(worker_bytes(profile)), counters, ahead=ahead) as pool,
         progress.rendering(counters, rows),
     ):
         whole = render_shard(
@@ -308,7 +308,7 @@ def _publish_shard(
             caps=caps,
             resume=resume,
             before=published.restore if resume else None,
-            after=partial(published.add, family=family),
+            after=partial(published.add, family=profile.family),
             **options,
         )
     del whole["environment"]  # of this run alone: the manifest has it
