@@ -1,4 +1,4 @@
-"""Which rows of a shard validation compares with the source: few row groups are decoded, unless more rows are wanted."""
+"""Which rows of a shard validation compares with the source: few row groups are read unless more rows are wanted."""
 
 from pathlib import Path
 
