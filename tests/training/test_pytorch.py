@@ -90,7 +90,7 @@ def test_what_must_not_be_trained_on_is_refused(root: Path, tmp_path: Path) -> N
         StreamDataset(root, sequence_length=1)
     with pytest.raises(DatasetError, match="no valid documents"):
         StreamDataset(root, "valid", sequence_length=2)
-    with pytest.raises(DatasetError, match="the dataset is gone"):
+    with pytest.raises(DatasetError, match="there is no such folder"):
         DocumentDataset(tmp_path / "nowhere")
     broken = write_dataset(tmp_path / "root", {"train": random_shards(0, LENGTHS)})
     path = broken / "train/shard_02_span.bin"

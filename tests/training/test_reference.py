@@ -185,7 +185,7 @@ def test_a_dataset_that_is_gone_or_pending_at_resume_is_said_to_be(
     (again / "manifest.json").rename(again / "manifest.pending.json")
     assert "built but not validated" in refused(capsys, again, unbroken)
     shutil.rmtree(again)
-    assert "the dataset is gone" in refused(capsys, again, unbroken)
+    assert "there is no such folder" in refused(capsys, again, unbroken)
 
 
 def test_weights_are_those_of_the_spans_that_the_dataset_trains() -> None:

@@ -96,7 +96,7 @@ def test_a_manifest_that_is_missing_pending_or_elsewhere(root: Path, tmp_path: P
     (root / "manifest.pending.json").unlink()
     refused(root, tmp_path / "cache", match=r"no manifest\.json")
     shutil.rmtree(root)
-    refused(root, tmp_path / "cache", match="the dataset is gone")
+    refused(root, tmp_path / "cache", match="there is no such folder")
 
 
 def test_a_manifest_of_another_alignment(root: Path, tmp_path: Path) -> None:

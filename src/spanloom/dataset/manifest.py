@@ -348,6 +348,8 @@ def schema_version_at(place: str) -> str | None:
 
 def _no_dataset(where: Path | Uri, *, pending: bool) -> ManifestError:
     below = [str(file.parent) for file in sorted(where.glob(f"*/{MANIFEST_NAME}"))] if isinstance(where, Path) else []
+    if isinstance(where, Path) and not where.exists():
+        return ManifestError("there is no such folder", where=str(where), remedy="give the root of a dataset")
     return ManifestError(
         f"there is no {MANIFEST_NAME}: this is not a finished dataset"
         + (f" ({PENDING_NAME} is there, so it was built but not validated)" if pending else ""),

@@ -88,9 +88,7 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
     `allow_harmful` as in `open_shard`.
     """
     if not root.is_dir():
-        raise DatasetError(
-            "the dataset is gone: there is no such folder", where=str(root), remedy="mount it, or name another --root"
-        )
+        raise DatasetError("there is no such folder", where=str(root), remedy="give the root of a dataset, or mount it")
     content = content_at(root)
     if content.harmful and not allow_harmful:
         raise DatasetError(

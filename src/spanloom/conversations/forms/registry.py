@@ -80,8 +80,17 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
                 return Form(kind=form, keys=names)
         if isinstance(record, list):
             return Form(kind=OPENAI, keys=keys)
-    has = f"has the keys {', '.join(map(repr, record))}" if isinstance(record, dict) else f"is {kind(record)}"
-    raise SourceError(f"no known form of chat data: the first record {has}", where=where, remedy=remedy(record))
+    raise SourceError(f"no known form of chat data: {_described(record)}", where=where, remedy=remedy(record))
+
+
+def _described(record: Any) -> str:
+    if not isinstance(record, dict):
+        return f"the first record is {kind(record)}"
+    empty = next((key for key, value in record.items() if isinstance(value, list) and not value), None)
+    if empty is not None and len(record) == 1:
+        return f"the list {empty!r} of the first record is empty"
+    keys = ", ".join(map(repr, record))
+    return f"the first record has {f'the keys {keys}' if keys else 'no keys'}"
 
 
 def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:

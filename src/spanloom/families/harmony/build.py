@@ -336,8 +336,8 @@ def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:
 def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Pool) -> list[dict[str, Any]]:
     """Runs `work` for all shards at once, in threads that only wait for the pool; the first failure ends all of it."""
     with ThreadPoolExecutor(shards) as threads:
-        futures = [threads.submit(work, shard) for shard in range(shards)]
-        try:
+        try:  # of the starts too: with many shards they take seconds
+            futures = [threads.submit(work, shard) for shard in range(shards)]
             finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             failed = [future for future in futures if future in finished and future.exception() is not None]
         except BaseException:
