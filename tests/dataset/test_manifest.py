@@ -341,6 +341,19 @@ def test_show_stops_where_there_is_no_dataset(tmp_path: Path, cli: Cli) -> None:
     assert "Traceback" not in shown.stderr
 
 
+@pytest.mark.parametrize("reader", [[], {}, [[]], 7])
+def test_a_reader_that_is_no_name_is_not_shown(
+    reader: Any, dataset: Path, written: dict[str, Any], tmp_path: Path, cli: Cli
+) -> None:
+    """`environment` may hold any JSON: it decides nothing."""
+    assert "validated  through" in cli("manifest", "show", dataset).stdout
+    written["environment"]["reader"] = reader
+    (tmp_path / MANIFEST_NAME).write_text(json.dumps(written))
+    shown = cli("manifest", "show", tmp_path)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "validated" not in shown.stdout
+
+
 def test_the_diff_command_exits_with_1_when_content_differs_and_only_then(
     dataset: Path, written: dict[str, Any], tmp_path: Path, cli: Cli
 ) -> None:

@@ -119,7 +119,8 @@ def show_manifest(console: Console, manifest: Manifest, description: Description
         "rows": f"{content.totals.rows_read:,} read, {sum(content.totals.rejected.values()):,} rejected",
         "built": manifest.environment["created_at"],
     }
-    if (reader := manifest.environment.get("reader")) in IN_WORDS:
+    reader = manifest.environment.get("reader")  # a manifest of others may hold any JSON there
+    if isinstance(reader, str) and reader in IN_WORDS:
         lines["validated"] = f"through {IN_WORDS[reader]}"
     show_lines(console, lines)
     console.print(dataset_table(manifest))

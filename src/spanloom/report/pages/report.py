@@ -39,7 +39,7 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
         facts=facts,
         dataset=facts["dataset"],
         environment=facts["environment"],
-        reader=IN_WORDS.get(facts["environment"].get("reader")),
+        reader=next((words for name, words in IN_WORDS.items() if name == facts["environment"].get("reader")), None),
         statistics=statistics if filled else None,
         description=description,
         spans=facts["dataset"]["span_names"],
