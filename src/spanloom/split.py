@@ -49,7 +49,7 @@ def empty_valid(documents: int, valid_fraction: float) -> str:
     """The warning of a build whose validation split is empty, with a fraction that holds out about a tenth."""
     return (
         f"warning: the validation split is empty: no id of {documents:,} falls below --valid-fraction {valid_fraction}"
-        f"; to hold out about {max(1, documents // 10):,}, build again with --valid-fraction 0.1"
+        f"; to hold out about {max(1, documents // 10):,}, build again with --valid-fraction 0.1 --overwrite"
     )
 
 
