@@ -22,6 +22,11 @@ IN_WORDS: dict[str, str] = {
 }
 
 
+def reader_in_words(name: object) -> str | None:
+    """The words of a reader's name; None for all else that `environment` of a manifest may hold."""
+    return IN_WORDS.get(name) if isinstance(name, str) else None
+
+
 def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
     """The reader of a choice: `auto` is Megatron's where torch and megatron-core are installed.
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import MANIFEST_NAME, Manifest, SplitCounts
 from spanloom.findings import Report
-from spanloom.megatron.readers import IN_WORDS, INDEPENDENT
+from spanloom.megatron.readers import INDEPENDENT, reader_in_words
 from spanloom.text import visible, visible_line
 
 FINDINGS_SHOWN = 20
@@ -119,9 +119,8 @@ def show_manifest(console: Console, manifest: Manifest, description: Description
         "rows": f"{content.totals.rows_read:,} read, {sum(content.totals.rejected.values()):,} rejected",
         "built": manifest.environment["created_at"],
     }
-    reader = manifest.environment.get("reader")  # a manifest of others may hold any JSON there
-    if isinstance(reader, str) and reader in IN_WORDS:
-        lines["validated"] = f"through {IN_WORDS[reader]}"
+    if words := reader_in_words(manifest.environment.get("reader")):
+        lines["validated"] = f"through {words}"
     show_lines(console, lines)
     console.print(dataset_table(manifest))
 

@@ -9,7 +9,7 @@ from typing import Any
 from spanloom.dataset.facts import plural
 from spanloom.dataset.family import Description
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
-from spanloom.megatron.readers import IN_WORDS
+from spanloom.megatron.readers import reader_in_words
 from spanloom.report.card import duplicate_lines
 from spanloom.report.pages.html import page
 from spanloom.report.pages.plots import can_plot, fraction_plot, lengths_plot, ratios_plot
@@ -39,7 +39,7 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
         facts=facts,
         dataset=facts["dataset"],
         environment=facts["environment"],
-        reader=next((words for name, words in IN_WORDS.items() if name == facts["environment"].get("reader")), None),
+        reader=reader_in_words(facts["environment"].get("reader")),
         statistics=statistics if filled else None,
         description=description,
         spans=facts["dataset"]["span_names"],
