@@ -37,7 +37,7 @@ _FIELDS = ("rows", "tokens", "rejects", "written", "checked")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCount:
-    """How far a shard is: source rows read, tokens rendered, rows rejected, documents written, documents checked."""
+    """How far shards are: source rows read, tokens rendered, rows rejected, documents written, documents checked."""
 
     rows: int
     tokens: int
@@ -110,11 +110,13 @@ class Counters:
             for field, count in counts.items():
                 self._values[shard * len(_FIELDS) + _FIELDS.index(field)] += count
 
-    def read(self, shard: int) -> ShardCount:
-        """Without the lock, which a worker that was killed may hold for ever: each number is whole by itself."""
-        first = shard * len(_FIELDS)
-        values = self._values[first : first + len(_FIELDS)]
-        return ShardCount(**dict(zip(_FIELDS, values, strict=True)))
+    def read(self, shards: range) -> ShardCount:
+        """The sums of these shards, which follow one another.
+
+        Without the lock, which a worker that was killed may hold for ever: each number is whole by itself.
+        """
+        values = self._values[shards.start * len(_FIELDS) : shards.stop * len(_FIELDS)]
+        return ShardCount(**{field: sum(values[at :: len(_FIELDS)]) for at, field in enumerate(_FIELDS)})
 
 
 KEPT_FREE = 512 << 20

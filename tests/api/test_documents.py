@@ -30,6 +30,9 @@ def test_documents_are_those_that_were_written(tmp_path: Path) -> None:
     assert dataset[-1].tokens.tolist() == dataset[3].tokens.tolist()
     with pytest.raises(IndexError):
         dataset[4]
+    assert [document.tokens.tolist() for document in dataset[1:3]] == [dataset[at].tokens.tolist() for at in (1, 2)]
+    assert [document.sequence for document in dataset[::-2]] == [dataset[3].sequence, dataset[1].sequence]
+    assert dataset[4:] == []
     assert len(spanloom.open_dataset(root)) == 5
     with pytest.raises(spanloom.SpanloomError, match="there is no split 'test'"):
         spanloom.open_dataset(root, split="test")

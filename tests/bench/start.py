@@ -42,7 +42,7 @@ def measure(
         "inspect": ["inspect", root, "--tokenizer", tokenizer],
         "stats": ["stats", root],
         "manifest show": ["manifest", "show", root],
-        "validate": ["validate", root, "--tokenizer", tokenizer],
+        "validate": ["validate", root],
         "build": [*build, "--out", folder / "out"],
     }
     trials = []

@@ -85,6 +85,14 @@ def test_findings_are_another_exit_code_than_errors(
     assert run("export", root, "--out", tmp_path / "export", "--quiet") == 1
 
 
+@pytest.mark.parametrize("option", [("--tokenizer", "any/name"), ("--deep", 3)])
+def test_validating_refuses_options_of_a_source_where_none_is_given(
+    run: Run, root: Path, option: tuple[Any, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("validate", root, *option) == 2
+    assert f"{option[0]} needs --source" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["stats", "inspect", "export"])
 def test_a_place_in_a_bucket_is_wrong_usage_where_a_folder_is_read(
     run: Run, command: str, capsys: pytest.CaptureFixture[str]

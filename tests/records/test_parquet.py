@@ -147,7 +147,7 @@ def test_what_is_no_parquet_file_is_an_error_that_names_it(tmp_path: Path, data:
     path = tmp_path / "records.parquet"
     path.write_bytes(data)
     for read in (parquet_schema, open_parquet, lambda path: list(parquet_rows(path, ["text"]))):
-        with pytest.raises(SourceError, match=r"not a readable Parquet file") as refused:
+        with pytest.raises(SourceError, match=r"not a Parquet file, or a truncated one") as refused:
             read(path)
         assert refused.value.where == str(path)
         assert "\n" not in refused.value.what

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -154,8 +154,20 @@ class Dataset:
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> Document:
-        """Document `index`, of all splits that were opened, from 0 on; negative ones count from the end."""
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        """Document `index`, of all splits that were opened, from 0 on; negative ones count from the end. A slice gives
+        a list.
+
+        Raises IndexError where there is no such document.
+        """
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(self._length))]
         at = index + self._length if index < 0 else index
         if not 0 <= at < self._length:
             raise IndexError(f"document {index} of {self._length}")

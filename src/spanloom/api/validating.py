@@ -100,6 +100,8 @@ def validated(
         return findings, {"root": root, **findings.as_dict()}
     if len(sources) > 1:
         raise OptionError("--source: a token dataset is built from one place; give it once")
+    if tokenizer is not None and not sources:
+        raise OptionError("--tokenizer needs --source: it renders rows of the source again; or leave out --tokenizer")
     with ExitStack() as places:
         folder = places.enter_context(local_root(root, scratch))
         written = manifest.read_any(folder)

@@ -322,13 +322,18 @@ def _unheld(reason: str, detail: str, remedies: Mapping[Any, str]) -> str:
     return f"Harmony cannot hold this conversation, a build would refuse it: {reason}: {detail}{remedy}"
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], as_json: bool) -> None:
     if as_json:
         refused = sorted(examples.refused.items())
         shown = {name: {"where": rejected.read.where, "detail": rejected.detail} for name, rejected in refused}
         print_json({**counts.as_dict(), "examples": shown})
         return
-    say(f"{counts.written:,} conversations of {counts.read:,} records; nothing was written")
+    written, read = _number(counts.written, "conversation"), _number(counts.read, "record")
+    say(f"{written} of {read}; nothing was written")
     _tell_messages(counts.messages)
     _tell_loss(counts.skipped, counts.dropped, counts.dropped_characters, drop)
     _tell_keys(counts.metadata, counts.refused_keys)
@@ -343,11 +348,8 @@ def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], a
 
 def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_model: bool) -> None:
     conversion, shards = written["conversion"], written["storage"]["shards"]
-    plural = "s" if len(shards) > 1 else ""
-    say(
-        f"{conversion['rows_written']:,} conversations in {len(shards)} shard{plural} under {out} "
-        f"({conversion['rows_read']:,} records read)"
-    )
+    rows, read = _number(conversion["rows_written"], "conversation"), _number(conversion["rows_read"], "record")
+    say(f"{rows} in {_number(len(shards), 'shard')} under {out} ({read} read)")
     _tell_messages(conversion["messages"])
     _tell_loss(conversion["skipped"], conversion["dropped"], conversion["dropped_characters"], drop)
     if conversion["rejects"]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from spanloom.errors import RecordError, SourceError
+from spanloom.records.unpacked import COMPRESSED
 from spanloom.text import is_utf8
 
 OnUnreadable = Callable[[RecordError], None]
@@ -22,7 +23,7 @@ def stop(error: RecordError) -> None:
 
 def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
     """The file `place`, or all files below the folder with one of these endings, by relative path, or a SourceError."""
-    wanted = ", ".join(f"*{suffix}" for suffix in suffixes)
+    wanted = _in_words(suffixes)
     if place.is_dir():
         # What begins with a dot is no data: a temporary file of a run that was killed, a cache.
         files = sorted(
@@ -42,6 +43,15 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if not place.name.endswith(suffixes):
         raise SourceError("unsupported file type", where=str(place), remedy=f"give one of {wanted}")
     return [place]
+
+
+def _in_words(suffixes: tuple[str, ...]) -> str:
+    """`*.jsonl, *.csv, each also .gz or .zst`"""
+    plain = [suffix for suffix in suffixes if not suffix.endswith(COMPRESSED)]
+    compressed = {suffix + ending for suffix in plain for ending in COMPRESSED}
+    if set(suffixes) == {*plain, *compressed}:
+        return ", ".join(f"*{suffix}" for suffix in plain) + f", each also {' or '.join(COMPRESSED)}"
+    return ", ".join(f"*{suffix}" for suffix in suffixes)
 
 
 def check_names(names: Iterable[str]) -> None:

@@ -35,7 +35,9 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
         )
     except (pa.ArrowException, OSError) as fault:
         raise SourceError(
-            f"not a readable Parquet file (truncated?): {one_line(fault)}", where=str(path), remedy=_REMEDY
+            f"not a Parquet file, or a truncated one: {one_line(fault)}",
+            where=str(path),
+            remedy="give a Parquet file; if it is one, fetch it again",
         ) from None
 
 

@@ -18,6 +18,9 @@ from rich.text import Text
 from spanloom.text import visible
 from spanloom.workers import Counters, ShardCount
 
+MOST_BARS = 16
+"""With more shards one bar counts them all: a terminal has some 24 lines."""
+
 POLL_SECONDS = 0.2
 LINE_SECONDS = 10.0
 
@@ -62,24 +65,22 @@ class Progress:
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
 
-        meters = [_Meter(f"render shard {s:02d}", counters, s, n, "rows", rate) for s, n in enumerate(rows)]
-        return self._watched("rows", meters)
+        return self._watched("rows", _meters("render", counters, rows, "rows", rate))
 
     def writing(self, counters: Counters, documents: Sequence[int]) -> AbstractContextManager[None]:
         """Documents written of every shard."""
-        meters = [_Meter(f"write shard {s:02d}", counters, s, n, "written") for s, n in enumerate(documents)]
-        return self._watched("documents", meters)
+        return self._watched("documents", _meters("write", counters, documents, "written"))
 
     def checking(self, counters: Counters, documents: int) -> AbstractContextManager[None]:
         """Documents validated, counted as those of shard 0."""
-        return self._watched("documents", [_Meter("validate", counters, 0, documents, "checked")])
+        return self._watched("documents", [_Meter("validate", counters, range(1), documents, "checked")])
 
     @contextmanager
     def counting(self, verb: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         """Gives a callback `(done, total)` for work that runs in this process."""
         if self.mode is Mode.LIVE:
             with self._bars() as bars:
-                task = bars.add_task(verb, total=None, rate="")
+                task = bars.add_task(f"{verb} {unit}", total=None, rate="")
                 yield lambda done, total: bars.update(task, completed=done, total=total)
             return
         last = time.monotonic()
@@ -137,25 +138,41 @@ class Progress:
                 yield
 
 
+Rate = Callable[[ShardCount, float], str]
+"""What was done in so many seconds, in words."""
+
+
+def _meters(
+    verb: str, counters: Counters, totals: Sequence[int], counted: str, rate: Rate | None = None
+) -> "list[_Meter]":
+    """One meter a shard, or a single one where there are many; `totals`: what each shard has to do."""
+    if len(totals) > MOST_BARS:
+        return [_Meter(f"{verb} {len(totals)} shards", counters, range(len(totals)), sum(totals), counted, rate)]
+    return [
+        _Meter(f"{verb} shard {shard:02d}", counters, range(shard, shard + 1), total, counted, rate)
+        for shard, total in enumerate(totals)
+    ]
+
+
 @dataclass
 class _Meter:
-    """One shard's counters over time. Its rate counts from when it first moved: shards wait for their turn, and what a
-    run before has finished is counted at once.
+    """The counters of some shards over time. Its rate counts from when it first moved: shards wait for their turn, and
+    what a run before has finished is counted at once.
 
     `counted`: the counter that `total` is of; `rate`: how fast it goes, in words, by default documents a second.
     """
 
     name: str
     counters: Counters
-    shard: int
+    shards: range
     total: int
     counted: str
-    rate: Callable[[ShardCount, float], str] | None = None
+    rate: Rate | None = None
     _moved: tuple[float, ShardCount] | None = None
 
     def read(self) -> tuple[int, str, float]:
-        """How far the shard is, how fast, and how many seconds are left at this speed."""
-        count = self.counters.read(self.shard)
+        """How far the shards are, how fast, and how many seconds are left at this speed."""
+        count = self.counters.read(self.shards)
         done: int = getattr(count, self.counted)
         if not done:
             return 0, "starting", 0.0

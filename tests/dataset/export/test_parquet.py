@@ -18,7 +18,7 @@ from conftest import Cli
 from spanloom.dataset import manifest
 from spanloom.dataset.export.form import export_form
 from spanloom.dataset.export.parquet import export_dataset
-from spanloom.errors import ArtifactError, ConflictError
+from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.export_views import export_views
 from support.nightly import nightly
@@ -191,12 +191,30 @@ def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_pat
         export_parquet(demo, content, demo / "parquet")
 
 
-def test_an_export_that_fails_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", ["valid/shard_02_lossmask.bin", "train/shard_00_rows.parquet"])
+def test_a_dataset_with_one_wrong_bit_is_not_exported(demo: Path, tmp_path: Path, file: str) -> None:
     root = Path(shutil.copytree(demo, tmp_path / "root"))
-    (root / "valid/shard_02_span.bin").write_bytes(b"")
+    data = bytearray((root / file).read_bytes())
+    data[len(data) // 2] ^= 1
+    (root / file).write_bytes(data)
     out = tmp_path / "new" / "out"
-    with pytest.raises(ArtifactError, match="the file ends before sequence"):
-        export_parquet(root, manifest.read(root).content, out, tokens_per_file=3000)
+    with pytest.raises(DatasetError, match=f"the dataset is damaged: sha256 .*\n.*{file}"):
+        export_parquet(root, manifest.read(root).content, out)
+    assert not out.exists()
+
+
+def test_an_export_that_fails_half_way_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out"
+    parts: list[int] = []
+
+    def stop_half_way(done: int, total: int) -> None:
+        parts.append(sum(1 for path in out.rglob("*.parquet")))
+        if done > total // 2:
+            raise ArtifactError("the disk is full")
+
+    with pytest.raises(ArtifactError, match="the disk is full"):
+        export_parquet(demo, manifest.read(demo).content, out, tokens_per_file=3000, on_progress=stop_half_way)
+    assert parts[-1] > 1, "some files were finished"
     assert not out.exists()
 
 

@@ -26,9 +26,10 @@ from spanloom.dataset import defaults
 from spanloom.dataset.export import bridge_rows
 from spanloom.dataset.export.form import PADDING_COLUMN, Form, is_row_column
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.inventory import first_damage
 from spanloom.dataset.root.layout import open_arrays, rows_file, shard_name
 from spanloom.dataset.rows.table import row_batches
-from spanloom.errors import ArtifactError, ConflictError
+from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import abandon
 from spanloom.storage import (
@@ -82,8 +83,8 @@ def export_dataset(
     `on_progress`: documents written so far, and those there are.
 
     The same dataset and options give the same bytes (under one version of pyarrow). Raises ConflictError when `out`
-    holds something, ArtifactError when the dataset cannot be read. Whatever is raised, nothing of this run stays; what
-    a killed run left is cleared.
+    holds something, DatasetError when a file has not the size and sha256 of the manifest, ArtifactError when the
+    dataset cannot be read. Whatever is raised, nothing of this run stays; what a killed run left is cleared.
     """
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
@@ -103,6 +104,12 @@ def export_dataset(
         if finished:
             return dict(json.loads((out / EXPORT_JSON).read_bytes()))
         check_unused(out, RECORD_NAME, "the export")
+        if (damage := first_damage(root, content)) is not None:
+            raise DatasetError(
+                f"the dataset is damaged: {damage.message}",
+                where=str(root / (damage.file or "")),
+                remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
+            )
         return _export(root, content, form, out, beside, tokens_per_file, on_progress)
 
 
