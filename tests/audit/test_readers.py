@@ -208,7 +208,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a mask that is too short": (_short_mask, "bytes"),
     "no mask": (_no_mask, "no mask is beside"),
     "torn Arrow": (_torn_arrow, "cannot be read"),
-    "no Parquet": (_foreign, "not a readable Parquet"),
+    "no Parquet": (_foreign, "not a Parquet file"),
     "nothing": (_empty_folder, "no token dataset"),
     "missing": (lambda folder: folder / "x", "missing"),
     "no tokens": (lambda folder: table(folder / "a.parquet", text=["a"]), "no column input_ids"),

@@ -27,12 +27,18 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
     """The file, to be read in small buffers and without read-ahead: else a row group, often a file, is in memory.
 
     Pages are checked against their checksums where the file has such. `footer`: what was read of it before. Raises
-    SourceError for what is no Parquet file.
+    SourceError for what cannot be opened or is not a Parquet file.
     """
     try:
         return pq.ParquetFile(
             path, metadata=footer, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
         )
+    except (FileNotFoundError, PermissionError) as fault:
+        raise SourceError(
+            f"the file cannot be opened: {one_line(fault)}",
+            where=str(path),
+            remedy="check the path and its permissions",
+        ) from None
     except (pa.ArrowException, OSError) as fault:
         raise SourceError(
             f"not a Parquet file, or a truncated one: {one_line(fault)}",

@@ -298,7 +298,7 @@ def open_source_shard(shard: SourceShard, footer: pq.FileMetaData | None = None)
         file = open_parquet(shard.path, footer)
     except SourceError as fault:
         check_still_hashed(shard)
-        raise _disagreeing(f"the shard is {fault.what}", shard.where) from None
+        raise _disagreeing(f"the shard cannot be read: {fault.what}", shard.where) from None
     if fault_of_columns := next(_wrong_columns(file.schema_arrow, shard.format), None):
         remedy = f"the columns of {shard.format.schema_version} are described in docs/format.md"
         raise SourceError(fault_of_columns, where=shard.where, remedy=remedy)

@@ -136,7 +136,7 @@ def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="unsupported file type"):
         list(read_conversations(tmp_path / "x.csv"))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(SourceError, match="not a readable Parquet file"):
+    with pytest.raises(SourceError, match="not a Parquet file"):
         list(read_conversations(tmp_path / "x.parquet"))
     pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "x.parquet")
     with pytest.raises(SourceError, match="no column is named messages"):

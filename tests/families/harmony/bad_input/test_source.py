@@ -93,7 +93,7 @@ NO_LIST = (r"the source manifest has no list storage\.shards", MANIFEST, DISAGRE
 SHARD_0 = "shard 00, .*"
 SHARD_1 = r"shard 01, .*source/synth_harmony_shard_01\.parquet"
 SHARD_3 = r"shard 03, .*source/synth_harmony_shard_03\.parquet"
-UNREADABLE = r"the shard is not a readable Parquet file \(truncated\?\): .*"
+UNREADABLE = r"the shard cannot be read: not a Parquet file, or a truncated one: .*"
 
 # What the test is called → how the source is broken; what must be said, where, and with which remedy.
 SOURCE_FAULTS: dict[str, tuple[Break, str, str, str]] = {
