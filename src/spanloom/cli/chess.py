@@ -26,9 +26,11 @@ OnErrorOption = Annotated[
 ]
 DeepOption = Annotated[int, option("Games of each file that validation makes again from the source.", min=0)]
 LegalOption = Annotated[
-    bool, option("Ask python-chess whether each move is legal and leads to the next board.", "--legal")
+    bool, option("Check with python-chess that each move is legal and leads to the next board.", "--legal")
 ]
-ToleranceOption = Annotated[float, option("By how much win + draw + loss may miss 1.", min=0, max=1, show_default=True)]
+ToleranceOption = Annotated[
+    float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
+]
 PlaceArgument = Annotated[
     str,
     typer.Argument(
@@ -61,7 +63,7 @@ def sample(
 
 @chess_app.command("convert")
 def convert(
-    pgn: Annotated[list[Path], option("PGN file, also .gz, .bz2 or .zst; may be given several times.")],
+    pgn: Annotated[list[Path], option("PGN file, also .gz, .bz2 or .zst; repeatable.")],
     out: Annotated[Path, option("Folder for the Parquet files, without any yet.")],
     best_move: Annotated[
         Literal["played", "none"],
@@ -70,7 +72,7 @@ def convert(
     games_per_file: Annotated[int, option("Games of each Parquet file.", min=1)] = 10_000,
     min_rating: Annotated[int | None, option("Of both players, by WhiteElo and BlackElo.", min=0)] = None,
     result: Annotated[
-        list[str] | None, option("Games with this result alone: 1-0, 0-1, 1/2-1/2, *. May come again.")
+        list[str] | None, option("Games with this result alone: 1-0, 0-1, 1/2-1/2, *. Repeatable.")
     ] = None,
     min_seconds: Annotated[
         int | None, option("Of the time control: base and 40 times the increment, 300+3 is 420.", min=0)
@@ -297,7 +299,7 @@ def step_validate_chess(
     thinking: ThinkingOption = None,
     deep: DeepOption = defaults.DEEP,
     tolerance: ToleranceOption = defaults.TOLERANCE,
-    legal: Annotated[Switch, option("1: ask python-chess about every move; no image of ours carries it.")] = "1"
+    legal: Annotated[Switch, option("1: check every move with python-chess, which is in none of the images.")] = "1"
     if defaults.LEGAL
     else "0",
     report: options.Report = None,

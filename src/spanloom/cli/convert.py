@@ -37,7 +37,7 @@ def convert(
             "folders of `save_to_disk`, patterns such as 'chats/*.jsonl'; or URIs.",
         ),
     ],
-    out: Annotated[str | None, place("Folder or URI for the source; new, or what a run before has begun.")] = None,
+    out: Annotated[str | None, place("Folder or URI for the source; new, or the folder of an interrupted run.")] = None,
     maps: Annotated[
         list[str] | None,
         of_form(
@@ -143,7 +143,7 @@ def convert(
     dry_run: Annotated[
         bool, option("Convert all and write nothing: counts, and one record of each refusal.", "--dry-run")
     ] = False,
-    yes: Annotated[bool, option("Ask nothing: what no option says is left out.", "--yes", "-y")] = False,
+    yes: Annotated[bool, option("Do not prompt: settings without an option are left out.", "--yes", "-y")] = False,
     format: Annotated[
         str,
         option(
@@ -153,7 +153,7 @@ def convert(
         ),
     ] = "conversations",
     rows_per_shard: Annotated[
-        int, option("Conversations in a shard; a run that is interrupted keeps whole shards.", min=1)
+        int, option("Conversations per shard; an interrupted run keeps its finished shards.", min=1)
     ] = defaults.ROWS_PER_SHARD,
     workers: Annotated[
         int, option("Processes that convert; the bytes are the same for any number. 1: this process alone.", min=1)

@@ -41,8 +41,8 @@ ShardsOption = Annotated[
 HistoryOption = Annotated[
     Literal["serve", "openai-harmony", "keep"] | None,
     of_conversations(
-        "What of the reasoning before an answer its document shows. serve: none before the last "
-        "final answer, as servers do; openai-harmony: as its render for completion does; keep: one document a "
+        "Which earlier reasoning a document shows. serve: none before the last "
+        "final answer, as on servers; openai-harmony: as its render for completion does; keep: one document a "
         f"conversation, with all of it. Default: {defaults.HISTORY}."
     ),
 ]
@@ -70,14 +70,14 @@ CallFormatOption = Annotated[
 MaskOption = Annotated[
     bool,
     of_conversations(
-        "Do not train <|start|>assistant at the begin of an answer, which a server gives to the model.",
+        "Do not train <|start|>assistant at the start of an answer: a server writes it, not the model.",
         "--mask-generation-prompt",
     ),
 ]
-MaxRowsOption = Annotated[int | None, of_amount("Read at most so many rows, divided evenly over the shards.", min=0)]
-MaxRowsPerShardOption = Annotated[int | None, of_amount("Read at most so many rows of each shard.", min=0)]
+MaxRowsOption = Annotated[int | None, of_amount("Read at most this many rows, divided evenly over the shards.", min=0)]
+MaxRowsPerShardOption = Annotated[int | None, of_amount("Read at most this many rows of each shard.", min=0)]
 MaxTokensOption = Annotated[
-    int | None, of_amount("Write at most so many tokens, divided evenly over the shards; no document is cut.", min=0)
+    int | None, of_amount("Write at most this many tokens, divided evenly over the shards; no document is cut.", min=0)
 ]
 MaxRejectsOption = Annotated[
     str,
@@ -91,7 +91,7 @@ ValidFractionOption = Annotated[
     float, of_amount("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
 ]
 OnDuplicateOption = Annotated[
-    Literal["error", "keep"], of_amount("An id that two rows have: stop, or keep both and count.")
+    Literal["error", "keep"], of_amount("If two rows have the same id: stop, or keep both and count them.")
 ]
 RendererOption = Annotated[
     Literal["fast", "harmony"],
@@ -122,7 +122,7 @@ def build(
         Path | None,
         option(
             "Root of the dataset. Default: data/megatron/synth_kd_v1, harmony_chat_v1 there of conversations, or "
-            "model_chat_v1 with --model; with _smoke at its end when the run is capped."
+            "model_chat_v1 with --model; with the suffix _smoke if the run is capped."
         ),
     ] = None,
     history: HistoryOption = None,
@@ -165,7 +165,7 @@ def build(
     ] = defaults.DEEP,
     reader: options.Reader = "auto",
     allow_unknown_sha: options.AllowUnknownSha = False,
-    no_disk_check: Annotated[bool, running("Begin even if the disk looks small.", "--no-disk-check")] = False,
+    no_disk_check: Annotated[bool, running("Start even if the disk seems too small.", "--no-disk-check")] = False,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -206,7 +206,7 @@ def convert_synth(
     ] = defaults.SOURCE,
     shards: Annotated[int, option("How many shards to write.", min=1)] = defaults.SHARDS,
     assignment: Annotated[
-        Literal["round-robin", "contiguous"], option("How source rows are dealt to shards.")
+        Literal["round-robin", "contiguous"], option("How source rows are assigned to shards.")
     ] = defaults.ASSIGNMENT,
     identity: IdentityOption = defaults.MODEL_IDENTITY,
     effort: EffortOption = defaults.REASONING_EFFORT,
@@ -216,7 +216,7 @@ def convert_synth(
     with_seed_text: SeedTextOption = False,
     dataset: DatasetOption = None,
     license: LicenseOption = None,
-    max_rows: Annotated[int | None, option("Read at most so many rows.", min=1)] = None,
+    max_rows: Annotated[int | None, option("Read at most this many rows.", min=1)] = None,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -267,7 +267,7 @@ def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":
 def sample(
     out: Annotated[str, place("Folder or URI for the sample.")] = defaults.RAW_SAMPLE,
     rows: Annotated[
-        int, option(f"How many raw rows; there are {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
+        int, option(f"Number of raw rows, at most {defaults.SAMPLE_ROWS}.", min=1, max=defaults.SAMPLE_ROWS)
     ] = defaults.SAMPLE_ROWS,
     scratch: options.Scratch = None,
 ) -> None:
@@ -282,7 +282,7 @@ def fetch_tokenizer(
     destination: Annotated[
         Path | None,
         option(
-            "Where the asset goes. Default: the user's cache, ~/.cache/spanloom; in a checkout of Spanloom, "
+            "Where to write the asset. Default: the user's cache, ~/.cache/spanloom; in a checkout of Spanloom, "
             "data/tokenizer/o200k_base.tiktoken."
         ),
     ] = None,

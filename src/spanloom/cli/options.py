@@ -45,7 +45,7 @@ Scratch = Annotated[
         "Default: $SPANLOOM_SCRATCH, else a temporary folder."
     ),
 ]
-Report = Annotated[str | None, place("File or URI for the report (JSON); replaces one that is there.")]
+Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.")]
 TokenizerPlace = Annotated[
     str | None,
     place(
@@ -67,19 +67,19 @@ Workers = Annotated[
     ),
 ]
 AllowUnknownSha = Annotated[
-    bool, running("Build although the git SHA of this Spanloom is not known.", "--allow-unknown-sha")
+    bool, running("Build even if the git SHA of this Spanloom is unknown.", "--allow-unknown-sha")
 ]
 Resume = Annotated[bool, running("Resume where an interrupted run stopped, or discard what it left and start over.")]
 Reader = Annotated[
     Literal["auto", "megatron", "independent"],
     option(
-        "What validation reads the arrays through: Megatron's own reader, or one in numpy that shares nothing with the "
-        "writer and needs no Megatron. auto: Megatron's where it is installed."
+        "The reader of the arrays: Megatron's own, or one in numpy that shares no code with the writer and "
+        "needs no Megatron. auto: Megatron's if it is installed."
     ),
 ]
 Json = Annotated[bool, running("Print the result as JSON on stdout.", "--json")]
-Quiet = Annotated[bool, running("Say nothing but results and errors.", "--quiet", "-q")]
-Verbose = Annotated[bool, running("Say more: options, versions, tracebacks.", "--verbose", "-v")]
+Quiet = Annotated[bool, running("Print only results and errors.", "--quiet", "-q")]
+Verbose = Annotated[bool, running("Print more: options, versions, tracebacks.", "--verbose", "-v")]
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.")]
 
 
@@ -99,13 +99,13 @@ LocalRootArgument = Annotated[
 Root = Annotated[str, place("Root of the dataset, a folder or a URI.")]
 Inventories = Annotated[list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")]
 Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
-HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces one that is there.")]
-Host = Annotated[str, option("Address to listen on; another than this machine's own needs a token.")]
+HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")]
+Host = Annotated[str, option("Address to listen on; any but the loopback address needs a token.")]
 Port = Annotated[int, option("0: a free port, which is printed.", min=0, max=65535)]
 AllowedHost = Annotated[
     list[str] | None,
     option(
-        "A name that is answered without a token, beside those of this machine's loopback. May come again.",
+        "A host name served without a token, beside those of the loopback interface. Repeatable.",
         "--allowed-host",
         metavar="NAME",
     ),
@@ -113,10 +113,10 @@ AllowedHost = Annotated[
 Bodies = Annotated[
     int,
     option(
-        "Of the bodies of all requests under way; one more gets 503. Memory is at most 30 times this.",
+        "All bodies in progress together; a request beyond it gets 503. Memory is at most 30 times this.",
         "--bodies-max-bytes",
         min=1024,
     ),
 ]
-HeaderSeconds = Annotated[float, option("For the head of a request to come in.", min=0.1)]
-BodySeconds = Annotated[float, option("For a body to come in, and one more for each 64 KiB of it.", min=0.1)]
+HeaderSeconds = Annotated[float, option("Time limit for the header of a request.", min=0.1)]
+BodySeconds = Annotated[float, option("Time limit for a body, plus one second for each 64 KiB of it.", min=0.1)]

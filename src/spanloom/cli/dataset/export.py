@@ -29,22 +29,24 @@ def export(
     sequence_length: Annotated[
         int | None,
         option(
-            f"Tokens of a row, of megatron-bridge alone. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
+            f"megatron-bridge only: tokens of a row. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
             min=2,
         ),
     ] = None,
     too_long: Annotated[
         Literal["stop", "drop"] | None,
-        option("A document that is longer than a row, of megatron-bridge alone: stop, or drop and count it."),
+        option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
     ] = None,
     croissant: Annotated[
         bool | None,
         option(
-            "Write Croissant metadata, croissant.json, or do not. Default: where mlcroissant is installed.",
+            "Whether to write Croissant metadata (croissant.json). Default: where mlcroissant is installed.",
             "--croissant/--no-croissant",
         ),
     ] = None,
-    tokens_per_file: Annotated[int, option("Begin a new file after so many tokens.", min=1)] = defaults.TOKENS_PER_FILE,
+    tokens_per_file: Annotated[
+        int, option("Start a new file after this many tokens.", min=1)
+    ] = defaults.TOKENS_PER_FILE,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -113,16 +115,15 @@ def plan(
     strategy: Annotated[
         Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
     ] = "best-fit",
-    seed: Annotated[int, option("Another seed puts other documents together.", min=0)] = 0,
+    seed: Annotated[int, option("Seed that decides which documents share a sample.", min=0)] = 0,
     long: Annotated[
         Literal["window", "truncate", "drop"],
         option(
-            "Documents longer than a sample: windows that each begin with the question, the beginning alone, or "
-            "left out."
+            "Documents longer than a sample: split into windows that each repeat the question, truncated, or left out."
         ),
     ] = "window",
     question_tokens: Annotated[
-        int | None, option("Positions that the question may take in a window. Default: half of a sample.", min=1)
+        int | None, option("Positions of a window that the question may take. Default: half of a sample.", min=1)
     ] = None,
     multiple_of: Annotated[
         int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
@@ -164,7 +165,9 @@ def plan(
 @app.command(rich_help_panel=TRAIN)
 def fetch(
     uri: Annotated[str, typer.Argument(metavar="URI", help="Root of a dataset: gs://bucket/path or s3://bucket/path.")],
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for it; made when it is not there.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder for the dataset; created if it does not exist.")
+    ],
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
@@ -200,9 +203,9 @@ def fetch(
 def print_blend(
     root: Annotated[Path, typer.Argument(help="Root of a dataset.")],
     mount: Annotated[
-        str | None, option("Where the trainer sees the dataset. Default: ROOT, as an absolute path.")
+        str | None, option("Path of the dataset on the trainer. Default: ROOT, as an absolute path.")
     ] = None,
-    sequence_length: Annotated[int, option("Tokens in a sample: shards that give none are left out.", min=2)] = 2,
+    sequence_length: Annotated[int, option("Tokens in a sample; shards with fewer tokens are left out.", min=2)] = 2,
     out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -40,8 +40,8 @@ def validate(
     ] = None,
     tokenizer: options.DatasetTokenizer = None,
     reader: options.Reader = "auto",
-    report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None,
-    html: Annotated[Path | None, file_option("Write the report here, as a page.")] = None,
+    report_file: Annotated[Path | None, file_option("Write the report as JSON to this file.", "--report")] = None,
+    html: Annotated[Path | None, file_option("Write the report as an HTML page to this file.")] = None,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -106,7 +106,9 @@ def inspect(
         list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None,
     ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None,
-    pick: Annotated[Literal["random", "first", "longest", "shortest"], option("Which, when none is named.")] = "random",
+    pick: Annotated[
+        Literal["random", "first", "longest", "shortest"], option("Which documents, if none is named.")
+    ] = "random",
     count: Annotated[int | None, option("How many. Default: 1, or 20 with --html.", "--count", "-n", min=1)] = None,
     seed: Annotated[int, option("Another seed draws other documents.", min=0)] = 0,
     split: Annotated[str | None, option("Only of this split.")] = None,
@@ -118,14 +120,12 @@ def inspect(
         str | None, option("Only documents without labels of this span, such as assistant.", metavar="SPAN")
     ] = None,
     special_text: Annotated[
-        bool, option("Only documents whose text holds the likes of <|end|>.", "--special-text")
+        bool, option("Only documents whose text contains strings such as <|end|>.", "--special-text")
     ] = False,
     tokens: Annotated[bool, option("Show where tokens end.", "--tokens")] = False,
     ids: Annotated[bool, option("Show token ids.", "--ids")] = False,
     labels: Annotated[bool, option("Show which label each position learns.", "--labels")] = False,
-    max_tokens: Annotated[
-        int, option("Show at most so many tokens of a document, first and last; 0: all.", min=0)
-    ] = 2000,
+    max_tokens: Annotated[int, option("Tokens shown of a document, from its start and its end; 0: all.", min=0)] = 2000,
     html: Annotated[Path | None, file_option("Write one self-contained page.")] = None,
     tokenizer: options.DatasetTokenizer = None,
     as_json: Annotated[

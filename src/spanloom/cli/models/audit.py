@@ -51,16 +51,16 @@ def audit(
     aligned: Annotated[
         Literal["tokens", "labels"] | None,
         option(
-            "Whether position t of the mask is about token t or about the next. Default: labels for .bin and .idx and "
-            "Megatron-Bridge, else tokens."
+            "Whether position t of the mask belongs to token t or to the next token. Default: labels for .bin and .idx "
+            "and Megatron-Bridge, else tokens."
         ),
     ] = None,
     declare: Annotated[
         list[str] | None,
-        option("A class that is meant to be so: a note, no finding. Several times.", metavar="CLASS"),
+        option("A class of findings that is intended: reported as a note. Repeatable.", metavar="CLASS"),
     ] = None,
-    sample: Annotated[int | None, option("Read so many rows, drawn by --seed.", min=1)] = None,
-    seed: Annotated[int, option("What --sample draws by.", min=0)] = 0,
+    sample: Annotated[int | None, option("Read this many rows, drawn by --seed.", min=1)] = None,
+    seed: Annotated[int, option("Seed of --sample.", min=0)] = 0,
     workers: options.Workers = None,
     stop: Stops = None,
     thinking: Thinking = "auto",

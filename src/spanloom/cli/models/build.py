@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 from spanloom.cli.options import option
 from spanloom.families.models import defaults
 
-SERVED = "Where a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
+SERVED = "If a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
 STOPS = partial(
     option,
-    "A token that ends the assistant's turn, by its text or id; several times. Default: eos_token_id of "
+    "A token that ends the assistant's turn, by its text or id; repeatable. Default: eos_token_id of "
     "generation_config.json.",
     "--stop",
     metavar="TOKEN",
 )
-DATE = partial(option, "What the template takes for today: 2025-01-31.", metavar="YYYY-MM-DD")
+DATE = partial(option, "The current date given to the template, such as 2025-01-31.", metavar="YYYY-MM-DD")
 VARIABLES = partial(
     option,
-    "A variable of the template; the value is JSON, else a text. Several times.",
+    "A variable of the template; the value is JSON or plain text. Repeatable.",
     "--set",
     metavar="KEY=VALUE",
 )
@@ -32,12 +32,12 @@ ModelOption = Annotated[
 ]
 ThinkingOption = Annotated[
     Literal["auto", "on", "off"] | None,
-    _of_model("Whether the template gets thinking switched on. Default: auto, as each run is proven."),
+    _of_model("Whether thinking is switched on in the template. Default: auto, as each run is proven."),
 ]
 InlineThinkOption = Annotated[
     bool,
     _of_model(
-        "Write reasoning into the content in <think> tags where the template knows none. Default: refuse it there.",
+        "If the template has no place for reasoning, write it into the content in <think> tags. Default: refuse it.",
         "--inline-think",
     ),
 ]
@@ -48,7 +48,7 @@ VariablesOption = Annotated[list[str] | None, VARIABLES(**_of_model.keywords)]
 EmissionOption = Annotated[
     str | None,
     _of_model(
-        r"What the model writes behind a prompt that the template does not continue: "
+        r"What the model writes after a prompt that the template does not continue: "
         r"'{reasoning}\n</think>\n\n{content}{eos}'. Declared, not proven.",
         metavar="TEXT",
     ),

@@ -26,30 +26,33 @@ def step_tokenize(
     thinking: Annotated[
         Literal["auto", "on", "off"], option("Whether the template's variable for thinking is on.")
     ] = "auto",
-    inline_think: Annotated[Switch, option("1: reasoning goes into the content where the template knows none.")] = "0",
+    inline_think: Annotated[
+        Switch, option("1: reasoning goes into the content if the template has no place for it.")
+    ] = "0",
     boundary: Annotated[
-        Literal["served", "refuse"], option("Where a token would span the end of the prompt: as servers do, or refuse.")
+        Literal["served", "refuse"],
+        option("If a token would span the end of the prompt: encode apart as servers do, or refuse."),
     ] = "served",
     stops: Annotated[
         str, option("Stop tokens as a JSON list; empty: those of generation_config.json.", metavar="JSON")
     ] = "[]",
-    date: Annotated[str | None, option("What the template takes for today.", metavar="YYYY-MM-DD")] = None,
+    date: Annotated[str | None, option("The current date given to the template.", metavar="YYYY-MM-DD")] = None,
     variables: Annotated[str, option("Variables of the template, a JSON object.", metavar="JSON")] = "{}",
     train: Annotated[str, option("The spans that are trained, with commas.", metavar="SPANS")] = defaults.TRAIN,
     emission: Annotated[
-        str | None, option("What is declared where the template does not continue its prompt.", metavar="TEXT")
+        str | None, option("What the model writes after a prompt that the template does not continue.", metavar="TEXT")
     ] = None,
     valid_fraction: Annotated[
         float, option("Share of the conversations held out; the id alone decides.", min=0, max=1)
     ] = defaults.VALID_FRACTION,
-    max_rows: Annotated[int | None, option("Read at most so many rows, divided over the shards.", min=0)] = None,
-    max_rows_per_shard: Annotated[int | None, option("Read at most so many rows of each shard.", min=0)] = None,
+    max_rows: Annotated[int | None, option("Read at most this many rows, divided over the shards.", min=0)] = None,
+    max_rows_per_shard: Annotated[int | None, option("Read at most this many rows of each shard.", min=0)] = None,
     shards: Annotated[int | None, option("How many shards the source must have.", min=1)] = None,
     max_rejects: Annotated[
         str, option("Conversations that each shard may set aside: a number, or a share.", metavar="N|P%")
     ] = defaults.MAX_REJECTS,
     on_duplicate: Annotated[
-        Literal["error", "keep"], option("An id that two rows have: stop, or keep both and count.")
+        Literal["error", "keep"], option("If two rows have the same id: stop, or keep both and count them.")
     ] = "error",
     workers: options.Workers = None,
     allow_unknown_sha: options.AllowUnknownSha = False,

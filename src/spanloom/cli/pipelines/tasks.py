@@ -53,8 +53,10 @@ def tasks(
         int | None,
         option("Tasks of each stage that is run once a shard; a SYNTH source must have as many. Default: 4.", min=1),
     ] = None,
-    registry: Annotated[str | None, option("Where the images are. Default: ghcr.io/spanloom.")] = None,
-    scratch: Annotated[str | None, option("Scratch that a task may need, as JSON says it. Default: 200Gi.")] = None,
+    registry: Annotated[str | None, option("Registry of the images. Default: ghcr.io/spanloom.")] = None,
+    scratch: Annotated[
+        str | None, option("Scratch space of a task: the value of `scratch` in the list. Default: 200Gi.")
+    ] = None,
     engine: Annotated[
         Literal["json", "slurm"], option("json: the list on stdout. slurm: files under --out.", "--for")
     ] = "json",
@@ -67,7 +69,7 @@ def tasks(
     ] = None,
     sbatch: Annotated[
         list[str] | None,
-        option("Slurm: an option for every job, such as --sbatch=--partition=long. May come again.", metavar="OPTION"),
+        option("Slurm: an option for every job, such as --sbatch=--partition=long. Repeatable.", metavar="OPTION"),
     ] = None,
 ) -> None:
     """List the tasks of a pipeline: commands, sizes and order. Kubeflow's pipelines run the same.

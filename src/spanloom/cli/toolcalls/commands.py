@@ -27,7 +27,7 @@ def validate(
     require_system: Annotated[
         bool | None,
         option(
-            "A sample without a system message is an error, not a warning. Default: with --strict it is.",
+            "A sample without a system message is an error, not a warning. Default: on with --strict.",
             "--require-system/--no-require-system",
             show_default=False,
         ),
@@ -92,21 +92,19 @@ def merge(
     eval_fraction: Annotated[float, option("Share of the samples held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
     dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
     seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED,
-    max_per_source: Annotated[int | None, option("Take the first N samples of each file.", min=1)] = None,
-    shuffle: Annotated[bool, option("Shuffle, or leave them by id.", "--shuffle/--no-shuffle")] = True,
-    oversample: Annotated[
-        bool, option("Let retain samples count several times where they are too few.", "--oversample")
-    ] = False,
+    max_per_source: Annotated[int | None, option("Use only the first N samples of each file.", min=1)] = None,
+    shuffle: Annotated[bool, option("Shuffle, or sort by id.", "--shuffle/--no-shuffle")] = True,
+    oversample: Annotated[bool, option("Repeat retain samples if there are too few.", "--oversample")] = False,
     min_ratio: Annotated[
         float | None, option(f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default.")
     ] = None,
     min_adversarial_safe: Annotated[
         int | None, option(f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.")
     ] = None,
-    validate: Annotated[bool, option("Stop at errors in samples, and look at both gates.", "--validate")] = False,
+    validate: Annotated[bool, option("Stop at errors in samples, and check both limits.", "--validate")] = False,
     stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None,
     compat: Annotated[
-        bool, option("Do as the original program does: its ids, its order, its faults.", "--compat")
+        bool, option("Reproduce the original program: its ids, its order, its faults.", "--compat")
     ] = False,
 ) -> None:
     """Merge all samples of both splits into one file, without duplicates, in a seeded order.
@@ -173,7 +171,7 @@ def batches(
     ] = defaults.BENIGN_PER_HARMFUL,
     seed: Annotated[int, option("The same seed gives the same batches.")] = defaults.SEED,
     require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
-    max_harmful: Annotated[int | None, option("Take so many harmful samples at most.", min=0)] = None,
+    max_harmful: Annotated[int | None, option("At most this many harmful samples.", min=0)] = None,
     compat: Annotated[bool, option("Write no `id` for a batch, as the original program.", "--compat")] = False,
 ) -> None:
     """Pair each harmful sample with retain samples, in batches of one JSON object a line."""
@@ -212,7 +210,7 @@ def convert(
     security_means: Annotated[
         Literal["by-shape", "resisted", "attack-succeeded"],
         option(
-            "What security: true says in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
+            "What security: true means in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
             "its published traces that the attack succeeded, elsewhere that it was resisted."
         ),
     ] = "by-shape",
@@ -293,7 +291,7 @@ def serve(
     token_file: Annotated[
         Path | None, option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
     ] = None,
-    max_bytes: Annotated[int, option("The largest body that is validated.", min=1024)] = defaults.BODY_MAX_BYTES,
+    max_bytes: Annotated[int, option("The largest body that is accepted.", min=1024)] = defaults.BODY_MAX_BYTES,
     tools_dir: toolcalls_options.ToolsDir = None,
     bodies_max_bytes: options.Bodies = service.BODIES_MAX_BYTES,
     header_seconds: options.HeaderSeconds = service.HEADER_SECONDS,

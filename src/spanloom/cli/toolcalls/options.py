@@ -18,9 +18,7 @@ HfTokenizer = Annotated[
     Path | None, option("Folder of a Hugging Face tokenizer: render by its apply_chat_template.", "--hf-tokenizer")
 ]
 TokenizerFile = Annotated[Path, option("A tokenizer.json, or its folder.")]
-BosToken = Annotated[
-    str | None, option("What the template's bos_token is. Default: the file's, else Llama's.", "--bos-token")
-]
+BosToken = Annotated[str | None, option("The template's bos_token. Default: the file's, else Llama's.", "--bos-token")]
 Source = Annotated[
     Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest", "messages"], option("Which source.", "--from")
 ]
@@ -32,7 +30,7 @@ ValidFraction = Annotated[
 ]
 MaxLength = Annotated[
     int | None,
-    option("Cut samples after so many tokens; one cut inside its answer is left out.", "--max-length", min=1),
+    option("Truncate samples to this many tokens; one cut inside its answer is left out.", "--max-length", min=1),
 ]
 Spans = Annotated[
     Literal["answer", "parts"],

@@ -33,7 +33,7 @@ def step_convert_toolcalls(
 def step_validate_toolcalls(
     data_dir: Annotated[str, place("Folder of samples, or its URI.")],
     report: options.Report = None,
-    html: Annotated[str | None, place("File or URI for the report (a page); replaces one.")] = None,
+    html: Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")] = None,
     scratch: options.Scratch = None,
 ) -> None:
     """Tool calls, step 2: all samples checked against all rules. Exits with 4 where there are errors."""
@@ -79,7 +79,7 @@ def step_tokenize_toolcalls(
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: options.Root,
     eod: toolcalls_options.Eod = defaults.EOD,
-    max_length: Annotated[int, option("Cut samples after so many tokens; 0 for never.", min=0)] = 0,
+    max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
     valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
     spans: toolcalls_options.Spans = defaults.SPANS,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,

@@ -29,7 +29,7 @@ def audit(
         Path | None, option("A tokenizer.json or its folder: masks are counted in tokens too.")
     ] = None,
     bos_token: toolcalls_options.BosToken = None,
-    limit: Annotated[int, option("Look at the first so many samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
+    limit: Annotated[int, option("Check only the first N samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
     tools_dir: toolcalls_options.ToolsDir = None,
     strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False,
     report: Annotated[Path | None, file_option("Write the result to a file too (JSON).")] = None,

@@ -79,7 +79,7 @@ def ingest(
             "`save_to_disk`, patterns; - is stdin; or URIs.",
         ),
     ],
-    source_name: Annotated[str, option("What meta.source says of these traces.")],
+    source_name: Annotated[str, option("Value of meta.source of these traces.")],
     root: traces_options.Root = None,
     store: traces_options.Store = None,
     maps: Annotated[
@@ -94,7 +94,7 @@ def ingest(
     preview: Annotated[bool, option("Show the form and the first trace of each file, and stop.", "--preview")] = False,
     max_step_characters: traces_options.MaxStepCharacters = None,
     ids: traces_options.Ids = defaults.IDS,
-    strict: Annotated[bool, option("A line that is no trace stops; nothing is stored.", "--strict")] = False,
+    strict: Annotated[bool, option("Stop at a line that is not a trace, and store nothing.", "--strict")] = False,
     created_at: traces_options.CreatedAt = None,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
@@ -200,7 +200,7 @@ def list_traces(
     root: traces_options.Root = None,
     store: traces_options.Store = None,
     limit: Annotated[int, option("How many.", min=1, max=100_000)] = 20,
-    offset: Annotated[int, option("How many of the newest are passed over.", min=0)] = 0,
+    offset: Annotated[int, option("Number of the newest traces to skip.", min=0)] = 0,
     datasets: Annotated[bool, option("The datasets instead, with their counts.", "--datasets")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -358,7 +358,7 @@ def export(
         Path | None, option("A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
     ] = None,
     offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False,
-    max_length: Annotated[int | None, option("With --tokenizer: cut rows after so many tokens.", min=1)] = None,
+    max_length: Annotated[int | None, option("With --tokenizer: truncate rows to this many tokens.", min=1)] = None,
     control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
     sort_steps: traces_options.SortSteps = False,
     system: traces_options.System = None,

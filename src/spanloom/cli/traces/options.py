@@ -48,7 +48,7 @@ ControlTokens = Annotated[
     Literal["verbatim", "reject", "escape"],
     option("Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),
 ]
-SortSteps = Annotated[bool, option("Steps by their index; without it in the order of the list.", "--sort-steps")]
+SortSteps = Annotated[bool, option("Sort steps by their index. Default: the order of the list.", "--sort-steps")]
 System = Annotated[str | None, option("A text put before every prompt.")]
 Ids = Annotated[
     Literal["content", "random"], option("Ids from the content, so that nothing is stored twice, or new ones.")
@@ -67,7 +67,7 @@ MaxStepCharacters = Annotated[
 ]
 Name = Annotated[str, option("Name of the dataset; the key is NAME-VERSION.")]
 Version = Annotated[str, option("Version of the dataset.")]
-Limit = Annotated[int, option("At most so many traces.", min=1, max=10_000)]
+Limit = Annotated[int, option("At most this many traces.", min=1, max=10_000)]
 Strategy = Annotated[Literal["latest", "random"], option("The newest, or a sample by --seed.")]
 ValidFraction = Annotated[
     float, option("Share of the traces held out for validation; the id alone decides.", min=0, max=1)

@@ -21,9 +21,9 @@ ExportPlaceOption = Annotated[str | None, place("File or URI of the export in th
 def step_ingest(
     source: Annotated[str, place("Records as `traces ingest` reads them: a file, a folder, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
-    source_name: Annotated[str, option("What meta.source says of these traces.")],
+    source_name: Annotated[str, option("Value of meta.source of these traces.")],
     ids: traces_options.Ids = defaults.IDS,
-    strict: Annotated[Switch, option("1: a line that is no trace stops.")] = "0",
+    strict: Annotated[Switch, option("1: stop at a line that is not a trace.")] = "0",
     created_at: traces_options.CreatedAt = None,
     map: Annotated[  # the option's name
         str,
