@@ -87,7 +87,7 @@ def _role(message: Mapping[str, Any]) -> Any:
 
 
 def _taken_out(record: Mapping[str, Any], wrapped: list[str]) -> str:
-    """Records in lists of the record. What a person asks may stand beside them, once for all: it goes along."""
+    """Records in lists of the record. A question beside them belongs to each: it goes along."""
     path = _path(wrapped[0])
     if len(wrapped) > 1:
         names = ", ".join(map(repr, wrapped))
@@ -106,7 +106,7 @@ def _path(key: str) -> str:
 
 def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
     """A list of objects that hold lists of messages, or a question and its answer. An empty question (Self-Instruct's
-    `input`) counts where another stands beside the list."""
+    `input`) counts where the record has another."""
     return (
         isinstance(value, list)
         and bool(value)
