@@ -48,6 +48,7 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "a.ndjson": _lines,
     "lines.json": _lines,
     "array.json": _array,
+    "run.traj": _array,
     "a.parquet": _parquet,
     "a.arrow": _arrow,
 }

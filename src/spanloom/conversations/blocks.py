@@ -7,6 +7,7 @@ In: a message whose content is a list of blocks. Out: messages of OpenAI's form,
     tool_result {"tool_use_id", "content"}                                                      a message of a tool
     text, thinking, reasoning, …                                                                stay in the content
     toolUse, toolResult, reasoningContent of Bedrock's Converse                                 as Anthropic's
+    tool_call {"tool_call_id", "name", "arguments"}, tool_result {"tool_result"} of Azure AI    the same
 """
 
 import json
@@ -115,17 +116,21 @@ def _call(part: dict[str, Any], where: str) -> dict[str, Any]:
             raise RecordRefusedError(
                 Refusal.TOOL_CALL_INVALID, f"{where}: the text of the call is not JSON: {fault}"
             ) from None
-    arguments = keys.pop("input", None)
-    return {**keys, "arguments": {} if arguments is None else arguments}
+    for ours, theirs in (("id", "tool_call_id"), ("arguments", "input")):
+        if ours not in keys and theirs in keys:
+            keys[ours] = keys.pop(theirs)
+    if keys.get("arguments") is None:
+        keys["arguments"] = {}
+    return keys
 
 
 def _result(part: dict[str, Any], content_key: str, where: str) -> dict[str, Any]:
     keys = {key: value for key, value in part.items() if key != "type"}
-    content = keys.pop("content", keys.pop("value", None))
+    content = next((keys.pop(key) for key in ("content", "value", "tool_result") if key in keys), None)
     if content is not None and not isinstance(content, str | list | dict):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is {kind(content)}, not text")
     if isinstance(content, dict):
         content = _json(content)
-    call = keys.pop("tool_use_id", None)
+    call = {"tool_call_id": keys.pop("tool_use_id")} if "tool_use_id" in keys else {}
     metadata = {key: keys.pop(key) for key in PART_METADATA if key in keys}
-    return {"role": "tool", "tool_call_id": call, content_key: content, **metadata, **keys}
+    return {"role": "tool", **call, content_key: content, **metadata, **keys}

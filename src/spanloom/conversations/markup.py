@@ -56,8 +56,9 @@ TEMPLATE_MARKS = (
     "<|im_sep|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "<|start_of_role|>", "<|end_of_role|>",
     "<|action_start|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|START_ACTION|>", "<function_calls>",
     "<invoke name=", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
+    "<extra_id_0>", "<extra_id_1>",
 )  # fmt: skip
-"""Tokens of chat templates, those of Harmony last: a text that holds one was rendered, and is no text of an answer."""
+"""Tokens of chat templates, those of Harmony and NeMo last: a text that holds one was rendered, and is no answer's."""
 
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
 STRIPPED_STARTS = ("analysis", "commentary")

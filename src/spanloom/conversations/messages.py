@@ -45,8 +45,8 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
-        "turn_identifier", "created", "created_at", "model", "model_name", "stop_reason", "stop_sequence",
-        "finish_reason", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", "stop_reason",
+        "stop_sequence", "finish_reason", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
     }
 ) | PART_METADATA  # fmt: skip

@@ -5,6 +5,7 @@ order in which they are read, and their records as Python values.
 
     .jsonl .ndjson   one record a line                              + .gz .zst
     .json            an array of records, or one; or JSON Lines     + .gz .zst
+    .traj            the same, as SWE-agent writes a run            + .gz .zst
     .csv .tsv        one record a row under a header, as text       + .gz .zst
     .parquet         one record a row                               + .gz .zst
     .arrow           one record a row, IPC stream or file           + .gz .zst
@@ -38,6 +39,7 @@ KINDS: dict[str, Kind] = {
     ".jsonl": "JSON Lines",
     ".ndjson": "JSON Lines",
     ".json": "JSON",
+    ".traj": "JSON",
     ".csv": "CSV",
     ".tsv": "TSV",
     ".parquet": "Parquet",

@@ -12,13 +12,15 @@ from typing import Any
 from spanloom.conversations.flags import TRUE_IS_TRAINED
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
-from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, says_nothing
+from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, Turn, says_nothing
 from spanloom.records.scalars import truth
 
 MEDIA = ("images", "image", "videos", "video", "audio", "audios")
 """Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
 _MEDIA = re.compile(r"(^|_)(images?|imgs?|pictures?|photos?|videos?|audios?)(_(paths?|urls?|files?|bytes|ids?))?$")
 """Names of such columns, in small letters: `image_path`, `img`, `input_audio`."""
+_IN_TEXT = re.compile(r"<(img|audio|video)>[^<>\s]+</\1>")
+"""Where a file is shown in the middle of a text: `<img>cat.png</img>`, as Qwen-VL and ms-swift write it."""
 SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
 """Names of texts that messages are about, in small letters."""
 
@@ -81,6 +83,18 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 f"{key!r} of the record is false: it may say that nothing of it is to be trained",
                 f"--map preferred={key} leaves such records out, --metadata {key} trains them",
             )
+
+
+def refuse_media_in(turns: Sequence[Turn]) -> None:
+    """Raises RecordRefusedError for a question that shows a file by its name."""
+    for turn in turns:
+        for text in turn.texts if turn.role == "user" else ():
+            if "</" in text and (shown := _IN_TEXT.search(text)):
+                raise RecordRefusedError(
+                    Refusal.MEDIA,
+                    f"message {turn.number} holds {shown[0]}, which is no text: text alone becomes tokens",
+                    "--text-as-is keeps it as text",
+                )
 
 
 def refuse_beside_messages(

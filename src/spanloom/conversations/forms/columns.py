@@ -23,6 +23,7 @@ from spanloom.conversations.forms.form import (
     listed_or_text,
 )
 from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.messages import ROLE_KEYS
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 _NOUNS = frozenset({
@@ -44,7 +45,7 @@ NO_INPUT = "<noinput>"
 """What Self-Instruct writes where an instruction has no input."""
 
 
-def _looks_like_input(key: str) -> bool:
+def looks_like_input(key: str) -> bool:
     key = key.lower()
     return key in LIKE_INPUT or re.sub(r"_?\d+$", "", key).rpartition("_")[2] in _NOUNS
 
@@ -57,7 +58,7 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     for key, value in record.items():
         if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
             continue
-        if not _looks_like_input(key):
+        if not looks_like_input(key):
             continue
         if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in queries))):
             return key
@@ -140,7 +141,7 @@ def _said(taken: Taken, meaning: str) -> Any:
     parts = [listed_or_text(value) for value in taken.values[meaning] if value != NO_INPUT]
     if not parts:
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record has no {meaning}")
-    first = [parts[0]] if isinstance(parts[0], dict) and "role" in parts[0] else parts[0]
+    first = [parts[0]] if isinstance(parts[0], dict) and not parts[0].keys().isdisjoint(ROLE_KEYS) else parts[0]
     if len(parts) == 1 and isinstance(first, list) and all(isinstance(item, dict) for item in first):
         return first
     if wrong := [kind(value) for value in parts if not isinstance(value, str)]:

@@ -19,7 +19,7 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "answer": ("response", "answer", "completion", "output", "synthetic_answer", "targets"),
     "history": ("history", "chat_history", "conversation_history", "dialogue_history", "dialog_history"),
     "system": ("system", "system_prompt", "system_message", "system_instruction"),
-    "tools": ("tools", "functions", "available_tools", "toolConfig"),
+    "tools": ("tools", "functions", "available_tools", "toolConfig", "tool_definitions"),
     "effort": ("reasoning_effort",),
     "identity": ("model_identity",),
     "date": ("conversation_start_date",),
@@ -48,7 +48,7 @@ _SAME = {"prompt": "query", "response": "answer"}
 _ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES, *OF_RECORDS)
 
 
-REJECTED = frozenset({"rejected", "rejected_response", "rejected_messages", "non_preferred_output"})
+REJECTED = frozenset({"rejected", "rejected_response", "rejected_messages", "non_preferred_output", "response_k"})
 """Answers that were not preferred. No option trains them."""
 
 _NONE: frozenset[str] = frozenset()

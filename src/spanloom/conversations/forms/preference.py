@@ -7,6 +7,7 @@ as messages.
     conversations, chosen, rejected            turns, and one more as an object (LLaMA-Factory)
     messages, rejected_response                the conversation with the chosen answer (ms-swift)
     input, preferred_output, non_preferred_output   OpenAI
+    question, response_j, response_k           StackExchange paired (TRL, torchtune)
     chosen, rejected                           texts with "Human:" and "Assistant:" (HH-RLHF)
 """
 
@@ -26,13 +27,13 @@ from spanloom.conversations.forms.form import (
 )
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
-from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 REJECTED = "rejected"
 
 NAMES = {
-    "chosen": ("chosen", "chosen_response", "chosen_messages", "preferred_output", "response"),
-    "rejected": ("rejected", "rejected_response", "rejected_messages", "non_preferred_output"),
+    "chosen": ("chosen", "chosen_response", "chosen_messages", "preferred_output", "response_j", "response"),
+    "rejected": ("rejected", "rejected_response", "rejected_messages", "non_preferred_output", "response_k"),
     "dialogue": ("conversations", "conversation", "messages", "turns"),
     "query": ("prompt", "query", "question", "instruction+input", "input"),
 }
@@ -62,8 +63,8 @@ def _draft(taken: Taken) -> Draft:
         if taken.values["dialogue"]:
             return Draft(messages=[*_messages(listed(taken.one("dialogue")), "the conversation"), *answer])
         if isinstance(chosen, str):
-            return Draft(messages=list(_transcript(chosen)))
-        raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no question")
+            return Draft(messages=list(_transcript(chosen, taken)))
+        raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no question", _asked(taken))
     if isinstance(query := taken.one("query"), dict):  # OpenAI's: the request
         request = dict(query)
         messages, tools = request.pop("messages", None), request.pop("tools", None)
@@ -117,11 +118,18 @@ def _text(message: Any) -> Any:
     return next((message[key] for key in TEXT_KEYS if key in message), None) if isinstance(message, dict) else None
 
 
-def _transcript(text: str) -> list[dict[str, str]]:
+def _asked(taken: Taken) -> str | None:
+    """The option for a question under a name that others use for a text beside it."""
+    key = next((key for key in taken.left if columns.looks_like_input(key) and not says_nothing(taken.left[key])), None)
+    return f"--map query={key}" if key else None
+
+
+def _transcript(text: str, taken: Taken) -> list[dict[str, str]]:
     if (messages := transcript(text)) is None:
         raise RecordRefusedError(
             Refusal.NO_MESSAGES,
             "the record has no question, and the chosen answer is no transcript of Human and Assistant",
+            _asked(taken),
         )
     return messages
 
@@ -130,8 +138,8 @@ PREFERENCE = FormKind(
     name="preference",
     title="a chosen answer and a rejected one: the chosen is trained, the rejected is counted",
     how="`chosen` and `rejected` as text, messages or one turn, with `prompt`, `question`, `instruction`, "
-    "`conversations` or alone; `preferred_output`; `rejected_response`",
-    peers="TRL DPO, UltraFeedback binarized, HH-RLHF, LLaMA-Factory, ms-swift, OpenAI DPO",
+    "`conversations` or alone; `preferred_output`; `rejected_response`; `response_j` and `response_k`",
+    peers="TRL DPO, UltraFeedback binarized, HH-RLHF, LLaMA-Factory, ms-swift, OpenAI DPO, StackExchange paired",
     meanings=("id", "system", "history", "dialogue", "query", "chosen", "rejected", "tools"),
     recognises=_recognises,
     draft=_draft,

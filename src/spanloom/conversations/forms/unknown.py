@@ -3,11 +3,13 @@
 In: the first record. Out: a remedy for the error. Nothing is decided here: who types the option decides.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spanloom.conversations.forms.form import are_messages, listed
 from spanloom.conversations.markup import TEMPLATE_MARKS
+from spanloom.conversations.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, says_nothing
 
 SHAPES = (
@@ -33,15 +35,27 @@ def remedy(record: Any) -> str:
     """What a person may do about a record of no known form."""
     if not isinstance(record, dict):
         return _shapes(record)
-    if wrapped := next((key for key, value in record.items() if _holds_records(value)), None):
-        return f"the records are in a list under {wrapped!r}: jq -c '.{wrapped}[]' FILE > records.jsonl takes them out"
+    if wrapped := [key for key, value in record.items() if _holds_records(value, record)]:
+        return _taken_out(record, wrapped)
     if {"role", "text"} <= record.keys() and "parent_id" in record:
         return "each record is one message of a tree: write one record for each path through it"
+    if isinstance(prompt := record.get("prompt"), dict) and "replies" in prompt:
+        return "each record is a tree of messages: write one record for each path through it"
+    if are_messages([record]):
+        return (
+            "each record is one message: if all of them are one conversation, jq -cs 'flatten(1)' FILE > "
+            "conversation.jsonl makes one record of it"
+        )
     query, answer, reasoning = (_key(names, record) for names in (QUESTIONS, ANSWERS, REASONINGS))
     if query and answer:
         return f"--map query={query},answer={answer}" + (f",reasoning={reasoning}" if reasoning else "")
     if dialogues := [key for key, value in record.items() if _holds_messages(value)]:
-        return f"--map messages={dialogues[0]}"
+        return _mapped(dialogues[0], record[dialogues[0]], answer)
+    if inner := next((key for key, value in record.items() if _holds_dialogue(value)), None):
+        path = _path(inner)
+        return (
+            f"the messages are within {inner!r}: jq -c '. + {path} | del({path})' FILE > records.jsonl takes them out"
+        )
     if len(record) == 1 and any(sign in next(iter(record)) for sign in (";", "\t", "|")):
         return "a .csv file has commas between its columns, a .tsv file has tabs"
     return _shapes(record)
@@ -58,17 +72,60 @@ def _shapes(record: Any) -> str:
     return f"{shapes}; {PLAIN_TEXT}" if texts else shapes
 
 
-def _holds_records(value: Any) -> bool:
-    """A list of objects that hold lists of messages, or a question."""
+def _mapped(key: str, messages: Any, answer: str | None) -> str:
+    """Messages under a key that is not known, which may lack an answer."""
+    roles = {ROLES.get(str(_role(message)).strip().lower(), "") for message in listed(messages)}
+    if not roles <= {"system", "developer", "user"}:
+        return f"--map messages={key}"
+    if answer:
+        return f"--map query={key},answer={answer}"
+    return f"the messages under {key!r} hold no answer, so nothing of them would be trained: add the answers"
+
+
+def _role(message: Mapping[str, Any]) -> Any:
+    return next((message[key] for key in ROLE_KEYS if key in message), None)
+
+
+def _taken_out(record: Mapping[str, Any], wrapped: list[str]) -> str:
+    """Records in lists of the record. A question beside them belongs to each: it goes along."""
+    path = _path(wrapped[0])
+    if len(wrapped) > 1:
+        names = ", ".join(map(repr, wrapped))
+        command = f"jq -c '{path}[]' FILE > records.jsonl"
+        return f"the records are in lists under {names}: {command} takes out those of the first"
+    program = f"{path}[]"
+    if _key(QUESTIONS, record):
+        program = f". as $all | {path}[] | ($all | del({path})) + ."
+    return f"the records are in a list under {wrapped[0]!r}: jq -c '{program}' FILE > records.jsonl takes them out"
+
+
+def _path(key: str) -> str:
+    """A key as jq names it."""
+    return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f'.["{key}"]'
+
+
+def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
+    """A list of objects that hold lists of messages, or a question and its answer. An empty question (Self-Instruct's
+    `input`) counts where the record has another."""
     return (
         isinstance(value, list)
         and bool(value)
         and all(isinstance(item, dict) for item in value)
         and not are_messages(value)
         and (
-            any(map(_holds_messages, value[0].values())) or bool(_key(QUESTIONS, value[0]) and _key(ANSWERS, value[0]))
+            any(map(_holds_messages, value[0].values()))
+            or bool(
+                not value[0].keys().isdisjoint(QUESTIONS)
+                and _key(QUESTIONS, {**record, **value[0]})
+                and _key(ANSWERS, value[0])
+            )
         )
     )
+
+
+def _holds_dialogue(value: Any) -> bool:
+    """An object that holds a list of messages."""
+    return isinstance(value, dict) and any(map(_holds_messages, value.values()))
 
 
 def _holds_messages(value: Any) -> bool:
