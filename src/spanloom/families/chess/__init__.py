@@ -2,23 +2,23 @@
 
     defaults    the defaults of all options
     task_list   the pipeline as a list of tasks
-    errors      what stops
-    encoding/   boards, moves, games and thinking → integers of fixed shape
-    sample      games of our own making
+    errors      the exceptions
+    encoding/   boards, moves, games and thinking rows → integer arrays of fixed shape
+    sample      generated sample games
     pgn/        PGN files → Parquet
 
-    reading/    Parquet files or prepared games → tables, and which games an epoch takes
+    reading/    Parquet files or prepared games → tables, and the order of games in an epoch
     loader      the datasets for torch
     training    a small transformer that learns from the batches
 
     manifest    spanloom_chess_v1
     build       Parquet files → prepared games
-    places      both at URIs, brought to this machine
-    verify/     findings in either
-    inspection  samples drawn for people
-    report      numbers of games
-    root        prepared games as the shared commands see them
+    places      stages Parquet files and prepared games from URIs
+    verify/     validation of Parquet files and prepared games
+    inspection  samples shown as boards and tokens
+    report      statistics of games
+    root        the interface of prepared games to the shared commands
     steps/      the steps of the pipeline
 
-python-chess (GPL-3.0, extra `chess`) is needed to make, convert, draw and check games, never to train on them.
+python-chess (GPL-3.0, extra `chess`) is needed to generate, convert, draw and check games, never to train on them.
 """

@@ -1,13 +1,13 @@
 """Parquet files → prepared games: a validated folder of memory-mapped arrays.
 
-In: `PrepareOptions`. Out: the folder under `root`, with its manifest only when validation found nothing.
+In: `PrepareOptions`. Out: the folder `root`; it gets its manifest only if validation found nothing.
 
-    prepare_shard   one Parquet file → its arrays, split by split, and what became of it (a dictionary for the manifest)
-    assemble        what became of all files → manifest.pending.json
-    validate        (in `verify`) the folder → findings; without any, the manifest is promoted
+    prepare_shard   one Parquet file → its arrays, split by split, and its inventory (a dictionary for the manifest)
+    assemble        the inventories of all files → manifest.pending.json
+    validate        (in `verify`) the folder → findings; if there are none, the manifest is promoted
 
-Each is a step of its own on a cluster; `prepare` runs them here. One file is held in memory at a time, so memory
-follows the largest file, not their number. A run that stopped is run again: finished files are kept.
+On a cluster each is a separate step; `prepare` runs them here. One file is held in memory at a time, so memory depends
+on the largest file, not on the number of files. An interrupted run is run again: finished files are kept.
 """
 
 from collections import Counter
@@ -69,12 +69,12 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions(Checks):
-    """What to prepare: a folder of games, one of thinking rows, or both, into `root`, and how it is validated.
+    """The options of `prepare`: a folder of games, one of thinking rows, or both → `root`, and its validation.
 
-    `sources_as_given`  the two as the user named them, for the manifest, where they were staged from URIs
-    `on_error`  "skip" sets bad games aside in `rejects/` and counts them, "raise" stops at the first
-    `workers`   processes that prepare files side by side
-    `resume`    keep what an unfinished run of the same files and options made; else what any unfinished run left goes
+    `sources_as_given`  both places as the user gave them, for the manifest, if they were staged from URIs
+    `on_error`  "skip" writes bad games to `rejects/` and counts them, "raise" stops at the first
+    `workers`   processes that prepare files in parallel
+    `resume`    True keeps the files of an unfinished run with the same files and options; False removes those of any
     """
 
     root: Path
@@ -88,7 +88,7 @@ class PrepareOptions(Checks):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """What was prepared. `report.clean` says whether it may be trained on."""
+    """The prepared root, its manifest and its validation. It may be used for training only if `report.clean`."""
 
     root: Path
     manifest: dict[str, Any]
@@ -105,7 +105,7 @@ class HashedFile:
 
 
 def hashed_file(path: Path) -> HashedFile:
-    """The state of a file now."""
+    """Hashes a file."""
     state = file_state(path)
     return HashedFile(sha256=sha256_file(path), state=state)
 
@@ -120,15 +120,15 @@ def prepare_shard(
     on_error: OnError = defaults.ON_ERROR,
     hashed: HashedFile | None = None,
 ) -> dict[str, Any]:
-    """Writes the arrays of one Parquet file. Returns its inventory, as the manifest lists it, and the file's own hash.
+    """Writes the arrays of one Parquet file. Returns its inventory: the entries for the manifest, with the file's hash.
 
-    `hashed`: the file as it was when the run began. Raises SourceError for a file that cannot be read or was written
-    to since then, before anything of it is written, ChessError for a bad game with `on_error="raise"`.
+    `hashed`: the file's state at the start of the run. Raises SourceError, before writing anything, if the file cannot
+    be read or has changed since; ChessError for a bad game with `on_error="raise"`.
     """
     hashed = hashed or hashed_file(path)
     try:
         table = read_table(path, kind)
-    except SourceError:  # a file that somebody is writing cannot be read, either
+    except SourceError:  # a file that is still being written also fails to parse: report the change instead
         check_unchanged(path, hashed.state, sha256=hashed.sha256)
         raise
     check_unchanged(path, hashed.state, sha256=hashed.sha256)
@@ -183,7 +183,10 @@ def assemble(
     valid_fraction: float,
     environment: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Writes `manifest.pending.json` of what `prepare_shard` returned for all files, in any order. Returns it."""
+    """Writes and returns `manifest.pending.json`, from the inventories of all files in any order.
+
+    Raises ChessError if an inventory is missing or duplicate, or there is none.
+    """
     ordered = sorted(inventories, key=lambda each: (KINDS.index(each["shard"]["kind"]), each["shard"]["shard"]))
     for kind in KINDS:
         numbers = [each["shard"]["shard"] for each in ordered if each["shard"]["kind"] == kind]
@@ -222,12 +225,12 @@ def assemble(
 
 
 def config_of(valid_fraction: float) -> dict[str, Any]:
-    """What decides the bytes, apart from the input and the code."""
+    """The manifest's `config`: the options that determine the bytes, apart from input and code."""
     return {"valid_fraction": valid_fraction}
 
 
 def totals_of(shards: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the shards of one kind add up to."""
+    """The sums over the shards of one kind."""
     rejected: Counter[str] = Counter()
     splits: dict[str, dict[str, int]] = {}
     for shard in shards:
@@ -244,16 +247,16 @@ def totals_of(shards: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> PrepareResult:
-    """Prepares and validates. The same options and files give the same bytes, whatever the workers.
+    """Prepares and validates. The same options and files give the same bytes; `workers` does not change them.
 
-    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report. `on_progress` gets the
-    files done, and how many there are.
+    Raises a SpanloomError if it fails. Findings do not raise: they are in the report. `on_progress` is called with the
+    number of finished files and of all files.
     """
     if options.legal:
         require_python_chess("--legal")  # now, not after hours of preparing
     if options.workers < 1:
         raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
-    valid_threshold(options.valid_fraction)  # refuses what is no fraction
+    valid_threshold(options.valid_fraction)  # raises for an invalid fraction
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     files: list[tuple[Kind, int, Path]] = []
     for kind, folder in (("games", options.games), ("thinking", options.thinking)):
@@ -278,7 +281,7 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
                 clear_leftovers(root, work, record)
         else:
             if not options.resume and (begun := read_record(work)) is not None:
-                # What an unfinished run left, by its record, and nothing else.
+                # Removes only the files in the record of the unfinished run.
                 remove_intermediates(work, begun)
                 remove_files(root, begun.files)
             claim_unless_begun(root, work, record, remedy="discard it with --no-resume")
@@ -297,7 +300,7 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
 
 
 def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) -> BuildRecord:
-    """What this run may write below its root."""
+    """The record of the files that this run may write below its root."""
     names = [
         array_path(Path(), split, kind, number, name).as_posix()
         for kind, number, _ in files
@@ -310,7 +313,7 @@ def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) ->
 
 
 def inventory_name(kind: Kind, number: int) -> str:
-    """The intermediate in `.work` that says what became of a file: `games_00003.json`"""
+    """The name of a file's inventory in `.work`: `games_00003.json`"""
     return f"{kind}_{number:05d}.json"
 
 
@@ -349,7 +352,7 @@ def _prepare(
             ]
             for (target, path, _, _), future in zip(todo, futures, strict=True):
                 keep(target, pool.result(future, path.name))
-    (options.root / PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
+    (options.root / PENDING_NAME).unlink(missing_ok=True)  # left by an interrupted run; it is written again
     sources = options.sources_as_given or [place and str(place) for place in (options.games, options.thinking)]
     return assemble(
         options.root,
@@ -360,7 +363,7 @@ def _prepare(
 
 
 def _finished(root: Path, target: Path) -> dict[str, Any] | None:
-    """The inventory of a file that an earlier run finished, if what it wrote is still there."""
+    """The inventory of a file that an earlier run finished, or None if its arrays are missing or incomplete."""
     remedy = "remove it: the file is prepared again"
     try:
         inventory: dict[str, Any] = read_json(target, ArtifactError, "the inventory of an earlier run", remedy)
@@ -374,7 +377,7 @@ def _finished(root: Path, target: Path) -> dict[str, Any] | None:
 
 
 def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """The finished root: the one that is requested, or a conflict."""
+    """The manifest of the finished root. Raises ConflictError if it was prepared from other files, options or code."""
     finished = manifest.read(root)
     content = finished["content"]
     inputs = [[kind, file["path"], file["sha256"]] for kind in KINDS for file in content["input"][kind]]

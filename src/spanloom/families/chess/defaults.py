@@ -1,21 +1,22 @@
-"""The defaults of the options of chess: written here once, read by the commands, the library, the steps, the pipeline.
+"""The defaults of the chess options, for the commands, the library, the steps and the pipeline.
 
-Constants alone, nothing of Spanloom imported: `pipelines/` reads this file where kfp is installed and Spanloom is not.
+Only constants, without imports from Spanloom: `pipelines/` loads this file in an environment with kfp but without
+Spanloom.
 """
 
 from typing import Literal
 
 SHARDS = 4
-"""Tasks that prepare files side by side on a cluster."""
+"""Tasks that prepare files in parallel on a cluster."""
 
 VALID_FRACTION = 0.001
 ON_ERROR: Literal["raise", "skip"] = "skip"
 DEEP = 16
-"""Games of each file that validation makes again from the source."""
+"""Games of each file that validation converts again from the source."""
 
 LEGAL = False
 TOLERANCE = 0.01
-"""By how much win + draw + loss may miss 1, and each be outside 0 … 1: engines round to per mille."""
+"""The allowed deviation of win + draw + loss from 1, and of each from 0 … 1: engines round to per mille."""
 
 MAX_SEQ_LEN = 2048
 FINETUNE_MAX_SEQ_LEN = 1024

@@ -1,11 +1,11 @@
-"""What stops the chess family: errors that are also the built-in ones that callers of a dataset expect."""
+"""The exceptions of the chess family. They also derive from the built-in ones that users of a dataset expect."""
 
 from spanloom.errors import SourceError, SpanloomError
 
 
 class ChessError(SpanloomError, ValueError):
-    """Games, positions, moves or options that samples cannot be made from."""
+    """Invalid games, positions, moves or options."""
 
 
 class NoFilesError(SourceError, FileNotFoundError):
-    """A folder of games that is missing, or holds no Parquet file."""
+    """A folder is missing, or has no Parquet file."""

@@ -1,6 +1,6 @@
-"""Samples as people look at them: boards as pictures or text, and below them every token with what is predicted there.
+"""Samples in readable form: boards as pictures or text, and every token with its targets.
 
-In: a sample of the datasets, as tensors or arrays. Out: `SampleView`; lines for a terminal, a self-contained page.
+In: a sample of the datasets, as tensors or arrays. Out: `SampleView`; lines for a terminal, a self-contained HTML page.
 """
 
 import itertools
@@ -31,15 +31,15 @@ from spanloom.report.pages import html
 
 START_POS_ID = TOKENS.index("start_pos")
 _SIZE = 180
-"""Of a board's picture, in pixels."""
+"""The size of a board's picture, in pixels."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenView:
-    """One position: its token and, where there is one, what the board head and the move head are to predict there.
+    """One position: its token, and the targets of the board head and the move head; empty if there is none.
 
-    `value`: what is in wl_targets and d_targets at a wl_value or d_value token, with a ? where it is not valid.
-    `masks`: those that are set, by name. Where there is none of these, the text is empty.
+    `value`: wl_targets at a wl_value token, d_targets at a d_value token, followed by ? if not valid; otherwise empty.
+    `masks`: the names of the masks that are set.
     """
 
     position: int
@@ -52,9 +52,9 @@ class TokenView:
 
 @dataclass(frozen=True, kw_only=True)
 class BoardView:
-    """A board of the sample, and the tokens behind it up to the next: `board` uint8 [68], or less at the sample's end.
+    """A board of the sample, and the tokens after it up to the next. `board`: uint8 [68], or less at the sample's end.
 
-    `first` is its first position; None, with no board, for tokens that are before the first board.
+    `first`: the position of its first token. `first` and `board` are None for the tokens before the first board.
     """
 
     first: int | None
@@ -63,22 +63,22 @@ class BoardView:
 
     @property
     def played(self) -> str | None:
-        """The move made on the board, if it is the one behind it."""
+        """The move made on the board: the first move token after it, or None."""
         return next((view.token for view in self._before_end_var() if view.token in MOVES), None)
 
     @property
     def best(self) -> str | None:
-        """The move that is to be predicted on the board, of the first position that asks for one."""
+        """The target move on the board: that of the first position with a move target, or None."""
         return next((view.move_target for view in self._before_end_var() if view.move_target), None)
 
     def _before_end_var(self) -> Iterator[TokenView]:
-        """Moves behind an end_var are made on the root board, not on the last of the line."""
+        """The tokens up to an end_var: moves after it are made on the root board, not on the line's last board."""
         return itertools.takewhile(lambda view: view.token != "end_var", self.tokens)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleView:
-    """A sample: `length` of its positions hold tokens, the rest is padding."""
+    """A sample: the first `length` positions are tokens, the rest is padding."""
 
     title: str
     length: int
@@ -95,7 +95,7 @@ def drawn_views(
     skip_board_prob: float = defaults.SKIP_BOARD_PROB,
     seed: int = 0,
 ) -> list[SampleView]:
-    """Samples of a folder or a root as people look at them, drawn as the datasets draw them."""
+    """Draws samples from a folder or a root, in the same way as the datasets do."""
     from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset  # torch takes a second
 
     samples = (
@@ -110,7 +110,7 @@ def drawn_views(
 
 
 def view_sample(sample: Mapping[str, Any], title: str) -> SampleView:
-    """A sample of a dataset as it is shown. The last token of each board is among the tokens: it predicts."""
+    """The view of a dataset's sample. The last token of each board is also listed, since it has targets."""
     arrays = {name: np.asarray(value) for name, value in sample.items()}
     ids = arrays["input_ids"]
     length = int(np.count_nonzero(ids != PAD))
@@ -153,7 +153,7 @@ def _token_view(arrays: Mapping[str, npt.NDArray[Any]], position: int) -> TokenV
 
 
 def text_board(board: npt.NDArray[np.uint8]) -> str:
-    """A board as eight lines, from a8 to h1, and the text below it. Squares that were cut off are blank."""
+    """A board as eight lines, from a8 to h1, then side to move and castling rights. Missing squares are blank."""
     squares = board[1:65]
     lines = []
     for rank in range(7, -1, -1):
@@ -169,7 +169,7 @@ def text_board(board: npt.NDArray[np.uint8]) -> str:
 
 
 def token_line(view: TokenView) -> str:
-    """`70  d_value  0.330  → start_pos`: the token, its value, and behind the arrow what is to be predicted."""
+    """`70  d_value  0.330  → start_pos`: position, token, value, and after the arrow the targets."""
     targets = " + ".join(filter(None, (view.board_target, view.move_target)))
     parts = [f"{view.position:5d}", view.token, view.value]
     parts += [targets and f"→ {targets}", f"[{', '.join(view.masks)}]" if view.masks else ""]
@@ -177,7 +177,7 @@ def token_line(view: TokenView) -> str:
 
 
 def text_lines(view: SampleView) -> Iterator[str]:
-    """A sample for a terminal."""
+    """Yields the lines of a sample for a terminal."""
     yield f"{view.title}: {view.length} tokens, {sum(board.board is not None for board in view.boards)} boards"
     for board in view.boards:
         yield ""
@@ -189,9 +189,9 @@ def text_lines(view: SampleView) -> Iterator[str]:
 
 
 def picture(board: npt.NDArray[np.uint8], played: str | None, best: str | None) -> str | None:
-    """A board as SVG by python-chess: the move played as a grey arrow, the best one, if it is another, as a green one.
+    """A board as SVG by python-chess, with a grey arrow for the played move and a green one for a different best move.
 
-    None where python-chess is not installed, or the board was cut off.
+    None if python-chess is not installed or the board is incomplete.
     """
     chess = python_chess()
     if chess is None or len(board) < BOARD_LENGTH:
@@ -213,7 +213,7 @@ LEGEND = (
 
 
 def page(views: Sequence[SampleView], title: str) -> str:
-    """A page that needs nothing from outside: a picture of each board, and a table of the tokens beside it."""
+    """A self-contained HTML page: a picture of each board, with a table of its tokens."""
     return html.page(
         "pictures.html.j2",
         style="pictures.css",

@@ -3,9 +3,9 @@
 In: folders. Out: one sample at a time, the arrays of `tensors` (and of `thinking`) as torch tensors; batches by the
 default collate.
 
-What a game gives (which boards are written, where the sample begins) is drawn by a hash of the seed, the epoch, the
-file and the game's id. So it is the same in any worker and rank, in any order, beside any bad neighbours, and read from
-Parquet or prepared; and nothing touches the global generators.
+The draws for a game (which boards are written, where the sample begins) are a hash of seed, epoch, file and game id.
+So they do not depend on worker, rank, order, bad games in the same file, or whether the games are prepared. The global
+random generators are not used.
 """
 
 import itertools
@@ -36,12 +36,12 @@ from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedData
 Split = Literal["train", "valid"]
 
 _MIX = 256
-"""Draws of the mixture made at once."""
+"""The number of draws of the mixture computed at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions:
-    """The options of both datasets (see `ChessIterableDataset`). Raises ChessError for what is out of range."""
+    """The options of both datasets (see `ChessIterableDataset`). Raises ChessError for invalid options."""
 
     max_seq_len: int
     skip_board_prob: float
@@ -55,7 +55,7 @@ class SampleOptions:
 
     @classmethod
     def of(cls, named: Mapping[str, Any]) -> "SampleOptions":
-        """The options among named values."""
+        """Picks the options out of a mapping of named values."""
         return cls(**{field.name: named[field.name] for field in fields(cls)})
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ def game_sample(
     start_on_board: bool = False,
     literal_d_targets: bool = False,
 ) -> Tensors:
-    """The sample that a game gives in a pass: its boards and its start are drawn from the key and the pass alone."""
+    """The sample of a game in a pass. Its boards and its start depend only on the key and the pass."""
     numbers = uniforms(key, of_pass, len(game) + 1)
     written = written_boards(game.played, numbers[1:] >= skip_board_prob)
     offsets = row_offsets(game.played, written)
@@ -96,7 +96,7 @@ def game_samples(
     begin: Mapping[str, Any] | None = None,
     counts: Counts | None = None,
 ) -> Iterator[tuple[Tensors, Place]]:
-    """The samples of a shard's games in an epoch, each with the place behind it. Adds to `counts` what was left out."""
+    """Yields the samples of a shard's games in an epoch, each with the place after it. Counts left-out games."""
     if files is None:
         return
     of_pass = pass_of("game", options.seed, epoch)
@@ -115,32 +115,32 @@ def game_samples(
 
 
 class _Counting(ShardedDataset):
-    """What both datasets do alike."""
+    """The common part of both datasets."""
 
     progress: Progress
 
     @property
     def counts(self) -> Counts:
-        """Of the pass that began last, so far."""
+        """The counts of the last pass, so far."""
         return self.progress.counts
 
 
 class ChessIterableDataset(_Counting):
-    """One pass over this rank's share of the games: each once, a slice of at most `max_seq_len` tokens.
+    """One pass over this rank's share of the games. Each game gives one sample of at most `max_seq_len` tokens.
 
-    `parquet_dir`      a folder of Parquet files, or the root of prepared games (then `split` says which)
-    `skip_board_prob`  how often a board is left out, apart from the first
-    `seed`, `epoch`    decide all that is drawn; `set_epoch` before each pass
-    `rank`, `world_size`   of this process; workers of a DataLoader share the rank's games among them
-    `start_on_board`   begin samples only where a board is written
+    `parquet_dir`      a folder of Parquet files, or the root of prepared games (then `split` selects the split)
+    `skip_board_prob`  the probability of leaving out a board; the first is always written
+    `seed`, `epoch`    determine all draws; call `set_epoch` before each pass
+    `rank`, `world_size`   of this process; the workers of a DataLoader share the rank's games
+    `start_on_board`   samples start only at a written board
     `literal_d_targets`    the original's value copy, which shows a ply's draw value one ply early
     `on_error`         "skip" leaves out games with a bad FEN or an unknown move, and counts them; "raise" stops there
 
-    Raises ChessError (a ValueError) for options out of range, NoFilesError (a FileNotFoundError) for a folder without
+    Raises ChessError (a ValueError) for invalid options, NoFilesError (a FileNotFoundError) for a folder without
     Parquet files; while reading, SourceError for a file that cannot be read.
 
-    After a pass `counts` says what was given and what was left out. `state_dict()` is the place behind the last sample
-    that was given; after `load_state_dict()` the next pass goes on there. With workers, take `ChessLoader` for both.
+    After a pass, `counts` has the numbers of samples and of games left out. `state_dict()` is the place after the last
+    sample; after `load_state_dict()` the next pass continues there. With workers, use `ChessLoader` for both.
     """
 
     def __init__(
@@ -186,16 +186,16 @@ class ChessIterableDataset(_Counting):
 
 
 class FinetuneIterableDataset(_Counting):
-    """Games and thinking samples, mixed: each sample is a thinking one with probability `variation_ratio`.
+    """Games and thinking samples, mixed: each sample is a thinking sample with probability `variation_ratio`.
 
-    The pass ends with the games. Thinking rows start over when they are at their end, with new draws, and
-    `variation_epoch` (int64, in every sample) counts that. With a ratio of 1, or without games, it is one pass over the
-    thinking rows; without usable thinking rows all samples are games.
+    The pass ends with the games. Thinking rows start over with new draws when they are used up; `variation_epoch`
+    (int64, in every sample) counts these passes. With a ratio of 1, or without games, it is one pass over the thinking
+    rows; without usable thinking rows all samples are games.
 
     `pretrain_parquet_dir`, `variation_parquet_dir`   folders of Parquet files, or roots of prepared games; or None
-    `max_variations`, `max_depth`   of a thinking sample; where it is longer than `max_seq_len`, fewer
-    `tau_base`, `tau_alpha`         how far the order of the variations strays from that of their visits
-    `cot_values`                    values also where thinking moves are predicted, not only at end_think
+    `max_variations`, `max_depth`   limits of a thinking sample; reduced if it is longer than `max_seq_len`
+    `tau_base`, `tau_alpha`         temperature of the variations' random order: higher strays further from the visits
+    `cot_values`                    value targets also where thinking moves are predicted, not only at end_think
     The other options, the errors and the state are those of `ChessIterableDataset`.
     """
 
@@ -261,7 +261,7 @@ class FinetuneIterableDataset(_Counting):
         games = of_shard(begin=behind, counts=counts)
         rows = partial(self._thinking_rows, shard, shards)
         thinking = _Passes(rows, self._thinking is not None, begin.get("thinking"), counts)
-        # One pass over the thinking rows, where that is all there is.
+        # Without games this is a single pass over the thinking rows.
         alone = self.variation_ratio == 1 or (
             self.variation_ratio > 0 and behind is None and next(of_shard(), None) is None
         )
@@ -271,7 +271,7 @@ class FinetuneIterableDataset(_Counting):
             if thinking.usable and (think or alone):
                 made = thinking.next(once=alone)
                 if made is None and thinking.usable:
-                    return  # the one pass is at its end
+                    return  # the single pass is finished
             if made is not None:
                 counts.thinking += 1
             elif (following := next(games, None)) is not None:
@@ -285,7 +285,7 @@ class FinetuneIterableDataset(_Counting):
             yield made
 
     def _mixture(self, shard: int, step: int) -> Iterator[bool]:
-        """Whether each sample of a shard is to be a thinking one, from sample `step` on."""
+        """Yields, from sample `step` of a shard on, whether it is to be a thinking sample."""
         for block in itertools.count(step // _MIX):
             of_block = pass_of("mix", self.options.seed, self.progress.epoch, shard, block)
             drawn = uniforms(b"", of_block, _MIX) < self.variation_ratio
@@ -294,7 +294,7 @@ class FinetuneIterableDataset(_Counting):
     def _thinking_rows(
         self, shard: int, shards: int, number: int, begin: Place | None, counts: Counts | None
     ) -> Iterator[tuple[Tensors | str, Place]]:
-        """Pass `number` over a shard's thinking rows: samples, or why a row gives none, with the place behind each."""
+        """Pass `number` over a shard's thinking rows: samples, or the reason for none, each with the place after it."""
         if self._thinking is None:
             return
         options, epoch = self.options, self.progress.epoch
@@ -314,9 +314,9 @@ class FinetuneIterableDataset(_Counting):
 
 
 class _Passes:
-    """The thinking samples of a shard, pass after pass, and how far it has come.
+    """The thinking samples of a shard, pass after pass, and the current place.
 
-    `rows` begins a pass: its number, the place to go on behind, what to add to of the rows left out.
+    `rows` starts a pass: (its number, the place to continue from, the counts to add left-out rows to) → samples.
     """
 
     def __init__(
@@ -329,9 +329,9 @@ class _Passes:
         self._begin_pass, self._counts = rows, counts
         begin = begin or {}
         self.passes = int(begin.get("passes", 0))
-        """Passes that are behind: variation_epoch."""
+        """The number of completed passes: variation_epoch."""
         self.usable = bool(begin.get("usable", usable))
-        """False when there are no rows, or a whole pass gave no sample."""
+        """False if there are no rows, or a whole pass gave no sample."""
         self._given = int(begin.get("given", 0))  # samples of this pass
         self._place = Place(**begin["place"]) if begin.get("place") else None
         self._rows = self._pass()
@@ -341,7 +341,7 @@ class _Passes:
         return {"passes": self.passes, "usable": self.usable, "given": self._given, "place": position}
 
     def next(self, *, once: bool) -> Sample | None:
-        """The next sample, of this pass or the next. None: there is none, or (`once`) the pass is at its end."""
+        """The next sample, of this pass or the next one. None if a pass gives none, or (`once`) the pass has ended."""
         while True:
             for made, place in self._rows:
                 self._place = place
@@ -364,12 +364,12 @@ class _Passes:
 
 
 def as_torch(made: Tensors) -> Sample:
-    """The arrays of a sample as tensors, which share their memory."""
+    """The arrays of a sample as tensors that share their memory."""
     return {name: torch.from_numpy(array) for name, array in made.items()}
 
 
 def _add_extra(sample: Sample, length: int) -> None:
-    """What only thinking samples say, so that both kinds can be in one batch."""
+    """Adds the fields of thinking samples, empty, so that both kinds can be in one batch."""
     for name in ("thinking_move_mask", "continue_var_mask", "new_variation_mask"):
         sample[name] = torch.zeros(length, dtype=torch.bool)
     sample["first_is_not_best"] = torch.tensor(False)
@@ -379,7 +379,7 @@ ChessDataset = ChessIterableDataset | FinetuneIterableDataset
 
 
 class ChessLoader(PassLoader):
-    """`PassLoader` over one of the datasets. `counts`, after a pass, is the sum over the workers."""
+    """`PassLoader` over one of the datasets. After a pass, `counts` is the sum over the workers."""
 
     def __init__(
         self, dataset: ChessDataset, *, batch_size: int, workers: int = 0, drop_last: bool = False, **options: Any

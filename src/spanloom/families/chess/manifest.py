@@ -1,7 +1,7 @@
-"""The manifest of prepared games, `spanloom_chess_v1`, and the mark that a folder holds them.
+"""The manifest of prepared games, `spanloom_chess_v1`. It marks a folder as prepared games.
 
-In: `content` (what decides the bytes, and the inventory) and `environment`. Out: `manifest.pending.json`, which a clean
-validation turns into `manifest.json`: read, written and promoted as every manifest is (`spanloom.dataset.manifest`).
+In: `content` (what determines the bytes, and the inventory) and `environment`. Out: `manifest.pending.json`, which a
+clean validation turns into `manifest.json`. Reading, writing and promoting are in `spanloom.dataset.manifest`.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ SPLIT_RULE = split_rule("game_id; of a thinking row its fen")
 
 
 def recorded_vocabulary() -> dict[str, Any]:
-    """What a manifest says of the vocabulary: its size and the sha256 of the tokens in the order of their ids."""
+    """The manifest's entry for the vocabulary: its size and the sha256 of the tokens in the order of their ids."""
     digest = hashlib.sha256("\n".join(TOKENS).encode()).hexdigest()
     return {"name": "chess_1968", "size": VOCABULARY_SIZE, "sha256": digest}
 
@@ -32,16 +32,16 @@ def schema() -> dict[str, Any]:
 
 
 def check(manifest: Any, where: Path | Uri) -> dict[str, Any]:
-    """Returns the manifest. Raises ManifestError naming the first place that does not follow the schema."""
+    """Returns the manifest if it is valid. Raises ManifestError naming the first violation of the schema."""
     dataset.check_schema(manifest, SCHEMA_VERSION, schema(), where)
     return dict(manifest)
 
 
 def is_prepared(place: Path | str) -> bool:
-    """Whether a place is, or is about to be, a root of prepared games rather than a folder of Parquet files."""
+    """Whether a place is a root of prepared games, finished or pending, and not a folder of Parquet files."""
     return dataset.schema_version_at(str(place)) == SCHEMA_VERSION
 
 
 def read(root: Path, *, pending: bool = False) -> dict[str, Any]:
-    """The checked manifest of the prepared games at `root`; with `pending` the pending one where no other is."""
+    """The checked manifest of the prepared games at `root`; with `pending`, the pending one if there is no other."""
     return dataset.read_any_as(root, check) if pending else dataset.read_as(root, check)

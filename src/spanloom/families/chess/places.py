@@ -1,6 +1,6 @@
-"""What chess is made from, and prepared games, at places: folders of Parquet files and roots, local or at URIs.
+"""Staging of folders of Parquet files and of prepared games, local or at URIs.
 
-In: places as text. Out: local paths. A local place is not copied.
+In: paths or URIs as text. Out: local paths. Local files are not copied.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
-    """A Parquet file of a folder: its place in the order of the names, its name, its size, and where it is to be."""
+    """A Parquet file of a folder: its number in the order of names, its name, its size, and its local path."""
 
     number: int
     name: str
@@ -28,7 +28,7 @@ class FoundFile:
 
 
 def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
-    """The Parquet files of a folder, by name; remote ones are not staged yet. Raises NoFilesError: there are none."""
+    """The Parquet files of a folder, sorted by name; remote ones are not staged yet. Raises NoFilesError if none."""
     if not is_uri(place):
         named = [(path.name, path.stat().st_size) for path in parquet_files(Path(place))]
     else:
@@ -46,21 +46,21 @@ def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
 
 
 def stage_sources(files: list[FoundFile], place: str) -> None:
-    """Stages these files of a remote folder; local ones are there already."""
+    """Downloads these files of a remote folder. Does nothing for a local one."""
     if is_uri(place):
         uri = parse_uri(place)
         stage_files([Download(uri=uri / safe_name(file.name, uri), path=file.path, bytes=file.bytes) for file in files])
 
 
 def staged_folder(scratch: Scratch, place: str | None) -> Path | None:
-    """A folder of Parquet files; None where no place is given."""
+    """Stages a folder of Parquet files. Returns its local path, None if no place is given."""
     if place is not None and is_uri(place):
         stage_sources(found_files(scratch, place), place)
     return None if place is None else scratch.path(place)
 
 
 def staged_games(scratch: Scratch, place: str) -> Path:
-    """Prepared games with their manifest, or a folder of Parquet files."""
+    """Stages prepared games with their manifest, or a folder of Parquet files. Returns the local path."""
     if is_uri(place) and manifest.is_prepared(place):
         return staged_root(scratch, place, manifest.check)
     return staged_folder(scratch, place) or Path(place)
@@ -70,13 +70,13 @@ def staged_games(scratch: Scratch, place: str) -> Path:
 def local_folders(
     games: str | None, thinking: str | None, scratch: Path | None = None
 ) -> Iterator[tuple[Path | None, Path | None]]:
-    """A folder of games and one of thinking rows, or either, on this machine while the block runs."""
+    """Context manager: the local paths of a folder of games and one of thinking rows, staged while the block runs."""
     with scratch_for("games", [games, thinking], scratch) as staging:
         yield staged_folder(staging, games), staged_folder(staging, thinking)
 
 
 @contextmanager
 def local_games(place: str, scratch: Path | None = None) -> Iterator[Path]:
-    """Prepared games, or a folder of Parquet files, on this machine while the block runs."""
+    """Context manager: the local path of prepared games or a folder of Parquet files, staged while the block runs."""
     with scratch_for("root", [place], scratch) as staging:
         yield staged_games(staging, place)

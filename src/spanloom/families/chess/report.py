@@ -1,6 +1,6 @@
-"""Numbers of games for people: lengths, results, values, openings, and what was left out.
+"""Statistics of games: lengths, results, values, openings, and the games left out.
 
-In: a folder of Parquet files or a root of prepared games. Out: values that JSON can carry, and a page of them.
+In: a folder of Parquet files or a root of prepared games. Out: JSON values, and an HTML page of them.
 """
 
 from collections import Counter, defaultdict
@@ -27,11 +27,11 @@ _SHOWN = 12
 
 
 def game_facts(place: Path) -> dict[str, Any]:
-    """What the games of a folder are like; of a root, all its splits together.
+    """The statistics of the games of a folder, or of all splits of a root together.
 
-    games, plies, tokens (every board written); null_rows; without_value, without_best_move: plies; lengths: games by
-    plies; values: plies by win - loss in 20 equal steps; ends: how the last value of a game stands for white (the
-    schema has no results); openings: the first moves of games from the usual position; left_out: games, by reason.
+    games, plies, tokens (with every board written); null_rows; without_value, without_best_move: plies; lengths: games
+    by plies; values: plies by win - loss in 20 equal steps; ends: games by their last value for white (the schema has
+    no results); openings: the first moves of games from the usual position; left_out: games, by reason.
     """
     content = manifest.read(place, pending=True)["content"] if manifest.is_prepared(place) else None
     splits = _splits(content)
@@ -73,7 +73,7 @@ def _splits(content: dict[str, Any] | None) -> list[str]:
 
 
 def _count(table: GameTable, counts: dict[str, Counter[Any]]) -> None:
-    """Adds a file's games to the counts: totals, lengths, values by number of their step, openings, ends, left_out."""
+    """Adds a file's games to the counts: totals, lengths, values by number of the step, openings, ends, left_out."""
     with_move = table.played >= 0
     missing = np.asarray(np.isnan(table.values).any(axis=1))
     wl = table.values[:, 0] - table.values[:, 2]
@@ -104,7 +104,7 @@ def _count(table: GameTable, counts: dict[str, Counter[Any]]) -> None:
 
 
 def page(facts: dict[str, Any], title: str, report: Report | None = None) -> str:
-    """The facts as a page that needs nothing from outside, and what validation found where it has been asked."""
+    """The statistics as a self-contained HTML page, with the findings of `report` if it is given."""
     names = ("games", "plies", "tokens", "without_value", "without_best_move", "null_rows")
     lengths = [(_range(line["from"], line["below"]), line["games"]) for line in facts["lengths"]]
     values = [(f"{line['from']:+.1f} … {line['to']:+.1f}", line["plies"]) for line in facts["values"]]
@@ -120,7 +120,7 @@ def page(facts: dict[str, Any], title: str, report: Report | None = None) -> str
 
 
 def findings_page(root: Path, report: Report, called: str) -> str:
-    """What validation found in prepared games as a page; with the facts where it found nothing."""
+    """The validation of prepared games as an HTML page. It has the statistics only if there are no findings."""
     if report.clean:
         return page(game_facts(root), f"Games of {called}", report)
     return _page(f"Games of {called}", report, [], [])

@@ -1,4 +1,4 @@
-"""Prepared games as the shared commands see them (`spanloom.dataset.folder`): validate, inspect, fetch, manifest."""
+"""Prepared games for the shared commands (`spanloom.dataset.folder`): validate, inspect, fetch, manifest."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,9 +32,9 @@ INSTEAD = {
 
 
 def validate(root: Path, sources: Sequence[Path], deep: int | None) -> Report:
-    """The findings in prepared games. `sources`: the folders of games and of thinking rows that they were made from.
+    """Validates prepared games. `sources`: the folders of games and of thinking rows that they were made from.
 
-    Raises ChessError for two folders of one kind, or a folder of a kind that they were not made from.
+    Raises ChessError for two folders of one kind, or a folder of a kind that the prepared games do not have.
     """
     folders: dict[Kind, Path] = {}
     for folder in sources:
@@ -51,14 +51,14 @@ def validate(root: Path, sources: Sequence[Path], deep: int | None) -> Report:
 
 
 def sample_lines(root: Path, *, count: int, seed: int, split: str) -> Iterator[str]:
-    """Samples as text boards, with their tokens below."""
+    """Yields the lines of samples: text boards, with their tokens below."""
     for view in _views(root, count=count, seed=seed, split=split):
         yield from text_lines(view)
         yield ""
 
 
 def sample_page(root: Path, title: str, *, count: int, seed: int, split: str) -> str:
-    """Samples with pictures of the boards."""
+    """An HTML page of samples, with pictures of the boards."""
     return inspection.page(_views(root, count=count, seed=seed, split=split), title)
 
 
@@ -69,7 +69,7 @@ def _views(root: Path, *, count: int, seed: int, split: str) -> list[inspection.
 
 
 def summary(content: Mapping[str, Any]) -> Mapping[str, str]:
-    """What prepared games hold, line by line."""
+    """A summary of prepared games: title → text of each line."""
     lines: dict[str, str] = {}
     for kind in KINDS:
         totals = content["totals"][kind]

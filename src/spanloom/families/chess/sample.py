@@ -1,9 +1,9 @@
-"""Games and thinking rows of our own making, to try the family on without any data.
+"""Generated games and thinking rows, for trying the family without any data.
 
 In: a number and a seed. Out: rows of both schemas, the same for the same number and seed.
 
-A few famous games of the nineteenth century, as their moves; then games that a small program plays against itself: it
-looks one move ahead at the material, and is now and then careless. Its opinions are the values.
+The first games are famous ones of the nineteenth century. In the others a small program plays against itself: it
+compares material one move ahead, and sometimes plays a random good move. The values are its estimates.
 """
 
 import random
@@ -61,7 +61,7 @@ def write_sample(
     seed: int = 0,
     files: int = 4,
 ) -> dict[str, int]:
-    """Writes `out/games/*.parquet` and `out/thinking/*.parquet`. Returns how many of each, and their rows."""
+    """Writes `out/games/*.parquet` and `out/thinking/*.parquet`. Returns counts of games, plies and thinking rows."""
     played = list(sample_games(games, seed))
     rows = list(sample_thinking(thinking, seed))
     for number in range(files):
@@ -73,7 +73,7 @@ def write_sample(
 
 
 def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | None = None) -> dict[str, int]:
-    """`write_sample` to a place."""
+    """Runs `write_sample` with a path or URI."""
     with scratch_for("chess-sample", [out], scratch) as staging:
         made = staging.path(out)
         counts = write_sample(made, games=games, thinking=thinking, seed=seed)
@@ -84,7 +84,7 @@ def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | N
 
 
 def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:
-    """`count` games as rows of the pretraining schema: the famous ones first, then those of the small program."""
+    """Yields `count` games as rows of the pretraining schema: the famous ones, then those of the small program."""
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"game {seed} {number}")
@@ -112,7 +112,7 @@ def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random
 
 
 def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
-    """`count` rows of the thinking schema, of positions that come up in such games."""
+    """Yields `count` rows of the thinking schema, with positions from such games."""
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"thinking {seed} {number}")
@@ -144,7 +144,7 @@ def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
 
 
 def _line(chess: Any, root: Any, move: Any, rng: random.Random, visits: int) -> Iterator[dict[str, Any]]:
-    """The nodes behind a root move: the program's best answers, up to six."""
+    """Yields the nodes after a root move: the program's best replies, at most six."""
     board = root.copy()
     board.push(move)
     for depth in range(rng.randrange(2, 7)):
@@ -162,7 +162,7 @@ def _line(chess: Any, root: Any, move: Any, rng: random.Random, visits: int) -> 
 
 
 def _ranked(chess: Any, board: Any, rng: random.Random) -> list[tuple[float, Any]]:
-    """Legal moves with the program's opinion of each, for the side to move, best first."""
+    """The legal moves with the program's score for the side to move, best first."""
     scored = []
     for move in sorted(board.legal_moves, key=str):
         board.push(move)
@@ -189,13 +189,13 @@ def _worth_taken(board: Any, move: Any) -> float:
 
 
 def _reach(chess: Any, move: Any) -> float:
-    """More for moves towards the middle."""
+    """A score that is higher for moves towards the centre."""
     file, rank = chess.square_file(move.to_square), chess.square_rank(move.to_square)
     return float(3.5 - max(abs(file - 3.5), abs(rank - 3.5)))
 
 
 def _wdl(score: float) -> tuple[float, float, float]:
-    """win, draw, loss of an opinion in pawns: they add up to 1."""
+    """win, draw and loss for a score in pawns; they add up to 1."""
     win = 1 / (1 + 10 ** (-(score - 1.5) / 3))
     loss = 1 / (1 + 10 ** ((score + 1.5) / 3))
     win, loss = round(win, 4), round(loss, 4)

@@ -1,10 +1,10 @@
-"""The pipeline of chess: Parquet files of games and of thinking rows → validated prepared games beside them.
+"""The pipeline of chess: Parquet files of games and of thinking rows → validated prepared games.
 
     prepare-chess ×4 ─► assemble-chess ─► validate-chess
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-All steps publish, so none is cached.
+Only constants: `pipelines/` loads this file by its path in an environment with kfp but without Spanloom; hence the
+relative import. `spanloom/tasks/listed.py` describes the fields of a task.
+All steps publish files, so none is cached.
 """
 
 from typing import Any

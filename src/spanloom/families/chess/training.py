@@ -1,17 +1,17 @@
-"""A small transformer that learns from the batches: how their fields are meant to be used.
+"""A small transformer that learns from the batches: an example of how to use their fields.
 
-In: batches of `ChessIterableDataset` or `FinetuneIterableDataset`. Out: losses, and how they fall.
+In: batches of `ChessIterableDataset` or `FinetuneIterableDataset`. Out: the losses of each step.
 
-Two looks at the same tokens, with the same weights:
+Two forward passes over the same tokens, with the same weights:
 
-    causal   each position sees those before it → board head: the next token, or that a move comes
-    prefix   the same, and the tokens of one board see each other (`block_id`); values are at their tokens as
-             inputs → move, thinking move and value heads
+    causal   each position attends to those before it → board head: the next token, or that a move comes
+    prefix   the tokens of one board also attend to each other (`block_id`); values are inputs at their tokens
+             → move, thinking move and value heads
 
-The board head must not see a board whole: it would copy the token it is to predict. The move heads may: moves are
-predicted from the last token of a board, or from a token behind all boards that matter.
+The board head must not attend to a whole board: it would copy the token that it has to predict. The move heads may:
+moves are predicted from the last token of a board, or from a token after all relevant boards.
 
-    head      reads          is checked against
+    head      reads          target
     board     every position board_target_ids, from the first move to be predicted on
     move      move_mask      move_target_ids
     thinking  thinking_move_mask   move_target_ids
@@ -40,7 +40,7 @@ LOSSES = ("board", "move", "thinking", "wl", "d")
 
 @dataclass(frozen=True, kw_only=True)
 class Outputs:
-    """What the heads say: board [B, S, 41], move and thinking [B, S, 1924], wl and d [B, S]."""
+    """The outputs of the heads: board [B, S, 41], move and thinking [B, S, 1924], wl and d [B, S]."""
 
     board: torch.Tensor
     move: torch.Tensor
@@ -50,7 +50,7 @@ class Outputs:
 
 
 class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Embeddings, `layers` blocks of attention, five heads. `width` must be a multiple of `heads`."""
+    """Embeddings, `layers` transformer layers, five output heads. `width` must be a multiple of `heads`."""
 
     def __init__(self, max_seq_len: int, *, width: int = 64, layers: int = 2, heads: int = 4) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followe
         )
 
     def _value_inputs(self, batch: Batch) -> torch.Tensor:
-        """The values at their own tokens, and nowhere else: what is elsewhere in the targets is to be predicted."""
+        """The embedded values at their own tokens, 0 elsewhere: the targets at other positions are to be predicted."""
         wl = batch["wl_targets"] * batch["wl_positions"]
         d = batch["d_targets"] * batch["d_positions"]
         known = (batch["wl_positions"] | batch["d_positions"])[..., None]
@@ -99,7 +99,7 @@ class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followe
 
 
 def prefix_mask(block_id: torch.Tensor) -> torch.Tensor:
-    """Which positions see which: those before them, and all of their own board. int64 [B, S] → bool [B, S, S].
+    """The attention mask: each position sees those up to itself, and its whole board. int64 [B, S] → bool [B, S, S].
 
     block_id  0 0 5 1 1      sees   1 1 . . .
                                     1 1 . . .
@@ -112,9 +112,9 @@ def prefix_mask(block_id: torch.Tensor) -> torch.Tensor:
 
 
 def losses(outputs: Outputs, batch: Batch) -> dict[str, torch.Tensor]:
-    """The mean of each head's loss over the positions that it is for; 0 where there are none."""
+    """The mean of each head's loss over the positions with its target; 0 if there are none."""
     thinking = batch.get("thinking_move_mask", torch.zeros_like(batch["move_mask"]))
-    # A board before the first move is given, not predicted.
+    # A board before the first move is input, not predicted.
     after = (batch["move_mask"] | thinking).long().cumsum(dim=1) > 0
     at_wl = (batch["wl_positions"] & batch["wdl_valid"])[:, 1:]
     at_d = (batch["d_positions"] & batch["wdl_valid"])[:, 1:]
@@ -140,7 +140,7 @@ def _squared_error(predictions: torch.Tensor, targets: torch.Tensor, valid: torc
 def train(
     model: ChessTransformer, batches: Iterable[Batch], *, steps: int, learning_rate: float = 3e-3
 ) -> list[dict[str, float]]:
-    """Takes up to `steps` optimizer steps. Returns the losses of each, by name, and `total`."""
+    """Runs up to `steps` optimizer steps. Returns the losses of each step by name, and `total`."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate)
     history = []
     for _, batch in zip(range(steps), batches, strict=False):
@@ -166,7 +166,7 @@ def train_example(
 ) -> list[dict[str, float]]:
     """Trains a small model on games, thinking rows or both, epoch after epoch. Returns the losses of each step.
 
-    Raises ChessError where an epoch gives no batch.
+    Raises ChessError if an epoch has no batch.
     """
     torch.manual_seed(seed)
     model = ChessTransformer(max_seq_len)
@@ -178,7 +178,7 @@ def train_example(
 
 
 def _batches(dataset: ChessIterableDataset | FinetuneIterableDataset, batch_size: int) -> Iterator[Batch]:
-    """Batches without an end, epoch after epoch."""
+    """Yields batches endlessly, epoch after epoch."""
     for epoch in itertools.count():
         dataset.set_epoch(epoch)
         batch = None

@@ -1,7 +1,7 @@
-"""Whether a chat template shows samples as they are.
+"""Whether a chat template renders samples unchanged.
 
-In: samples and a rendering. Out: findings A1 to A8 of each sample, the span of its answer where one can be proven, and
-numbers of all. What the audit finds decides which samples can be masked.
+In: samples and a render function. Out: findings A1 to A8 for each sample, the span of its answer if it can be proven,
+and the totals. Only samples with a proven span can be masked.
 """
 
 import re
@@ -49,7 +49,7 @@ _DOUBLE_END = re.compile(rf"{_END}\s*{_END}")
 
 @dataclass(frozen=True, kw_only=True)
 class Audited:
-    """One sample. `rendered` is None where the template raised (`said`), `span` where the answer cannot be located."""
+    """One sample. `rendered` is None if the template raised (`said`: why), `span` if the answer cannot be located."""
 
     findings: Sequence[dict[str, Any]]
     rendered: Rendered | None
@@ -58,7 +58,7 @@ class Audited:
 
 
 def audit_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Audited:
-    """The findings of one sample: it must have messages that are objects, and assistant_raw."""
+    """Audits one sample, which must have messages that are objects, and assistant_raw (see `is_renderable`)."""
     findings = []
     for number, message in enumerate(sample["messages"]):
         content = message.get("content")
@@ -92,14 +92,17 @@ def audit_sample(sample: Mapping[str, Any], render: Render, registries: Registri
 def validate_template_compatibility(
     sample: Mapping[str, Any], tokenizer: Any, registries: Registries | None = None
 ) -> list[dict[str, Any]]:
-    """The audit of one sample with a Hugging Face tokenizer that is loaded already, by its `apply_chat_template`."""
+    """The findings of one sample, rendered by a loaded Hugging Face tokenizer's `apply_chat_template`."""
     known = load_registries() if registries is None else registries
     return list(audit_sample(sample, rendered_by_tokenizer(tokenizer), known).findings)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """The audit of a run: code → samples, what was not looked at, the first findings with their places."""
+    """The audit of a run. `by_code`: code → samples with that finding; `findings`: all, each with file, line and id.
+
+    `unreadable`: samples not audited, without messages or assistant_raw; `without_span`: no span can be proven.
+    """
 
     samples: int
     unreadable: int
@@ -116,7 +119,7 @@ class Audit:
         return sum(number for code, number in self.by_code.items() if CODES[code][0] == "WARNING")
 
     def exit_code(self, *, strict: bool) -> int:
-        """As that of `validate`."""
+        """The exit code, by the same rule as `validate`: errors count only if `strict`."""
         return EXIT_FINDINGS if strict and self.errors else 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,7 +138,7 @@ class Audit:
 def audit_samples(
     samples: Iterable[tuple[str, int, Mapping[str, Any]]], render: Render, registries: Registries
 ) -> Audit:
-    """The audit of many: file, line and sample of each. Samples that cannot be rendered at all are counted."""
+    """Audits many samples, given as (file, line, sample). Samples that cannot be rendered are counted as unreadable."""
     counts = dict.fromkeys(CODES, 0)
     findings: list[dict[str, Any]] = []
     number = unreadable = without_span = 0
@@ -164,7 +167,7 @@ def audit_samples(
 
 
 def is_renderable(sample: Mapping[str, Any]) -> bool:
-    """Whether a sample has what rendering needs: messages that are objects, and a text that is not blank."""
+    """Whether a sample can be rendered: its messages are objects, and assistant_raw is not blank."""
     messages, raw = sample.get("messages"), sample.get("assistant_raw")
     return (
         isinstance(messages, list)

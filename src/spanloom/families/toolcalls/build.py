@@ -1,7 +1,7 @@
 """Token datasets of samples on one machine: a file of both splits → two validated dataset roots.
 
-In: `BuildOptions`. Out: `OUT/harmful` and `OUT/retain`, each with its manifest only when validation found nothing. A
-run that stopped is simply run again, and makes the same files.
+In: `BuildOptions`. Out: `OUT/harmful` and `OUT/retain`; each gets its manifest only if validation found nothing. An
+interrupted run is run again and makes the same files.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from spanloom.storage import remove_if_empty, sha256_file
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What to make: of the samples in `data`, at `out`."""
+    """The inputs and the output folder of a build: the samples in `data` become datasets in `out`."""
 
     data: Path
     template: Path
@@ -48,7 +48,7 @@ class BuildOptions:
 def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[BuildResult]:
     """Tokenizes and validates each split that has samples. The same inputs and rules give the same bytes.
 
-    Raises a SpanloomError for what stops it, ToolCallError where the file has no sample. Findings do not raise.
+    Raises ToolCallError if the file has no sample, another SpanloomError if the build fails. Findings do not raise.
     """
     progress = progress or Progress(mode=Mode.SILENT)
     require_git_sha(allow_unknown=options.allow_unknown_sha)

@@ -1,6 +1,6 @@
-"""Token datasets of samples as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
+"""The interface of tool-call token datasets to the shared commands: implements `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
+In: the arguments of the commands, documents as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,7 @@ RATIO = None
 
 
 def layout(content: Content) -> Layout:
-    """Tokens and mask; with `config.spans` the span array of the answer's parts too."""
+    """The arrays: tokens and mask; with `config.spans` "parts" also the spans of the answer's parts."""
     return tokenize_toolcalls.LAYOUTS[content.config.get("spans", "answer")]
 
 
@@ -68,7 +68,7 @@ def has_parts(content: Content) -> bool:
 
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
-    """Every document: tokens, mask, its row, its split. Returns the digests of the ids."""
+    """Checks the tokens, mask, row and split of every document. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
         opened,
@@ -81,7 +81,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """No id and no row is there twice; template, tools and tokenizer are those that the manifest names."""
+    """Checks that ids and rows are unique, and that template, tools and tokenizer match the manifest."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
@@ -97,12 +97,12 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
 
 
 def stage_source(scratch: Scratch, place: str) -> Path:
-    """The file of samples that the tokens are of."""
+    """Stages the file of samples that the dataset was made from."""
     return staged_records(scratch, place, (SUFFIX,))
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
-    """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
+    """The vocabulary of the dataset's own tokenizer, or of another copy of the same file (`tokenizer`)."""
     return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra=EXTRA)
 
 
@@ -125,7 +125,7 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
-    """The weight, and what is unusual: a token that straddles the begin of the answer."""
+    """The weight, and a note if a token straddles the start of the answer."""
     yield f"weight {row['weight']:g}"
     if row["straddling"]:
         yield "a token begins in the prompt and ends in the answer; it is not learned"
@@ -138,7 +138,7 @@ WARNING = (
 
 
 def describe(content: Content) -> Description:
-    """Samples of one split as documents: with which template, and split how."""
+    """Describes the dataset for its card: files, template, tokenizer, split, samples left out."""
     config, split = content.config, content.split
     assert split is not None, "the schema demands it of this family"
     realised = f"{split.realised_valid_fraction:.6f}"

@@ -1,4 +1,4 @@
-"""The defaults of the tool-call options: constants and nothing else, which commands, steps and pipelines read."""
+"""The defaults of the tool-call options: constants only, read by commands, steps and pipelines."""
 
 from typing import Literal
 

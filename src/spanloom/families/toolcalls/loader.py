@@ -1,13 +1,13 @@
-"""Steps of one harmful sample and N to retain, from the two roots, for torch.
+"""Training steps for torch, each of one harmful sample and N retain samples, read from the two roots.
 
-In: the roots that `spanloom toolcalls tokenize` made. Out: batches `{"harmful": …, "retain": …}`, each as
-`spanloom.training.pytorch.collate` makes it, with `weight` where the loss is to take it.
+In: the roots that `spanloom toolcalls tokenize` made. Out: batches `{"harmful": …, "retain": …}`, each made by
+`spanloom.training.pytorch.collate`, with `weight` if the loss is weighted.
 
-    rank 0   h0 | r0 r1     h2 | r4 r5     …       every rank has steps of its own
+    rank 0   h0 | r0 r1     h2 | r4 r5     …       every rank has its own steps
     rank 1   h1 | r2 r3     h3 | r6 r7     …
 
-An epoch is one pass over the harmful samples. Samples to retain are shuffled, or drawn by weight, and go on where the
-last step stopped, from the start again, shuffled again, when they are used up.
+An epoch is one pass over the harmful samples. Retain samples are shuffled, or drawn by weight. Each step continues
+where the last one stopped; when the shuffled samples are used up, they are shuffled again.
 """
 
 from collections.abc import Iterator
@@ -27,11 +27,11 @@ Batch = dict[str, torch.Tensor]
 
 
 class PairedLoader:
-    """Iterates over the steps of one rank; the same seed and epoch give the same steps, whatever the ranks.
+    """Iterates over the steps of one rank. The same seed and epoch give the same steps for any number of ranks.
 
-    weighted    None, all samples alike; "loss", batches have `weight`; "sampler", samples are drawn by weight
-    max_length  samples are cut there. The answer is at the end, so one that is cut has little or no loss:
-                `spanloom toolcalls tokenize --max-length` leaves such samples out
+    weighted    None: all samples count the same; "loss": batches have `weight`; "sampler": samples are drawn by weight
+    max_length  samples are truncated to this many tokens. The answer is at the end, so a truncated sample has little or
+                no loss: `spanloom toolcalls tokenize --max-length` leaves out samples whose answer would be cut
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PairedLoader:
         rank: int = 0,
         ranks: int = 1,
     ) -> None:
-        """`root`: the folder of both. Raises DatasetError where one is missing, or `allow_harmful` is not set."""
+        """`root`: the folder of both roots. Raises DatasetError if one is missing or `allow_harmful` is not set."""
         if not 0 <= rank < ranks or benign_per_harmful < 1:
             raise DatasetError(f"no rank {rank} of {ranks}, or no samples to retain", remedy="fix the options")
         by_loss = weighted == "loss"
@@ -60,14 +60,14 @@ class PairedLoader:
         self._seed, self._rank, self._ranks, self._epoch = seed, rank, ranks, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Another epoch has another order. Call it before each."""
+        """Sets the epoch, which changes the order. Call it before each epoch."""
         self._epoch = epoch
 
     def __len__(self) -> int:
         return len(self.harmful) // self._ranks
 
     def positions(self) -> Iterator[tuple[int, list[int]]]:
-        """The harmful sample and those beside it, of each step of this rank."""
+        """Yields, for each step of this rank, the positions of the harmful sample and of its retain samples."""
         steps = len(self)
         harmful = self._order(self.harmful, steps * self._ranks, 0)
         retain = self._order(self.retain, steps * self._ranks * self._beside, 1)
@@ -81,7 +81,7 @@ class PairedLoader:
             yield {"harmful": collate([self.harmful[position]]), "retain": collate([self.retain[at] for at in beside])}
 
     def _order(self, dataset: DocumentDataset, count: int, kind: int) -> Positions:
-        """`count` positions: each sample once before any comes again, or each as often as it weighs."""
+        """`count` positions: whole passes over the samples, or draws by weight."""
         seed = 2 * self._seed + kind
         if self._weighted == "sampler":
             return drawn_by_weight(dataset.weights, count, seed=seed, epoch=self._epoch)

@@ -1,6 +1,6 @@
 """The report of a validation: as text, as JSON, as a page.
 
-In: `Validation`, and what was requested. Out: text; values that JSON can carry; HTML that needs nothing from outside.
+In: `Validation`, the name of the target, whether the run is strict. Out: text; JSON values; self-contained HTML.
 """
 
 import math
@@ -22,13 +22,13 @@ _NAMES = {
     "R5": ("no markdown", "failing"),
     "R6": ("no forbidden prefix", "failing"),
 }
-"""Rule → what it asks for, and what the samples are called that do not have it."""
+"""Rule → its name, and the word for the samples that violate it."""
 
 _SHOWN = 500
 
 
 def rule_counts(run: Validation) -> dict[str, dict[str, Any]]:
-    """Rule → `severity`, the samples that it is for (`total`), those that fail and pass it. R4 is for tool samples."""
+    """Rule → `severity`, and counts of samples: `total`, `failed`, `passed`. R4 applies to tool samples only."""
     totals = {code: run.tool_samples if code == "R4" else run.samples for code in RULES}
     return {
         code: {
@@ -42,23 +42,23 @@ def rule_counts(run: Validation) -> dict[str, dict[str, Any]]:
 
 
 def effective_ratio(run: Validation) -> float | None:
-    """Retain samples for each harmful one, by their weights."""
+    """The summed weight of retain samples divided by that of harmful ones; None if that is 0 or not finite."""
     sums = {split: sum(weight for _, weight in run.subtypes.get(split, {}).values()) for split in (HARMFUL, RETAIN)}
     return _finite(round(sums[RETAIN] / sums[HARMFUL], 2)) if sums[HARMFUL] else None
 
 
 def _finite(value: float) -> float | None:
-    """JSON has no infinity: weights of hundreds of digits add up to one."""
+    """The value, or None if it is infinite: JSON has no infinity, and very large weights can add up to it."""
     return value if math.isfinite(value) else None
 
 
 def exit_code(run: Validation, *, strict: bool) -> int:
-    """What the command ends with: only errors count, and only where it is strict."""
+    """The command's exit code: only errors count, and only if `strict`."""
     return EXIT_FINDINGS if strict and run.errors else 0
 
 
 def text_report(run: Validation, target: str, *, strict: bool) -> str:
-    """The report for a terminal, with a line break at its end."""
+    """The report for a terminal, ending with a line break."""
     harmful, retain = run.splits[HARMFUL], run.splits[RETAIN]
     other = run.samples - harmful - retain
     lines = [
@@ -99,7 +99,7 @@ def text_report(run: Validation, target: str, *, strict: bool) -> str:
 
 
 def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]:
-    """The report as values."""
+    """The report as JSON values."""
     harmful, retain = run.splits[HARMFUL], run.splits[RETAIN]
     return {
         "target": target,
@@ -129,7 +129,7 @@ def json_report(run: Validation, target: str, *, strict: bool) -> dict[str, Any]
 
 
 def html_report(run: Validation, target: str) -> str:
-    """The report as a page; of very many findings the first."""
+    """The report as an HTML page. It lists at most the first 500 findings."""
     rules = [
         (f"{code} {_NAMES[code][0]} (of {count['total']:,})", count["passed"])
         for code, count in rule_counts(run).items()

@@ -1,8 +1,8 @@
-"""All rules on one sample.
+"""All rules for one sample.
 
-In: a JSON object, as parsed. Out: its findings, and what reports count it by. What is between samples (ids and
-contents seen before) is `validation.py`'s. A rule that cannot be looked at, since what it looks at is missing or of a
-wrong type, gives no finding: that it is missing is one already.
+In: a parsed JSON object. Out: its findings, and the values that reports group it by. Rules between samples (duplicate
+ids and contents) are in `validation.py`. If a field is missing or has a wrong type, that is one finding; the rules that
+would read this field give none.
 """
 
 import re
@@ -35,13 +35,13 @@ _ID = re.compile(r"[a-z0-9]+(?:_[a-z0-9]+)*_(harmful|retain)_(?:[0-9]{5}|[0-9a-f
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What the rules go by.
+    """The options of the rules.
 
-    registries                   the registries that are known
-    require_system               a sample without a system message is an error, else a warning
-    split                        the split that all samples must be of
-    allow_markdown_in_arguments  fences inside of strings of calls are fine
-    most_findings                so many are kept, of a sample and of a run; all are counted. None keeps all
+    registries                   the known registries of tools
+    require_system               whether a missing system message is an error instead of a warning
+    split                        the split that all samples must have; None: any
+    allow_markdown_in_arguments  whether code fences are allowed inside the strings of calls
+    most_findings                at most this many are kept per sample and per run; all are counted. None keeps all
     """
 
     registries: Registries = field(default_factory=load_registries)
@@ -52,7 +52,7 @@ class Rules:
 
 
 class Checked(NamedTuple):
-    """What the rules say of one sample, and what reports count it by. `split`: None for one that is neither."""
+    """The findings of one sample, and the values that reports group by. `split`: None if neither harmful nor retain."""
 
     findings: Findings
     split: str | None
@@ -62,7 +62,7 @@ class Checked(NamedTuple):
 
 
 def check_sample(sample: Mapping[str, Any], rules: Rules) -> Checked:
-    """All findings of one sample, in the order of `SEVERITY`."""
+    """Checks one sample against all rules. The findings are in the order of `SEVERITY`."""
     findings = Findings(rules.most_findings)
     labels, split = mapping(sample, "labels"), split_of(sample)
     if not isinstance(sample.get("labels"), dict):
@@ -136,7 +136,7 @@ def _check_messages(sample: Mapping[str, Any], rules: Rules, findings: list[Find
 
 
 def _check_content(message: Mapping[str, Any], role: Any, path: str, findings: list[Finding]) -> None:
-    """A content that is no text: only that of an assistant message which calls tools may be null."""
+    """Checks a content that is not a string. Only an assistant message with tool calls may have null."""
     if "content" not in message:
         findings.append(finding("F1", path))
         return
@@ -147,7 +147,7 @@ def _check_content(message: Mapping[str, Any], role: Any, path: str, findings: l
 
 
 def _check_tools(sample: Mapping[str, Any], required: bool, rules: Rules, findings: list[Finding]) -> Parameters | None:
-    """The parameters that calls can be checked against, None where none are known."""
+    """Checks `tools`. Returns the parameters to check calls against, None if they are unknown."""
     tools = sample.get("tools")
     if isinstance(tools, str):
         if not tools or tools.isspace():
@@ -177,7 +177,7 @@ def _check_tools(sample: Mapping[str, Any], required: bool, rules: Rules, findin
 
 
 def _check_text(raw: str, tagged: bool, known: Parameters | None, rules: Rules, findings: list[Finding]) -> str | None:
-    """The rules of the format. Returns the name of the last call that can be read."""
+    """Checks the format of the answer. Returns the name of the last call that could be read, or None."""
     ended = raw.rstrip()
     if not ended.endswith(END_TOKENS):
         findings.append(finding("R2", "assistant_raw"))
@@ -235,10 +235,7 @@ def _check_call(
 
 
 def _fences_inside(raw: str, calls: list[Call]) -> bool:
-    """Whether every fence is inside of strings of calls, which must all be valid.
-
-    A fence in valid JSON is in a string: outside of strings JSON has no backticks.
-    """
+    """Whether all calls are valid and every fence is inside one. In valid JSON, backticks occur only in strings."""
     if not calls or not all(call.valid for call in calls):
         return False
     at = raw.find(FENCE)

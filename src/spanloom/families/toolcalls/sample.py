@@ -1,7 +1,7 @@
-"""Small data of our own in the shapes of the five sources, with a chat template and a tokenizer: to try everything on.
+"""Small generated data in the formats of the five sources, with a chat template and a tokenizer, for trying the family.
 
-In: a place. Out: `b4.jsonl`, `completions.jsonl`, `agentdojo.jsonl`, `tau2/results.json`, `ultrachat.jsonl`,
-`xstest.csv`, `chat_template.jinja`, `tokenizer.json` there. Nothing is random: the same files each time.
+In: a path or URI. Out: `b4.jsonl`, `completions.jsonl`, `agentdojo.jsonl`, `tau2/results.json`, `ultrachat.jsonl`,
+`xstest.csv`, `chat_template.jinja`, `tokenizer.json` there. Nothing is random: every run writes the same files.
 """
 
 import csv
@@ -32,7 +32,7 @@ Tools: {{ tools | tojson }}<|eot_id|>
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{% endif %}
 """
-"""In the manner of Llama 3.1: an end token is added where a message has none."""
+"""A template like that of Llama 3.1: it adds an end token to a message that has none."""
 
 _PLACES = ("Oslo", "Lima", "Pune", "Graz", "Cork", "Bari", "Faro", "Kyoto", "Quito", "Turku", "Hue", "Nice")
 
@@ -151,7 +151,7 @@ def _csv(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
 
 
 def run(*, out: str, scratch: Path | None = None) -> list[str]:
-    """Writes the files at a place, a folder or a URI; returns their names."""
+    """Writes the files to `out`, a folder or a URI. Returns their names."""
     made = files()
     with scratch_for("toolcalls-demo", [out], scratch) as staging:
         folder = staging.path(out)

@@ -1,10 +1,10 @@
-"""Which samples are drawn: a few of each source to look at, and many by weight to train on.
+"""Draws samples: a few of each source to look at, or many by weight to train on.
 
 In: sources or weights, a seed. Out: positions.
 
-Drawing by weight is systematic: `draws` points are at equal distances on the line of all weights laid end to end,
-the first at a random place. So a sample of weight w comes ⌊draws · w / sum⌋ times or once more, and on average exactly
-draws · w / sum times; so does every subtype.
+Drawing by weight is systematic sampling: all weights are laid end to end on a line, and `draws` points at equal
+distances select samples, the first point at a random offset. A sample of weight w is drawn ⌊draws · w / sum⌋ times or
+once more, on average exactly draws · w / sum times. The average holds for every subtype too.
 
     weights  1.0 1.0 2.0    draws 2    line |--a--|--b--|----c----|    points every 2.0, at 0.6 and 2.6: a, c
 """
@@ -22,21 +22,21 @@ Positions = npt.NDArray[np.int64]
 
 
 def of_each_source(sources: Sequence[str], count: int, seed: int) -> dict[str, list[int]]:
-    """Source, sorted → positions of `count` of its samples, or of all, in the order of `sources`."""
+    """Draws `count` samples of each source, or all. Returns source → ascending positions, sorted by source."""
     by_source: dict[str, list[int]] = {}
     for position, source in enumerate(sources):
         by_source.setdefault(source, []).append(position)
     return {
-        # A generator of its own for each: a source more does not change what is drawn of the others.
+        # Each source has its own generator: adding a source does not change the draws of the others.
         source: sorted(random.Random(f"{seed}:{source}").sample(positions, min(count, len(positions))))
         for source, positions in sorted(by_source.items())
     }
 
 
 def drawn_by_weight(weights: Sequence[float] | npt.NDArray[Any], draws: int, *, seed: int, epoch: int = 0) -> Positions:
-    """Positions of `draws` samples, int64 [draws], in a random order that seed and epoch alone decide.
+    """Draws positions of `draws` samples, int64 [draws], in a random order that depends only on seed and epoch.
 
-    Args: weights float [N], ≥ 0. Raises ToolCallError where they are negative, no numbers, or all 0.
+    Args: weights float [N], ≥ 0. Raises ToolCallError if one is negative or not finite, all are 0, or an option < 0.
     """
     values = np.asarray(weights, dtype=np.float64)
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any() or not values.sum() > 0:
@@ -44,19 +44,19 @@ def drawn_by_weight(weights: Sequence[float] | npt.NDArray[Any], draws: int, *, 
     if draws < 0 or seed < 0 or epoch < 0:
         raise ToolCallError("draws, seed and epoch must be 0 or more", remedy="fix the options")
     generator = np.random.Generator(np.random.PCG64([seed, epoch]))
-    # The order of the line is another one each epoch, or neighbours would exclude each other for ever.
+    # The line is shuffled each epoch. Otherwise neighbours of small weight could never be drawn together.
     order = generator.permutation(len(values))
     ends = np.cumsum(values[order])
     points = (generator.random() + np.arange(draws)) * (ends[-1] / max(draws, 1))
     indices = np.searchsorted(ends, points, side="right")
-    # A point that rounding put on the very end belongs to the last sample with a weight.
+    # Rounding may put a point at the very end of the line; it counts for the last sample with a weight above 0.
     last = int(np.flatnonzero(values[order])[-1])
     positions: Positions = order[np.minimum(indices, last)]
     return generator.permutation(positions)
 
 
 def shard(positions: Positions, *, rank: int = 0, ranks: int = 1, worker: int = 0, workers: int = 1) -> Positions:
-    """The positions of one worker of one rank: each goes to exactly one, and their shares differ by one at most."""
+    """The positions for one worker of one rank. Each goes to exactly one worker; shares differ by at most one."""
     if not (0 <= rank < ranks and 0 <= worker < workers):
         raise ToolCallError(
             f"no rank {rank} of {ranks}, or no worker {worker} of {workers}", remedy="count both from 0"
@@ -65,9 +65,9 @@ def shard(positions: Positions, *, rank: int = 0, ranks: int = 1, worker: int = 
 
 
 class WeightedSampler:
-    """Positions of samples for torch's DataLoader (`sampler=`), drawn by weight; an epoch is as long as the data.
+    """A sampler for torch's DataLoader (`sampler=`) that draws by weight, by default as many positions as samples.
 
-    The same seed and epoch give every rank its part of one and the same draw. Call `set_epoch` before each epoch.
+    With the same seed and epoch, the ranks share one draw; each takes its part. Call `set_epoch` before each epoch.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class WeightedSampler:
         self.weights = np.asarray(weights, dtype=np.float64)
         self.draws = len(self.weights) if draws is None else draws
         self.seed, self.rank, self.ranks, self.epoch = seed, rank, ranks, 0
-        self._positions()  # says now what is wrong
+        self._positions()  # raises now for invalid arguments
 
     @classmethod
     def of(cls, dataset: Any, **options: Any) -> "WeightedSampler":
-        """Of a `spanloom.training.pytorch.DocumentDataset`. `options`: those of the class.
+        """Builds a sampler for a `spanloom.training.pytorch.DocumentDataset`. `options`: those of the class.
 
-        Raises DatasetError where its samples have a weight for the loss too: they would be weighed twice.
+        Raises DatasetError if the dataset also returns weights for the loss: samples would be weighted twice.
         """
         from spanloom.training.weights import check_weighted_once  # torch
 

@@ -6,9 +6,9 @@
     convert ultrachat ┤                                               └► tokenize retain ──► validate-alignment
     convert xstest ───┘
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-A converter whose source is empty makes nothing. All steps publish, so none is cached.
+Only constants: `pipelines/` loads this file by its path in an environment with kfp but without Spanloom; hence the
+relative import. `spanloom/tasks/listed.py` describes the fields of a task.
+A converter whose source is empty writes nothing. All steps publish files, so none is cached.
 """
 
 from typing import Any

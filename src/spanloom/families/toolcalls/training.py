@@ -1,10 +1,10 @@
-"""An example that trains on both roots: a loss to retain, and one that moves the model away from harmful answers.
+"""An example that trains on both roots: one loss on retain samples, one that moves the model off harmful answers.
 
-In: the folder of both roots. Out: the losses of each step. A small transformer stands for a model; what matters is
-which loss is taken where:
+In: the folder of both roots. Out: the losses of each step. The model is a small transformer; the example shows which
+loss to use for which samples:
 
-    retain   cross-entropy on the masked labels, weighed; or KL from a frozen copy of the model
-    harmful  a function of the user's: never plain cross-entropy, which would teach the attack
+    retain   weighted cross-entropy on the masked labels, or KL divergence from a frozen copy of the model
+    harmful  a function that you supply: never plain cross-entropy, which would teach the attack
 """
 
 import copy
@@ -26,7 +26,7 @@ HarmfulLoss = Callable[[torch.Tensor, Batch], torch.Tensor]
 
 
 def bounded_unlikelihood(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """`-log(1 - p)` of each harmful label, averaged: 0 when the model gives it no probability."""
+    """The mean of `-log(1 - p)` over the harmful labels: 0 when the model gives them probability 0."""
     mask = batch["loss_mask"]
     chosen = logits.float().log_softmax(-1).gather(-1, batch["labels"][..., None])[..., 0]
     unlikely = -torch.log1p(-chosen.exp().clamp(max=1 - 1e-6))
@@ -34,7 +34,7 @@ def bounded_unlikelihood(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 class SmallModel(nn.Module):  # type: ignore[misc]  # torch is not followed by mypy here
-    """A transformer of one layer, causal."""
+    """A causal transformer with one layer."""
 
     def __init__(self, vocab_size: int, width: int = 64) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class SmallModel(nn.Module):  # type: ignore[misc]  # torch is not followed by m
 
 
 def retain_loss(logits: torch.Tensor, batch: Batch, reference: torch.Tensor | None) -> torch.Tensor:
-    """Cross-entropy of each label, or the KL from `reference` to the model, weighed: scalar."""
+    """Weighted cross-entropy of the labels, or weighted KL divergence of the model from `reference`: scalar."""
     if reference is None:
         losses = nn.functional.cross_entropy(logits.transpose(1, 2).float(), batch["labels"], reduction="none")
     else:

@@ -1,10 +1,10 @@
-"""All samples of a run checked: each by its own rules, and against each other.
+"""Checks all samples of a run: each against the rules, and all against each other.
 
-In: files of samples. Out: `Validation`: findings with file and line, and the numbers of the report. One pass; memory
-grows with ids and hashes of contents alone, about 130 bytes a sample at its peak, and with what is found.
+In: files of samples. Out: `Validation`: findings with file and line, and the numbers of the report. It takes one pass.
+Memory grows only with ids and content hashes, at most about 130 bytes a sample, and with the findings.
 
 A line with the lists `harmful` and `benign` is a batch: each of its members is checked as a sample, under the path
-`harmful[0].…`. Retain samples come again in several batches, so the same member twice is no finding.
+`harmful[0].…`. Batches reuse retain samples, so an identical member in several batches is no finding.
 """
 
 import hashlib
@@ -33,17 +33,17 @@ from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
 from spanloom.families.toolcalls.rules import Rules, check_sample
 
 BATCH_LISTS = {"harmful": HARMFUL, "benign": RETAIN}
-"""The lists of a batch, and the split that their members must be of."""
+"""The lists of a batch, and the split that their members must have."""
 
 _CONTENT_BYTES = 16
 
 _ID_SHOWN = 200
-"""Characters of an id where few findings are kept: an id may be as long as all that was sent."""
+"""Ids in findings are cut to this many characters if `most_findings` is set: an id may fill the whole request."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Located:
-    """A finding with its place. `id`: that of the sample; None where it has none, or one that is no text."""
+    """A finding with its place. `id`: the sample's id; None if it is missing or not a string."""
 
     file: str
     line: int
@@ -56,7 +56,7 @@ class Located:
 
 @dataclass(kw_only=True)
 class FileCount:
-    """One file in the report."""
+    """The counts of one file in the report."""
 
     path: str
     samples: int = 0
@@ -66,11 +66,11 @@ class FileCount:
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """What a run found.
+    """The result of a run.
 
-    findings  by file, line, code; `more` are counted and not kept, see `Rules.most_findings`
-    rules     rule → samples with a finding of it
-    splits    harmful, retain → samples; those of neither are the rest of `samples`
+    findings  sorted by file, line and code; `more` others are only counted, see `Rules.most_findings`
+    rules     rule → samples that violate it
+    splits    harmful, retain → samples; the rest of `samples` is in neither split
     subtypes  split → subtype → samples and the sum of their weights
     """
 
@@ -99,9 +99,9 @@ class Validation:
 class _Seen:
     """Ids and contents of all samples so far, as flat arrays: 33 to 60 bytes a sample.
 
-    names     the ids end to end, UTF-8; `ends` says where each ends
-    hashes    Python's hash of each id, which narrows the search; equal ids are found by their text
-    contents  16 bytes of sha256 of each content, end to end; zeros for a sample that has none
+    names     the ids end to end, UTF-8; `ends` holds the end of each
+    hashes    Python's hash of each id: only ids with equal hashes are compared as text
+    contents  16 bytes of sha256 of each content, end to end; zeros for a sample without content
     places    file, line and member of a batch, in 16, 32 and 16 bits
     """
 
@@ -130,19 +130,19 @@ NO_CONTENT = bytes(_CONTENT_BYTES)
 
 
 def content_key(sample: dict[str, Any]) -> bytes:
-    """16 bytes that stand for messages and assistant_raw; zeros where either is missing."""
+    """16 bytes of a hash of messages and assistant_raw; zeros if either is missing."""
     messages, raw = sample.get("messages"), sample.get("assistant_raw")
     if messages is None or raw is None:
         return NO_CONTENT
     try:
         text = orjson.dumps([messages, raw], option=orjson.OPT_SORT_KEYS)
-    except TypeError:  # an integer beyond 64 bits, where a sample was parsed exactly
+    except TypeError:  # an integer beyond 64 bits, in a sample that was parsed exactly
         text = json.dumps([messages, raw], sort_keys=True).encode()
     return hashlib.sha256(text).digest()[:_CONTENT_BYTES]
 
 
 def validate_files(files: Sequence[SampleFile], rules: Rules) -> Validation:
-    """Checks all samples of some files, in their order."""
+    """Checks all samples of the files, in the given order."""
     run = _Run(rules, [file.name for file in files])
     for number, file in enumerate(files):
         with file.path.open("rb") as stream:
@@ -151,7 +151,7 @@ def validate_files(files: Sequence[SampleFile], rules: Rules) -> Validation:
 
 
 def validate_stream(stream: Iterable[bytes], rules: Rules, name: str = "-") -> Validation:
-    """The same of lines from anywhere, as one file called `name`."""
+    """Like `validate_files` for the lines of a stream, reported as one file called `name`."""
     run = _Run(rules, [name])
     run.file(0, stream)
     return run.finish()
@@ -213,7 +213,7 @@ class _Run:
         if type(name) is not str:
             name = None
         if path:
-            # The list of a member says more than --split.
+            # The list of a batch decides the split of its members, not --split.
             findings = [_below(path, each) for each in findings if each.code != "L6"]
             beyond.pop(("L6", SEVERITY["L6"]), None)
             if checked.split is not None and checked.split != split:
@@ -225,7 +225,7 @@ class _Run:
             for (code, severity), times in beyond.items():
                 self._count(number, code, severity, times)
         content = content_key(sample)
-        if name or content != NO_CONTENT:  # others repeat nothing
+        if name or content != NO_CONTENT:  # a sample without both cannot be a duplicate
             self.seen.add(name, content, number << 48 | line_number << 16 | order)
         self.files[number].samples += 1
         self.tool_samples += checked.tool_sample
@@ -265,7 +265,7 @@ class _Run:
         self.found.sort(key=itemgetter(0))
         subtypes: dict[str, dict[str, tuple[int, float]]] = {}
         for (split, subtype), (samples, weight) in sorted(self.weights.items()):
-            # Rounded, so that ten weights of 0.8 are 8, whatever the order they were added in.
+            # Rounded, so that the order of the additions does not matter: ten weights of 0.8 are 8.
             subtypes.setdefault(split, {})[subtype] = (int(samples), round(weight, 6))
         return Validation(
             files=self.files,
@@ -288,7 +288,7 @@ def _below(path: str, finding: Finding) -> Finding:
 
 
 def _member(name: str, index: int) -> int:
-    """A member of a batch in 16 bits, harmful ones first; 0 stands for a line that is a sample itself."""
+    """A member of a batch in 16 bits, harmful ones first; 0 means that the line itself is the sample."""
     return 1 + (list(BATCH_LISTS).index(name) << 14 | min(index, (1 << 14) - 2))
 
 
@@ -297,14 +297,14 @@ def _member_path(member: int) -> str:
 
 
 def _place(packed: int) -> tuple[int, int, int]:
-    """File, line and member of a batch."""
+    """Unpacks file, line and member of a batch."""
     return packed >> 48, packed >> 16 & 0xFFFF_FFFF, packed & 0xFFFF
 
 
 def _repeated(seen: _Seen) -> Iterator[tuple[int, int, str, str]]:
-    """Samples whose id or content was there before: number, number of the first, code, path.
+    """Yields samples with a duplicate id or content: number, number of the first one, code, path.
 
-    Members of batches are checked against members alone, and may repeat as a whole.
+    Members of batches are compared only with members. A member with the same id and content is no duplicate.
     """
     if not seen.places:
         return
@@ -332,7 +332,7 @@ def _repeated(seen: _Seen) -> Iterator[tuple[int, int, str, str]]:
 
 
 def _groups(keys: npt.NDArray[Any]) -> Iterator[npt.NDArray[np.int64]]:
-    """The positions of each key that is more than once, in order.
+    """Yields, for each key that occurs more than once, its positions in order.
 
     keys [7 3 7 9 3]  →  [1 4] [0 2]
     """

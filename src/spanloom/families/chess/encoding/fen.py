@@ -1,24 +1,24 @@
 """Positions in FEN → the 68 tokens of a board, for whole columns at once.
 
-In: a column of FENs (an Arrow array of strings). Out: board indices, uint8 [N, 68], and which of the N are no FEN.
+In: a column of FENs (an Arrow array of strings). Out: board indices, uint8 [N, 68], and which of the N are invalid.
 
     0        start_pos
     1 … 64   squares a1, b1, …, h8
     65       end_pos
-    66       castling rights, those that king and rook on their squares allow
+    66       castling rights, only those with king and rook on their squares
     67       side to move
 
-What counts as a FEN is what python-chess accepts: one to six fields, for the missing ones white, no castling, no en
-passant, 0 and 1; castling as KQkq or as files (HAha); a `~` behind a piece that was a pawn. A castling right holds only
-where a king is on e1 (e8) and a rook on h1 or a1 (h8, a8).
+A FEN is valid if python-chess accepts it: one to six fields, the missing ones being white, no castling, no en passant,
+0 and 1; castling as KQkq or as files (HAha); a `~` after a promoted piece. A castling right is kept only if a king is
+on e1 (e8) and a rook on h1 or a1 (h8, a8).
 
-A column goes through numpy first, which takes the usual spelling alone, at about 1 µs a FEN; `parse_fen` decides about
-the rest, at about 12 µs. (python-chess needs about 40 µs to parse one.)
+A column is first parsed with NumPy, at about 1 µs a FEN, which handles only the usual spelling; `parse_fen` parses the
+rest, at about 12 µs. (python-chess needs about 40 µs.)
 
     rnbqkbnr/pp1ppppp/8/…        chars     r n b q k b n r / p p 1 p p p p p / 8 / …
                                  widths    1 1 1 1 1 1 1 1 0 1 1 1 1 1 1 1 1 0 8 0
                                  before    0 1 2 3 4 5 6 7 8 8 9 10 …              16 24
-    Widths of 64 in all, and 8, 16, … 56 before the seven slashes: then `before` is the square of each piece, from a8.
+    If the widths sum to 64, and to 8, 16, … 56 before the seven slashes, `before` is the square of each piece, from a8.
 """
 
 import re
@@ -54,16 +54,16 @@ _RIGHTS = tuple(
         (E8, "k", "a8", "r"),
     )
 )
-"""K, Q, k, q: where the king is, which piece that is, where the rook is, which piece that is."""
+"""For K, Q, k, q: the king's place, the king, the rook's place, the rook (places and pieces as board indices)."""
 
 NO_FEN = "there is none"
 _CASTLING_FIELD = re.compile("-|[KQA-H]{0,2}[kqa-h]{0,2}")
 _RIGHT_LETTERS = {"K": 1, "H": 1, "Q": 2, "A": 2, "k": 4, "h": 4, "q": 8, "a": 8}
 
 _CHUNK = 4096
-"""Rows at once: their bytes stay in the processor's cache."""
+"""Rows per chunk, so that their bytes fit into the processor's cache."""
 _NO_WIDTH = 65
-"""The width of what cannot be in a board: no row with one adds up to 64."""
+"""The width of invalid characters: a row with one never sums to 64."""
 _WIDTHS = bytearray([_NO_WIDTH]) * 256
 _CODES = bytearray([EMPTY]) * 256
 _WIDTHS[ord("/")] = 0
@@ -87,7 +87,7 @@ _USUAL_RIGHTS = np.array(
 
 
 def parse_fen(fen: str) -> npt.NDArray[np.uint8]:
-    """The board of one FEN: uint8 [68]. Raises ValueError, with the part that is wrong, where python-chess refuses."""
+    """The board of one FEN: uint8 [68]. Raises ValueError, naming the fault, for a FEN that python-chess rejects."""
     fields = fen.split()
     if not fields:
         raise ValueError("the FEN is empty")
@@ -117,10 +117,10 @@ def parse_fen(fen: str) -> npt.NDArray[np.uint8]:
         rights |= _RIGHT_LETTERS.get(letter, 0)
     white_kings = [square for square in range(64) if squares[square] == WHITE_KING and square not in promoted]
     if "Q" in castling and WHITE_ROOK not in squares[:7] and white_kings and white_kings[-1] > 7:
-        # Q is the leftmost rook if that is left of the king: of several kings the highest, so even the rook on h1.
+        # Q means the leftmost rook if it is left of the king. Of several kings the highest counts, so h1 may qualify.
         rights |= 1
     for bit, (place, king, corner, rook) in enumerate(_RIGHTS):
-        # A king that was a pawn does not castle.
+        # A promoted king cannot castle.
         if board[place] != king or place - 1 in promoted or board[corner] != rook:
             rights &= ~(1 << bit)
     board[66] = CASTLING_INDICES[rights]
@@ -128,7 +128,7 @@ def parse_fen(fen: str) -> npt.NDArray[np.uint8]:
 
 
 def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
-    """The squares a1 … h8 of the first field, and which of them hold what was a pawn."""
+    """The squares a1 … h8 of the first field, and which of them have a promoted piece."""
     ranks = placement.split("/")
     if len(ranks) != 8:
         raise ValueError(f"a board has 8 ranks, this one {len(ranks)}: {fen!r}")
@@ -138,7 +138,7 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
         before = ""
         row: list[int] = []
         for symbol in rank:
-            # Of letters beyond ASCII, lower() makes k of one: the Kelvin sign, which is then a king.
+            # lower() turns one non-ASCII letter into k, the Kelvin sign, so it counts as a king.
             piece = symbol.lower().upper() if symbol.isupper() else symbol
             if symbol in "12345678":
                 if before == "digit":
@@ -162,7 +162,7 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
 
 
 def fen_fault(fen: str | None) -> str | None:
-    """What is wrong with a FEN; None where it is one."""
+    """The fault of a FEN; None if it is valid."""
     try:
         parse_fen(fen or "")
     except ValueError as fault:
@@ -174,9 +174,9 @@ _parse_again = lru_cache(maxsize=4096)(parse_fen)
 
 
 def parse_column(fens: pa.Array) -> tuple[Boards, npt.NDArray[np.bool_]]:
-    """The boards of a column of strings, and which of its rows are null or no FEN: uint8 [N, 68], bool [N].
+    """The boards of a column of strings, and which of its rows are null or invalid: uint8 [N, 68], bool [N].
 
-    The boards of bad rows mean nothing; `parse_fen` says what is wrong with one.
+    The boards of invalid rows are undefined; `fen_fault` names the fault of one.
     """
     rows = len(fens)
     boards = np.empty((rows, BOARD_LENGTH), np.uint8)
@@ -188,7 +188,7 @@ def parse_column(fens: pa.Array) -> tuple[Boards, npt.NDArray[np.bool_]]:
 
 
 def _parse_chunk(fens: pa.Array, boards: Boards, bad: npt.NDArray[np.bool_]) -> None:
-    """Fills `boards` and `bad`."""
+    """Writes one chunk's results into `boards` and `bad`."""
     fens = fens.cast(pa.large_string())
     _, offsets_buffer, data_buffer = fens.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64)[fens.offset : fens.offset + len(fens) + 1]
@@ -203,15 +203,15 @@ def _parse_chunk(fens: pa.Array, boards: Boards, bad: npt.NDArray[np.bool_]) -> 
 
 
 def _parse_usual(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], boards: Boards) -> npt.NDArray[np.bool_]:
-    """Fills in the boards of the rows that are spelt as usual, and says which those are: bool [n].
+    """Writes the boards of the rows in the usual spelling. Returns which rows these are: bool [n].
 
-    Args: the rows' UTF-8 end to end, and where each begins, int64 [n + 1]; boards uint8 [n, 68].
+    Args: the rows' UTF-8 end to end; the start of each, int64 [n + 1]; boards uint8 [n, 68].
     """
     begins, ends = offsets[:-1], offsets[1:]
     spaces = np.flatnonzero(data == ord(" "))
     spaces_before = np.searchsorted(spaces, offsets)
     first_space, count = spaces_before[:-1], np.diff(spaces_before)
-    # The usual: all six fields, or without the two counts of moves.
+    # The usual spelling: all six fields, or four without the two move counters.
     usual = np.asarray(((count == 5) | (count == 3)) & (ends > begins))
     chosen = np.flatnonzero(usual)
     if not chosen.size:
@@ -222,12 +222,12 @@ def _parse_usual(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], bo
         full[:, None] | (np.arange(5) < 3),
         spaces[np.minimum(at, spaces.size - 1)],
         ends[:, None],
-    )  # where each of the first five fields ends
+    )  # the end of each of the first five fields
     good, turns, rights = _parse_fields(data, border, ends, full)
     good &= border[:, 0] > begins
 
-    # The first field of all rows, end to end. Rows that do not hold 64 squares and 7 slashes leave first, so that the
-    # squares before a row are 64 times its number.
+    # The first field of all rows, end to end. Rows without exactly 64 squares and 7 slashes are removed first, so that
+    # the squares before a row are 64 times its number.
     lengths = border[:, 0] - begins
     lengths[~good] = 0
     kept = np.flatnonzero(good)
@@ -257,11 +257,11 @@ def _parse_usual(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], bo
     made[:, 0], made[:, 65] = START_POS, END_POS
     squares = np.full(64 * kept.size, EMPTY, np.uint8)
     pieces = np.flatnonzero(codes != EMPTY)
-    squares[before[pieces] ^ 56] = codes[pieces]  # from a8 b8 … h1 to a1 b1 … h8: the other rank, the same file
+    squares[before[pieces] ^ 56] = codes[pieces]  # a8 b8 … h1 → a1 b1 … h8: mirrors the rank, keeps the file
     made[:, 1:65] = squares.reshape(-1, 64)
     made[:, 67] = turns[kept]
     held = rights[kept]
-    # A right to castle long without a rook on a1, but with one on h1: with several kings that may mean the other side.
+    # Q without a rook on a1 but with one on h1: with several kings it may mean the h1 rook, so `parse_fen` decides.
     stale = (held & 2 > 0) & (made[:, 1] != WHITE_ROOK) & (made[:, 8] == WHITE_ROOK) & (made[:, E1] == WHITE_KING)
     for bit, (place, king, corner, rook) in enumerate(_RIGHTS):
         held &= ~(((made[:, place] != king) | (made[:, corner] != rook)).astype(np.uint8) << np.uint8(bit))
@@ -278,7 +278,7 @@ def _parse_fields(
     ends: npt.NDArray[np.int64],
     full: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """What follows the placement: which rows are spelt as usual, the sides to move, the castling rights asked for."""
+    """Parses the fields after the placement: which rows have the usual spelling, sides to move, castling rights."""
     last = data.size - 1
     side = data[np.minimum(border[:, 0] + 1, last)]
     good = (border[:, 1] == border[:, 0] + 2) & ((side == ord("w")) | (side == ord("b")))
@@ -310,6 +310,6 @@ def _parse_fields(
 def _fields(
     data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.uint8]:
-    """data[begins[i] : begins[i] + lengths[i]] for each i, end to end."""
+    """The slices data[begins[i] : begins[i] + lengths[i]] of all i, end to end."""
     before = np.cumsum(lengths) - lengths
     return np.asarray(data[np.repeat(begins - before, lengths) + np.arange(lengths.sum())])

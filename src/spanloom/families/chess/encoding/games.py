@@ -1,11 +1,11 @@
-"""A game as arrays, and how its rows follow one another as a sequence of tokens.
+"""A game as arrays, and the layout of its rows as a sequence of tokens.
 
-In: one `Game`, and which of its boards are written. Out: where its rows begin, and where a sample may.
+In: one `Game`, and which of its boards are written. Out: the starts of its rows, and the valid starts of samples.
 
     board 0 (68) | move 0 | wl_value | d_value | board 1 (68) | move 1 | wl_value | d_value | move 2 | …
     └ block 0 ─┘                               └ block 1 ─┘                                └ board 2 was skipped
 
-The first board is always written, and so is one behind a row without a move: nothing else says what happened there.
+The first board is always written, and so is the board after a row without a move: it cannot be derived from a move.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class Game:
     """The P rows of one game in the order of their plies.
 
     `boards`   uint8 [P, 68], board indices
-    `played`   int16 [P], move ids; NO_MOVE where no move was played (the position in which a game ended)
-    `best`     int16 [P], move ids; NO_MOVE where it is missing or unknown
-    `values`   float64 [P, 3], win, draw, loss for the side to move; NaN where missing
+    `played`   int16 [P], move ids; NO_MOVE if no move was played (the last position of a game)
+    `best`     int16 [P], move ids; NO_MOVE if missing or unknown
+    `values`   float64 [P, 3], win, draw, loss for the side to move; NaN if missing
     """
 
     boards: Boards
@@ -43,11 +43,11 @@ class Game:
 
 
 def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Include:
-    """Which boards are written when those of `include` are requested: bool [P].
+    """Which boards are written if those in `include` are requested: bool [P].
 
     played    e2e4  e7e5   –    g8e7  f3d4
     include   T     F     F     F     F
-    written   T     F     F     T     F      the first, and the one behind the row without a move
+    written   T     F     F     T     F      the first, and the one after the row without a move
     """
     written = np.array(include, np.bool_)
     if written.shape != played.shape:
@@ -58,7 +58,7 @@ def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Includ
 
 
 def row_offsets(played: MoveIds, written: Include) -> npt.NDArray[np.int64]:
-    """Where the rows begin in the sequence, and its length: int64 [P + 1]."""
+    """The start of each row in the sequence, and its length at the end: int64 [P + 1]."""
     offsets = np.zeros(played.size + 1, np.int64)
     np.cumsum(BOARD_LENGTH * written + PLY_LENGTH * (played >= 0), out=offsets[1:])
     return offsets
@@ -67,9 +67,9 @@ def row_offsets(played: MoveIds, written: Include) -> npt.NDArray[np.int64]:
 def valid_starts(
     played: MoveIds, written: Include, offsets: npt.NDArray[np.int64], *, start_on_board: bool = False
 ) -> npt.NDArray[np.int64]:
-    """Where a sample may begin: the game's beginning, and behind the d_value of every ply but the last. int64 [N].
+    """The valid starts of a sample: the game's start, and after the d_value of every ply except the last. int64 [N].
 
-    `start_on_board` leaves out those where no board is written.
+    `start_on_board` keeps only those with a written board.
     """
     starts = np.zeros(max(int(np.count_nonzero(played >= 0)), 1), np.int64)
     starts[1:] = offsets[1:][played >= 0][:-1]

@@ -1,10 +1,10 @@
-"""Moves in UCI → token ids, in the one spelling that the vocabulary has for each.
+"""Moves in UCI → token ids, in the vocabulary's one spelling of each move.
 
-In: strings, and the boards that the moves are made on. Out: ids 0 … 1923, `NO_MOVE` where there is none (null, ''),
-`UNKNOWN_MOVE` for what is no move of the vocabulary.
+In: strings, and the boards on which the moves are made. Out: ids 0 … 1923, `NO_MOVE` for a missing move (null, ''),
+`UNKNOWN_MOVE` for a move that is not in the vocabulary.
 
 A promotion to a knight loses its n (a7a8n → a7a8). Castling is written as the king taking its rook: e1g1 becomes e1h1
-if, and only if, a king is on e1; a rook's e1g1 stays. Whether a move is legal is not asked.
+if, and only if, a king is on e1; a rook's e1g1 stays. Legality is not checked.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from spanloom.families.chess.encoding.fen import BLACK_KING, E1, E8, WHITE_KING,
 from spanloom.families.chess.encoding.vocabulary import MOVE_IDS, MOVES, NO_MOVE
 
 MoveIds = npt.NDArray[np.int16]
-"""int16 [N]: token ids, NO_MOVE, or UNKNOWN_MOVE where it is named."""
+"""int16 [N]: token ids or NO_MOVE; UNKNOWN_MOVE only where documented."""
 
 UNKNOWN_MOVE = -2
 
@@ -30,11 +30,11 @@ _CASTLING = {
         ("e8c8", E8, "e8a8"),
     )
 }
-"""Standard castling → where a king must stand for it to be castling, and its one spelling."""
+"""Standard castling → the place of the king (only then it is castling), and the spelling in the vocabulary."""
 
 
 def move_id(move: Any, board: npt.NDArray[np.uint8]) -> int:
-    """The id of a move made on `board`, uint8 [68]; NO_MOVE for None, NaN and '', UNKNOWN_MOVE for what is no move."""
+    """The id of a move made on `board`, uint8 [68]; NO_MOVE for None, NaN and '', UNKNOWN_MOVE for any other value."""
     if not move or move != move:  # NaN alone differs from itself
         return NO_MOVE
     code = _lookup(move) if isinstance(move, str) else UNKNOWN_MOVE
@@ -45,7 +45,7 @@ def move_id(move: Any, board: npt.NDArray[np.uint8]) -> int:
 
 
 def column_ids(moves: pa.Array, boards: Boards) -> MoveIds:
-    """The ids of a column of strings, each made on its row's board."""
+    """The ids of a column of moves, each made on its row's board; like `move_id`."""
     encoded = moves.cast(pa.string()).dictionary_encode()
     known = [_lookup(move) if move else NO_MOVE for move in encoded.dictionary.to_pylist()]
     table = np.array([*known, NO_MOVE], np.int16)  # the last is null's

@@ -1,6 +1,6 @@
-"""The bridge to python-chess, which is GPL-3.0 and an extra: what is asked of it goes through here.
+"""The bridge to python-chess, which is GPL-3.0 and an optional extra.
 
-In: board indices and move ids. Out: its boards and moves, and back again.
+In: board indices and move ids, or python-chess's boards and moves. Out: the other form.
 """
 
 from itertools import compress
@@ -26,7 +26,7 @@ from spanloom.families.chess.encoding.vocabulary import (
 
 
 def python_chess() -> ModuleType | None:
-    """python-chess, where it is installed (`pip install 'spanloom[chess]'`)."""
+    """The module `chess`; None if it is not installed (`pip install 'spanloom[chess]'`)."""
     try:
         import chess
     except ImportError:
@@ -35,7 +35,7 @@ def python_chess() -> ModuleType | None:
 
 
 def require_python_chess(feature: str) -> ModuleType:
-    """python-chess, or an error that says what it is needed for."""
+    """The module `chess`. Raises SpanloomError, naming the feature that needs it, if it is not installed."""
     chess = python_chess()
     if chess is None:
         raise SpanloomError(
@@ -46,7 +46,7 @@ def require_python_chess(feature: str) -> ModuleType:
 
 
 def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
-    """python-chess's board of 68 board indices. Tokens say nothing of en passant."""
+    """The python-chess board of 68 board indices, without en passant: tokens do not encode it."""
     made = chess.Board(None)
     for square, index in enumerate(board[1:65].tolist()):
         if index != EMPTY:
@@ -58,10 +58,10 @@ def board_from_tokens(chess: ModuleType, board: npt.NDArray[np.uint8]) -> Any:
 
 
 def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
-    """python-chess's move of an id, if it is legal on the board; None if not.
+    """The python-chess move of an id; None if it is not legal on the board.
 
-    The vocabulary's castling is the king taking its rook, and its bare promotion is to a knight. A pawn that takes
-    beside a pawn of the other side is believed to do so en passant, since tokens cannot say otherwise.
+    In the vocabulary, castling is the king taking its rook, and a bare promotion is to a knight. A pawn capture on an
+    empty square next to an enemy pawn counts as en passant, because tokens do not encode it. May set `board.ep_square`.
     """
     text = MOVES[move]
     made = chess.Move.from_uci(text)
@@ -88,7 +88,7 @@ def uci_of(board: Any, move: Any) -> str:
 
 
 def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
-    """The 68 board indices of a python-chess board, asked square by square."""
+    """The 68 board indices of a python-chess board, computed square by square."""
     pieces = map(board.piece_at, chess.SQUARES)
     sides = (board.has_kingside_castling_rights, board.has_queenside_castling_rights)
     rights = "".join(compress("KQkq", (has(color) for color in (chess.WHITE, chess.BLACK) for has in sides)))

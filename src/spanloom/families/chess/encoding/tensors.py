@@ -1,17 +1,17 @@
 """A slice of a game's sequence → the arrays of one training sample.
 
-In: a `Game`, which boards are written, where the slice begins and how long it is (S). Out, each of length S:
+In: a `Game`, which boards are written, the start and the length S of the slice. Out, each of length S:
 
     input_ids         int64    token ids, then pad
-    board_target_ids  int64    board index of the next token; generic_move where a move comes; -100: ignored
-    move_target_ids   int64    the best move, where a move is to be predicted; else -100
-    move_mask         bool     there
+    board_target_ids  int64    board index of the next token; generic_move before a move; -100: ignored
+    move_target_ids   int64    the best move at positions that predict a move; elsewhere -100
+    move_mask         bool     True at these positions
     wl_positions      bool     the wl_value tokens      d_positions   the d_value tokens
     wl_targets        float32  win - loss               d_targets     draw
-    wdl_valid         bool     win, draw and loss were all given
-    block_id          int64    the tokens of one board share a number; every other position has one of its own
+    wdl_valid         bool     whether win, draw and loss are all given
+    block_id          int64    the tokens of one board share a number; every other position has its own
 
-A ply with its board written (k: its move), and one whose board was skipped:
+A ply with a written board (k: its move), and one whose board was skipped:
 
     position          k-1        k      k+1   k+2   |  k+3    k+4   k+5
     token             to move    move   wl    d     |  move   wl    d
@@ -20,9 +20,9 @@ A ply with its board written (k: its move), and one whose board was skipped:
     wl_targets        wl         0      wl    wl'      0      wl'   0
     d_targets         d          0      0     d        0      0     d'
 
-Position k+2 predicts the second ply (best', wl') and holds the first one's draw value d, which is also an input there:
-d' in its place would tell the model what comes next. `literal_d_targets` puts it there all the same, for those who must
-reproduce runs that did.
+Position k+2 predicts the second ply (best', wl'), and has the first ply's draw value d, which is also an input there:
+d' in its place would leak the next value to the model. `literal_d_targets` puts d' there all the same, to reproduce
+runs that did so.
 """
 
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ def sample(
     *,
     literal_d_targets: bool = False,
 ) -> Tensors:
-    """The sample of `max_seq_len` tokens from `start` on. Raises ChessError where no row begins at `start`."""
+    """The sample of `max_seq_len` tokens from `start` on. Raises ChessError if no row begins at `start`."""
     written = written_boards(game.played, include)
     return cut(
         game, written, row_offsets(game.played, written), start, max_seq_len, literal_d_targets=literal_d_targets
@@ -77,7 +77,7 @@ def cut(
     *,
     literal_d_targets: bool = False,
 ) -> Tensors:
-    """`sample`, where `written_boards` and `row_offsets` are known already."""
+    """Like `sample`, with the results of `written_boards` and `row_offsets` as arguments."""
     first = int(np.searchsorted(offsets, start))
     if first >= len(game) or offsets[first] != start:
         raise ChessError(f"no row of the game begins at token {start}", remedy="give one of valid_starts")
@@ -90,13 +90,13 @@ def cut(
     made = blank(ids, max_seq_len)
     number_blocks(made, begins[boards])
 
-    at = (begins + BOARD_LENGTH * boards)[moves]  # of the moves
-    kept = int(np.searchsorted(at, max_seq_len - 2))  # whose values are inside
+    at = (begins + BOARD_LENGTH * boards)[moves]  # the positions of the moves
+    kept = int(np.searchsorted(at, max_seq_len - 2))  # moves whose values are inside the slice
     at, best, values = at[:kept], game.best[rows][moves][:kept], game.values[rows][moves][:kept]
     wl, d, valid = values_of(values)
     write_values(made, at + 1, wl, d, valid)
 
-    # Where each is predicted from; a slice may begin with a move, which nothing in it predicts.
+    # The position that predicts each move. If the slice begins with a move, no position predicts it.
     unseen = 1 if kept and at[0] == 0 else 0
     before, best, wl, d, valid = at[unseen:] - 1, best[unseen:], wl[unseen:], d[unseen:], valid[unseen:]
     made["board_target_ids"][before] = GENERIC_MOVE
@@ -108,14 +108,14 @@ def cut(
         made["d_targets"][before] = d
         made["wdl_valid"][before] = valid
     else:
-        taken = made["d_positions"][before]  # by the draw value of the ply before
+        taken = made["d_positions"][before]  # they have the draw value of the previous ply
         made["d_targets"][before[~taken]] = d[~taken]
         made["wdl_valid"][before] = valid & (made["wdl_valid"][before] | ~taken)
     return made
 
 
 def blank(ids: npt.NDArray[Any], max_seq_len: int) -> Tensors:
-    """The arrays of a sample with these tokens and their natural board targets, and nothing else in them yet."""
+    """The arrays of a sample with only its tokens, and the next tokens as board targets."""
     made: Tensors = {
         "input_ids": np.full(max_seq_len, PAD, np.int64),
         "board_target_ids": np.full(max_seq_len, IGNORE, np.int64),
@@ -133,7 +133,7 @@ def blank(ids: npt.NDArray[Any], max_seq_len: int) -> Tensors:
 
 
 def number_blocks(made: Tensors, begins: npt.NDArray[np.int64]) -> None:
-    """Adds `block_id`. Args: where the blocks begin, ascending; the last may be cut."""
+    """Adds `block_id`. `begins`: the starts of the boards, ascending; the last board may be cut."""
     length = made["input_ids"].size
     block_id = np.arange(begins.size, begins.size + length)
     inside = (begins[:, None] + _BOARD_PLACES).ravel()
@@ -145,7 +145,7 @@ def number_blocks(made: Tensors, begins: npt.NDArray[np.int64]) -> None:
 def values_of(
     values: npt.NDArray[np.float64],
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """win - loss, draw and whether all three were given, of win, draw and loss [N, 3]. Missing ones count as 0."""
+    """win - loss, draw, and whether no value is missing, from win, draw and loss [N, 3]. Missing values count as 0."""
     missing = np.isnan(values)
     filled = np.where(missing, 0.0, values)
     valid = np.asarray(~missing.any(axis=1))
@@ -159,7 +159,7 @@ def write_values(
     d: npt.NDArray[np.float64],
     valid: npt.NDArray[np.bool_] | bool,
 ) -> None:
-    """Writes values at their own tokens. Args: positions of the wl_value tokens; the d_value tokens follow them."""
+    """Writes values at their own tokens. `at`: the positions of the wl_value tokens; each d_value token follows."""
     made["wl_positions"][at] = True
     made["d_positions"][at + 1] = True
     made["wl_targets"][at] = wl
@@ -171,7 +171,7 @@ def write_values(
 def _tokens(
     boards: npt.NDArray[np.uint8], played: npt.NDArray[np.int16], written: Include, moves: Include
 ) -> npt.NDArray[np.int16]:
-    """The rows' tokens end to end. Each row is laid out whole, and what is not written is left out of that."""
+    """The rows' tokens end to end. Every row is laid out in full; then the tokens that are not written are removed."""
     laid = np.empty((played.size, _UNIT), np.int16)
     laid[:, :BOARD_LENGTH] = _SHORT_IDS[boards]
     laid[:, BOARD_LENGTH] = played

@@ -1,19 +1,19 @@
 """A position and the variations that a search found there → the arrays of one thinking sample.
 
-In: a `ThinkingRow`, in which order its variations are shown and how deep each goes, or the numbers to draw that from.
-Out: the arrays of `tensors`, and three masks and a flag more:
+In: a `ThinkingRow`, the order and the depth of its variations, or random numbers to draw them from. Out: the arrays of
+`tensors`, and also three masks and a flag:
 
-    thinking_move_mask   bool [S]  where a move inside the thinking is to be predicted: move_target_ids has it
-    continue_var_mask    bool [S]  … the next one of the line (board target continue_var)
-    new_variation_mask   bool [S]  … the first of a further line (board target new_variation)
-    first_is_not_best    bool []   the first line's move is not the final one
+    thinking_move_mask   bool [S]  positions that predict a move inside the thinking, given in move_target_ids
+    continue_var_mask    bool [S]  … the next move of the same line (board target continue_var)
+    new_variation_mask   bool [S]  … the first move of a further line (board target new_variation)
+    first_is_not_best    bool []   whether the first line's root move differs from the final move
 
     [root board] start_think
       root_move wl d [board]  move wl d [board]  …  end_var        as many units of 71 tokens as the line is deep
       root_move wl d [board]  …                     end_var
     end_think final_move wl d
 
-wl and d of a unit are those of the position that its move leads to, and are before that position's board.
+wl and d of a unit are the values of the position after its move; they precede that position's board.
 """
 
 import json
@@ -74,13 +74,13 @@ class ThinkingRow:
     """A position with its V variations, in the order of the row, and their M nodes, end to end.
 
     `board`        uint8 [68], the root
-    `final`        the move to end with: token id, or NO_MOVE
-    `values`       float64 [3], win, draw, loss at the root; NaN where missing
-    `root_moves`   int16 [V], token ids; NO_MOVE where missing or unknown
-    `visits`       float64 [V]      `fractions`   float64 [V], of the visits
-    `node_offsets` int64 [V + 1], where the variations' nodes begin
+    `final`        the final move: token id, or NO_MOVE
+    `values`       float64 [3], win, draw, loss at the root; NaN if missing
+    `root_moves`   int16 [V], token ids; NO_MOVE if missing or unknown
+    `visits`       float64 [V]      `fractions`   float64 [V], shares of the visits
+    `node_offsets` int64 [V + 1], the start of each variation's nodes
     `node_boards`  uint8 [M, 68]    `node_values` float64 [M, 3], win, draw, loss
-    `node_moves`   int16 [M], the move that is made at a node; NO_MOVE where missing or unknown
+    `node_moves`   int16 [M], the move made at a node; NO_MOVE if missing or unknown
     """
 
     board: npt.NDArray[np.uint8]
@@ -100,7 +100,7 @@ class ThinkingRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ThinkingRules:
-    """How many variations, how deep, and how far from the order of their visits (docs/families/chess.md)."""
+    """The limits on variations and depth, and the temperature of their order (docs/families/chess.md)."""
 
     max_variations: int = defaults.MAX_VARIATIONS
     max_depth: int = defaults.MAX_DEPTH
@@ -110,14 +110,14 @@ class ThinkingRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A variation that is written: which of the row's, and how many of its nodes."""
+    """A written variation: its number in the row, and how many of its nodes are written."""
 
     variation: int
     depth: int
 
 
 def decoded(variations: Any) -> list[dict[str, Any]]:
-    """The list of variations in a cell: JSON text, or the list itself. Raises ChessError for anything else."""
+    """The variations in a cell, given as JSON text or a list; empty for None. Raises ChessError for anything else."""
     if isinstance(variations, str | bytes):
         try:
             variations = _loads(variations)
@@ -143,7 +143,7 @@ def _loads(text: str | bytes) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return json.loads(text)  # Python's own writes NaN, and reads it; what is no JSON fails here too
+        return json.loads(text)  # accepts NaN, which Python's json writes; invalid JSON fails here too
 
 
 def nodes_of(variation: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -152,7 +152,7 @@ def nodes_of(variation: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def number(value: Any, missing: float) -> float:
-    """A number of a variation, `missing` for None and NaN. Raises ChessError for what is no number, or too large."""
+    """A value as a float; `missing` for None and NaN. Raises ChessError if it is not a number, or too large."""
     if value is None:
         return missing
     if not is_number(value):
@@ -164,7 +164,7 @@ def number(value: Any, missing: float) -> float:
 
 
 def node_wdl(node: Mapping[str, Any]) -> list[float]:
-    """win, draw, loss of a node; 0 for what is missing."""
+    """win, draw, loss of a node; 0 for missing values. Raises ChessError for an invalid `wdl`."""
     wdl = node.get("wdl")
     if wdl is None:
         return [0.0, 0.0, 0.0]
@@ -174,13 +174,13 @@ def node_wdl(node: Mapping[str, Any]) -> list[float]:
 
 
 def final_move(row: Mapping[str, Any], board: npt.NDArray[np.uint8]) -> int:
-    """mcts_action, else played_move, else best_move: the first that is there and known; NO_MOVE without one."""
+    """The first known move of mcts_action, played_move and best_move; NO_MOVE if there is none."""
     candidates = (move_id(row.get(name), board) for name in ("mcts_action", "played_move", "best_move"))
     return next((move for move in candidates if move >= 0), NO_MOVE)
 
 
 def row_from_boards(row: Mapping[str, Any], variations: Sequence[dict[str, Any]], boards: Boards) -> ThinkingRow:
-    """The row whose root and nodes have these boards, uint8 [1 + M, 68]. Raises ChessError for what is no number."""
+    """The row whose root and nodes have these boards, uint8 [1 + M, 68]. Raises ChessError for an invalid number."""
     root_moves, visits, fractions, node_moves, node_values = [], [], [], [], []
     offsets = [0]
     at = 1
@@ -208,13 +208,13 @@ def row_from_boards(row: Mapping[str, Any], variations: Sequence[dict[str, Any]]
 
 
 def fens_of(row: Mapping[str, Any], variations: Sequence[dict[str, Any]]) -> list[str | None]:
-    """The FENs of the root and of all nodes; None for what is no string."""
+    """The FENs of the root and of all nodes; None for a value that is not a string."""
     fens = [row.get("fen"), *(node.get("fen") for variation in variations for node in nodes_of(variation))]
     return [fen if isinstance(fen, str) else None for fen in fens]
 
 
 def thinking_row(row: Mapping[str, Any]) -> ThinkingRow:
-    """The row with the columns of the thinking schema. Raises ChessError where it cannot be converted."""
+    """Converts a row with the columns of the thinking schema. Raises ChessError for an invalid row."""
     variations = decoded(row["variations"])
     boards = []
     for fen in fens_of(row, variations):
@@ -226,9 +226,9 @@ def thinking_row(row: Mapping[str, Any]) -> ThinkingRow:
 
 
 def lines_of(row: ThinkingRow, order: Sequence[int], depths: Depths) -> list[Line]:
-    """The variations that are written when these are shown, this deep: those with a known root move and nodes.
+    """The written lines for variations in this order and depth: only those with nodes and a known root move.
 
-    A node without a known move ends its line: what follows it was reached by nobody knows what.
+    A node without a known move ends its line, because the move to the next node is unknown.
     """
     lines = []
     for variation, depth in zip(order, depths, strict=True):
@@ -242,17 +242,17 @@ def lines_of(row: ThinkingRow, order: Sequence[int], depths: Depths) -> list[Lin
 
 
 def length_of(lines: Sequence[Line]) -> int:
-    """Tokens of the sequence with these lines."""
+    """The number of tokens of a sample with these lines."""
     return FRAME + sum(UNIT * line.depth + 1 for line in lines)
 
 
 def thinking_sample(
     row: ThinkingRow, order: Sequence[int], depths: Depths, max_seq_len: int, *, cot_values: bool = False
 ) -> Tensors | None:
-    """The sample with the row's variations in `order`, each as deep as `depths` says (None: it is left out).
+    """The sample with the row's variations in `order`, cut to `depths` (None: the variation is left out).
 
-    None where there is none: no usable variation, no usable final move, or longer than `max_seq_len`. `cot_values`
-    copies every value to where its move is predicted, not only the root's to end_think.
+    Returns None without a usable variation or final move, or if the sample is longer than `max_seq_len`. `cot_values`
+    copies every value to the position that predicts its move; otherwise only the root's value is copied, to end_think.
     """
     lines = lines_of(row, order, depths)
     if row.final < 0 or not lines or length_of(lines) > max_seq_len:
@@ -261,18 +261,18 @@ def thinking_sample(
 
 
 def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_values: bool) -> Tensors:
-    """The sample of these lines, which fit."""
+    """The sample of these lines, which must fit into `max_seq_len`."""
     depths = np.array([line.depth for line in lines], np.int64)
     firsts = np.array([row.node_offsets[line.variation] for line in lines], np.int64)
     roots = row.root_moves[[line.variation for line in lines]]
     units = int(depths.sum())
-    # Units count through all lines; the first of each line is its root move's.
+    # Units are numbered through all lines; the first unit of a line has its root move.
     opening = np.zeros(units, np.bool_)
     opening[np.cumsum(depths) - depths] = True
     line_of = np.cumsum(opening) - 1
     nodes = np.repeat(firsts - (np.cumsum(depths) - depths), depths) + np.arange(units)
     moves = np.where(opening, roots[line_of], row.node_moves[nodes - 1])
-    # The root board and start_think are before the first unit, an end_var before each further line.
+    # The root board and start_think precede the first unit, an end_var precedes each further line.
     at = BOARD_LENGTH + 1 + UNIT * np.arange(units) + line_of
     end = BOARD_LENGTH + 1 + UNIT * units + len(lines)  # end_think
 
@@ -320,11 +320,10 @@ def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_va
 def draw_lines(
     row: ThinkingRow, rules: ThinkingRules, numbers: npt.NDArray[np.float64]
 ) -> tuple[list[int], list[int | None]]:
-    """Which variations are shown in which order, and how deep each goes, from numbers in [0, 1).
+    """Draws the order of the shown variations and the depth of each, from `numbers` in [0, 1), float64 [2 · V or more].
 
-    The most visited are candidates; their order is drawn (Plackett-Luce, by Gumbel noise on their shares of the
-    visits), and a depth for each. Args: float64 [2 · V or more]. Raises ChessError where win and loss are such that
-    there is no temperature.
+    The most visited variations are candidates. Their order is drawn (Plackett-Luce, by Gumbel noise on their shares of
+    the visits), and a depth for each. Raises ChessError if win and loss give no valid temperature.
     """
     shown = np.argsort(-row.visits, kind="stable")[: rules.max_variations]
     if shown.size > 1:
@@ -333,7 +332,7 @@ def draw_lines(
         tau = rules.tau_base * (1 + rules.tau_alpha * ((win + loss) - ahead * ahead))
         if not 0 < tau < np.inf:
             raise ChessError(NO_TEMPERATURE)
-        noise = -np.log(-np.log(numbers[: shown.size] + 2.0**-54))  # never the logarithm of 0
+        noise = -np.log(-np.log(numbers[: shown.size] + 2.0**-54))  # 2**-54 avoids the logarithm of 0
         shown = shown[np.argsort(-(row.fractions[shown] / tau + noise), kind="stable")]
     nodes = np.diff(row.node_offsets)[shown]
     deepest = np.minimum(nodes, rules.max_depth)
@@ -352,10 +351,10 @@ def drawn_sample(
     *,
     cot_values: bool = False,
 ) -> Tensors | str:
-    """The sample that a row gives in a pass, or why it gives none.
+    """The sample of a row in a pass, or the reason why it has none.
 
-    What is too long is drawn again, from less: as many variations as allowed, each time one level less deep, then one
-    variation less, and so on, down to one variation of one node.
+    A sample that is too long is drawn again with smaller limits: first the maximum depth is reduced step by step, then
+    the number of variations by one and the depth again, down to one variation of one node.
     """
     if not len(row):
         return NO_VARIATIONS

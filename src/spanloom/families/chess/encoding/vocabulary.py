@@ -1,10 +1,10 @@
-"""The chess vocabulary: 1,968 token ids, the 41 of them that boards and decisions are predicted from, and the moves.
+"""The chess vocabulary: 1,968 token ids, the 41 of them that the board head predicts, and the moves.
 
 In: nothing. Out: constants and lookup tables.
 
-    0 … 1923      moves, in UCI: every pair of squares that a queen or a knight could go between, then promotions to
-                  queen, rook and bishop; the bare four characters (a7a8) promote to a knight. Castling is the king
-                  taking its own rook (e1h1).
+    0 … 1923      moves, in UCI: every move of a queen or a knight on an empty board, then promotions to queen, rook
+                  and bishop; four characters alone (a7a8) promote to a knight. Castling is the king taking its own
+                  rook (e1h1).
     1924 … 1935   pieces
     1936 … 1947   start_pos … end_think
     1948 … 1963   castling rights
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 FILES, RANKS = "abcdefgh", "12345678"
 SQUARES = tuple(file + rank for rank in RANKS for file in FILES)
-"""a1, b1, …, h8: the order in which a board's tokens and the table of moves go through the squares."""
+"""a1, b1, …, h8: the order of squares in a board's tokens and in the table of moves."""
 
 
 def _move_strings() -> list[str]:
@@ -65,17 +65,17 @@ BOARD_TOKENS = (
     *SIGNALS,
     *("end_think", "start_think"),
 )
-"""What the board head predicts, in the order of its indices: no move, no pad, bos or eos."""
+"""The tokens that the board head predicts, in the order of its indices: no moves, pad, bos or eos."""
 BOARD_INDICES = {token: number for number, token in enumerate(BOARD_TOKENS)}
 BOARD_SIZE = len(BOARD_TOKENS)
 
 BOARD_LENGTH = 68
 """Tokens of a board: start_pos, 64 squares, end_pos, castling rights, side to move."""
 PLY_LENGTH = 3
-"""Tokens of a ply behind its board: move, wl_value, d_value."""
+"""Tokens of a ply after its board: move, wl_value, d_value."""
 IGNORE = -100
 NO_MOVE = -1
-"""In arrays of moves: there is none, or it is unknown."""
+"""A missing or unknown move in an array of move ids."""
 
 PAD = TOKEN_IDS["pad"]
 WL_VALUE, D_VALUE = TOKEN_IDS["wl_value"], TOKEN_IDS["d_value"]
@@ -84,7 +84,7 @@ START_THINK, END_THINK, END_VAR = (TOKEN_IDS[token] for token in ("start_think",
 INDEX_TO_ID: npt.NDArray[np.int64] = np.array([TOKEN_IDS[token] for token in BOARD_TOKENS], np.int64)
 """int64 [41]: the id of each board index."""
 ID_TO_INDEX: npt.NDArray[np.int64] = np.full(VOCABULARY_SIZE, IGNORE, np.int64)
-"""int64 [1968]: the board index of each id, -100 for ids that the board head does not predict."""
+"""int64 [1968]: the board index of each id; -100 for ids that the board head does not predict."""
 ID_TO_INDEX[INDEX_TO_ID] = np.arange(BOARD_SIZE)
 
 EMPTY = BOARD_INDICES["empty"]
@@ -100,4 +100,4 @@ CASTLING_INDICES: npt.NDArray[np.uint8] = np.array(
     ],
     np.uint8,
 )
-"""uint8 [16]: the board index of each set of rights; K is bit 0, Q bit 1, k bit 2, q bit 3."""
+"""uint8 [16]: the board index of each set of castling rights; K is bit 0, Q bit 1, k bit 2, q bit 3."""

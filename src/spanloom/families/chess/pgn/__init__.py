@@ -1,11 +1,11 @@
-"""PGN files → the pretraining schema, so that people can begin with the games they have.
+"""PGN files → the pretraining schema, so that users can start with their own games.
 
 schema     the pretraining schema: rows, and files of them
 text       PGN as text, compressed or not, cut into runs of whole games
-filters    which games are taken
+filters    which games are used
 positions  moves and positions of a game, faster than python-chess alone
-values     comments of engines → win, draw and loss
-games      the text of games → rows, or why a game is left out
+values     engine comments → win, draw and loss
+games      the text of games → rows, or the reason for leaving out a game
 convert    PGN files → a folder of Parquet files
 """
 

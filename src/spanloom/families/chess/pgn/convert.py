@@ -1,10 +1,9 @@
 """PGN files → a folder of Parquet files in the pretraining schema.
 
-In: PGN files, as lichess, a chess program or a tournament manager writes them, packed or not. Out:
-`games_00000.parquet`, …, counts of what was left out, and each game that was left out with file, line and reason in
-`OUT.skipped.jsonl`.
+In: PGN files from lichess, chess programs or tournament managers, compressed or not. Out: `games_00000.parquet`, …,
+counts of the games left out, and in `OUT.skipped.jsonl` the file, line and reason for each of them.
 
-Runs of games are read side by side, and taken in their order: the same files give the same bytes, whatever the workers.
+Runs of games are read in parallel and joined in order: the same files give the same bytes for any number of workers.
 """
 
 import itertools
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class PgnCounts:
-    """What a conversion made: games and rows written, rows with values, games left out by reason."""
+    """The counts of a conversion: games and rows written, rows with values, games left out by reason (`skipped`)."""
 
     games: int = 0
     rows: int = 0
@@ -51,11 +50,11 @@ def convert_pgn(
     wanted: GameFilter | None = None,
     workers: int = 1,
 ) -> PgnCounts:
-    """Writes the games of PGN files as `games_00000.parquet`, … in the folder `out`, which must hold none yet.
+    """Writes the games of PGN files as `games_00000.parquet`, … in the folder `out`, which must have no Parquet files.
 
-    `best_move` "played" takes the move that was played for the best one (a model learns to play as these players do),
-    "none" leaves it out (a model learns boards and values alone). Raises SourceError for a file that cannot be read or
-    holds no game, ChessError where no game could be converted.
+    `best_move`: with "played" the played move is the best move (a model learns to imitate the players); with "none"
+    there is no best move (a model learns only boards and values). Raises SourceError for a file that cannot be read or
+    has no game; ChessError for invalid options, existing output, or if no game could be converted.
     """
     files = list(files)
     require_python_chess("converting PGN")
@@ -78,7 +77,7 @@ def convert_pgn(
         lines = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in skipped)
         write_atomically(skipped_file(out), lines)
     else:
-        skipped_file(out).unlink(missing_ok=True)  # of an earlier conversion, whose games are no longer there
+        skipped_file(out).unlink(missing_ok=True)  # left by an earlier conversion whose games were removed
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
         raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))
@@ -86,7 +85,7 @@ def convert_pgn(
 
 
 def skipped_file(out: Path) -> Path:
-    """The file beside the output that names each game that was left out."""
+    """The path of the file next to `out` that lists the games left out."""
     return out.with_name(f"{out.name}.skipped.jsonl")
 
 
@@ -98,7 +97,7 @@ def _all_games(
     counts: PgnCounts,
     skipped: list[dict[str, Any]],
 ) -> Generator[pa.RecordBatch]:
-    """The rows of each game, in order; `counts.skipped` and `skipped` are kept while they are taken."""
+    """Yields the rows of each game, in order. Meanwhile adds the games left out to `counts.skipped` and `skipped`."""
     if workers == 1:
         for path in files:
             yield from _games_of(path, _read_here(path, best_move, wanted), counts, skipped)
@@ -116,7 +115,7 @@ def _read_here(path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator[
 
 
 def _read_by(pool: Pool, path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator["ReadGames"]:
-    """The same by workers. A few runs more than there are workers are held at once."""
+    """Like `_read_here`, in worker processes. At most twice as many runs as workers are pending."""
     waiting: deque[Future[ReadGames]] = deque()
     for run in game_texts(path):
         waiting.append(pool.submit(_read_run, run, best_move, wanted))
@@ -158,6 +157,6 @@ def _games_of(
 
 
 def path_name(path: Path) -> str:
-    """The name of a PGN file, with which the ids of its games begin: `club` of `club.pgn.zst`."""
+    """The name of a PGN file without suffixes, the prefix of its games' ids: `club` for `club.pgn.zst`."""
     name = path.name.removesuffix(path.suffix) if path.suffix.lower() in (".gz", ".bz2", ".zst") else path.name
     return Path(name).stem

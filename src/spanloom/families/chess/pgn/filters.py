@@ -1,4 +1,4 @@
-"""Which games of PGN files are taken. Constants and options alone: it needs no python-chess."""
+"""Filters for the games of PGN files. Only types and options, so that importing it needs no python-chess."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,13 +8,13 @@ BestMove = Literal["played", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class GameFilter:
-    """Which games are taken; what is None, or empty, asks nothing.
+    """The conditions for using a game. A condition that is None, empty or False is not applied.
 
-    min_rating    of both players, by WhiteElo and BlackElo
-    results       `1-0`, `0-1`, `1/2-1/2`, `*`
-    min_seconds   of the time control: base and 40 times the increment, as lichess estimates a game
-    max_seconds   likewise
-    with_values   games with an evaluated position
+    min_rating    minimum of both WhiteElo and BlackElo
+    results       allowed results: `1-0`, `0-1`, `1/2-1/2`, `*`
+    min_seconds   minimum duration by the time control: base plus 40 times the increment, lichess's estimate
+    max_seconds   maximum duration, likewise
+    with_values   whether at least one position must be evaluated
     """
 
     min_rating: int | None = None

@@ -1,9 +1,9 @@
-"""The text of games → rows of the pretraining schema, or why a game is left out.
+"""The text of games → rows of the pretraining schema, or the reason for leaving out a game.
 
-In: a run of whole games, what is asked of them. Out: `ReadGames`: columns of all rows, and `Skipped` games with their
-lines. It imports python-chess, so nothing imports it before `require_python_chess`.
+In: a run of whole games, and the filter. Out: `ReadGames`: columns of all rows, and `Skipped` games with their lines.
+This module imports python-chess, so import it only after `require_python_chess`.
 
-Variations are passed over; their moves are not looked at.
+Variations are skipped without parsing their moves.
 """
 
 import io
@@ -30,8 +30,8 @@ _FISCHER = ("960", "fischer", "freestyle")
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A game that is left out. `game`: its number in the run, from 0; `line`: of the file; `has_tags`: whether it has
-    any header, without which a text without moves is no game."""
+    """A game that is left out. `game`: its number in the run, from 0; `line`: its line in the file; `has_tags`: whether
+    it has any header: a text with neither headers nor moves is no game."""
 
     game: int
     line: int
@@ -42,8 +42,8 @@ class Skipped:
 
 @dataclass(kw_only=True)
 class ReadGames:
-    """What a run of games gives. `games`: how many there are; `kept`, `plies`: number and rows of each that is taken;
-    `rows`: their rows, without the ids."""
+    """The result of a run. `games`: number of games; `kept`, `plies`: number and row count of each game that is used;
+    `rows`: the rows of these games, without the ids."""
 
     games: int = 0
     kept: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class ReadGames:
 
 
 class _Lines:
-    """A text that counts its lines. python-chess asks a file for nothing but `readline`."""
+    """A text that counts its lines. python-chess calls only `readline` of a file."""
 
     def __init__(self, text: str) -> None:
         self._text, self.line = io.StringIO(text), 0
@@ -64,7 +64,7 @@ class _Lines:
 
 
 class _Reader(chess.pgn.BaseVisitor[bool]):
-    """One game: its moves, the positions before them, the comments behind."""
+    """Collects one game: its moves, the positions before them, the comments after them."""
 
     def __init__(self, source: _Lines, wanted: GameFilter) -> None:
         self._source, self._wanted, self._writer = source, wanted, FenWriter()
@@ -126,7 +126,7 @@ class _Reader(chess.pgn.BaseVisitor[bool]):
 
 
 def _unwanted(headers: dict[str, str], wanted: GameFilter) -> tuple[str, str] | None:
-    """Reason and detail of a game that its headers leave out."""
+    """The reason and detail for leaving out a game by its headers; None if it passes the filter."""
     variant = headers.get("Variant", "Standard").lower()
     if any(name in variant for name in _FISCHER):
         return CHESS960, headers["Variant"]
@@ -149,7 +149,7 @@ def _unwanted(headers: dict[str, str], wanted: GameFilter) -> tuple[str, str] | 
 
 
 def estimated_seconds(control: str) -> float | None:
-    """`300+3` → 420.0; None for what says no time of a whole game, such as `-` and `40/60`."""
+    """`300+3` → 420.0; None for a text without the time of a whole game, such as `-` and `40/60`."""
     base, _, increment = control.partition("+")
     try:
         return float(base) + 40 * float(increment or 0)
@@ -158,7 +158,7 @@ def estimated_seconds(control: str) -> float | None:
 
 
 def read_games(run: GameText, best_move: BestMove, wanted: GameFilter) -> ReadGames:
-    """The games of a run that are standard chess, whole and legal, and wanted."""
+    """Reads the games of a run. It keeps those that are standard chess, readable and legal, and pass the filter."""
     source, games = _Lines(run.text), ReadGames()
     reader = _Reader(source, wanted)
     fens: list[str] = []
@@ -173,7 +173,7 @@ def read_games(run: GameText, best_move: BestMove, wanted: GameFilter) -> ReadGa
         if reader.reason is None:
             try:
                 of_game = _values(reader)
-            except (OverflowError, ValueError) as fault:  # of numbers in the FEN that it begins with
+            except (OverflowError, ValueError) as fault:  # from numbers in the FEN of the first position
                 reader.reason, reader.detail = UNREADABLE, str(fault)
         if reader.reason is None and wanted.with_values and all(value[0] is None for value in of_game):
             reader.reason = NO_VALUES
@@ -195,7 +195,7 @@ def read_games(run: GameText, best_move: BestMove, wanted: GameFilter) -> ReadGa
 
 
 def _values(reader: _Reader) -> list[Sequence[float | None]]:
-    """Of each position before a move: win, draw and loss, by the comment behind the move that led to it."""
+    """Win, draw and loss of each position before a move, from the comment after the move that led to it."""
     nothing = (None, None, None)
     values: list[Sequence[float | None]] = []
     turn = reader.first_turn

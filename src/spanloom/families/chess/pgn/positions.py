@@ -1,9 +1,9 @@
-"""Moves and positions of a game, faster than python-chess's own ways to them, and equal to these.
+"""Moves and FENs of a game, computed faster than by python-chess, with equal results.
 
 In: a python-chess board, a move in algebraic notation. Out: the move; the board as FEN.
 
-Where a shortcut does not hold (castling, promotions, several pieces that could move, a king in check), python-chess
-decides. Positions of a standard set-up alone: Chess960 has other castling rights.
+Cases without a shortcut (castling, promotions, several pieces that could move, a king in check) are left to
+python-chess. Only for standard chess: Chess960 has other castling rights.
 """
 
 import re
@@ -20,12 +20,12 @@ _RUNS = tuple(("1" * length, str(length)) for length in range(8, 1, -1))
 
 
 def move_of(board: chess.Board, san: str) -> chess.Move:
-    """The legal move that a text in algebraic notation means. Raises ValueError, as `board.parse_san` does."""
+    """The legal move for a text in algebraic notation. Raises ValueError like `board.parse_san`."""
     return _plain_move(board, san) or board.parse_san(san)
 
 
 def _plain_move(board: chess.Board, san: str) -> chess.Move | None:
-    """The move of a text that a single piece can mean and that cannot leave the king in check; else None."""
+    """The move of a text that fits exactly one piece and is legal; None if the shortcut does not decide."""
     match = _SAN.fullmatch(san)
     if match is None:
         return None
@@ -50,7 +50,7 @@ def _plain_move(board: chess.Board, san: str) -> chess.Move | None:
     king = board.king(board.turn)
     if symbol == "K" or king is None or board.checkers_mask():
         return move if board.is_legal(move) else None
-    # A piece on a line with its king may be pinned where a slider of the other side is on that line too.
+    # A piece on a line with its king may be pinned if an enemy slider is on that line too.
     sliders = board.occupied_co[not board.turn] & (board.bishops | board.rooks | board.queens)
     if chess.BB_RAYS[king][source] & sliders:
         return move if board.is_legal(move) else None
@@ -73,7 +73,7 @@ def _reach(kind: int, square: int, occupied: int) -> int:
 
 
 def _pawn_source(board: chess.Board, file: str, target: int) -> int | None:
-    """Where the pawn of a move comes from; None for promotions, en passant and what is no such move."""
+    """The origin square of a pawn move; None for promotions, en passant and impossible moves."""
     if chess.square_rank(target) in (0, 7):
         return None
     pawns = board.pawns & board.occupied_co[board.turn]
@@ -95,14 +95,14 @@ def _pawn_source(board: chess.Board, file: str, target: int) -> int | None:
 
 
 def spelled(board: chess.Board, move: chess.Move) -> str:
-    """A move as the vocabulary spells it, before it is made."""
-    if board.kings & chess.BB_SQUARES[move.from_square]:  # it may castle
+    """A move as the vocabulary spells it. `board` is the position before the move."""
+    if board.kings & chess.BB_SQUARES[move.from_square]:  # it may be castling
         return uci_of(board, move)
     return move.uci().removesuffix("n")
 
 
 class FenWriter:
-    """Writes boards as FEN, equal to `board.fen()`. Squares that are as in the board before are not written anew."""
+    """Writes boards as FEN, equal to `board.fen()`. Only squares that differ from the previous board are updated."""
 
     def __init__(self) -> None:
         self._rights: dict[int, str] = {}
@@ -126,7 +126,7 @@ class FenWriter:
         return f"{'/'.join(self._rows)} {turn} {rights} {aside} {board.halfmove_clock} {board.fullmove_number}"
 
     def _place(self, board: chess.Board) -> None:
-        """Brings the rows, from the eighth to the first, to those of a board."""
+        """Updates the rows, from the eighth to the first, to those of a board."""
         white, black = board.occupied_co[chess.WHITE], board.occupied_co[chess.BLACK]
         pawns, knights, bishops, rooks, queens = board.pawns, board.knights, board.bishops, board.rooks, board.queens
         # Kings need no mask of their own: a king's square is in its colour's mask and in none of the other five.

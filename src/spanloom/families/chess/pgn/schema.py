@@ -29,17 +29,17 @@ SCHEMA = pa.schema(
 
 
 def row_of(schema: pa.Schema, *values: Any) -> Row:
-    """A row with these values, in the order of the schema's columns."""
+    """A row from values in the order of the schema's columns."""
     return dict(zip(schema.names, values, strict=True))
 
 
 def write_rows(rows: list[Row], path: Path, schema: pa.Schema = SCHEMA) -> None:
-    """Writes rows as one Parquet file, whole or not at all. Raises ConflictError where another one is."""
+    """Writes rows as one Parquet file, completely or not at all. Raises ConflictError if a different file exists."""
     write_table(pa.Table.from_pylist(rows, schema=schema), path)
 
 
 def write_table(table: pa.Table, path: Path) -> None:
-    """The same of a table."""
+    """Like `write_rows`, for a table."""
     temporary = temporary_beside(path)
     pq.write_table(table, temporary)
     fsync_file(temporary)

@@ -1,9 +1,9 @@
-"""PGN as text: unpacked, and cut into runs of whole games that are read apart from one another.
+"""PGN as text: decompressed, and cut into runs of whole games that are parsed independently.
 
-In: a local file, as it is or packed by gzip, bzip2 or zstd, which its first bytes tell. Out: `GameText`s in order.
+In: a local file, plain or compressed by gzip, bzip2 or zstd, detected by its first bytes. Out: `GameText`s in order.
 
-A run ends before a header such as `[Event "…"]` that follows a blank line and a game's result, so that what was cut is
-read as the whole is. The same file gives the same runs, whatever the number of workers.
+A run ends before a header such as `[Event "…"]` that follows a blank line and a game's result. So parsing the runs
+gives the same games as parsing the whole file. The same file always gives the same runs.
 """
 
 import bz2
@@ -23,7 +23,7 @@ import pyarrow as pa
 from spanloom.errors import SourceError
 
 RUN_CHARACTERS = 64 * 1024
-"""Of text in a run, about: a tenth of a second's work, so that workers end at about the same time."""
+"""The approximate size of a run: about 0.1 s of work, so that all workers finish at about the same time."""
 
 _HEADER = re.compile(r"\[\w+ \"")
 _RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -32,14 +32,14 @@ _REFUSED = {b"PK\x03\x04": "a zip archive", b"7z\xbc\xaf": "a 7z archive", b"\xf
 
 @dataclass(frozen=True, slots=True)
 class GameText:
-    """Whole games. `line`: of the file, where the text begins, from 1."""
+    """The text of whole games. `line`: the line of the file where it begins, from 1."""
 
     line: int
     text: str
 
 
 def game_texts(path: Path) -> Iterator[GameText]:
-    """The runs of a file. Raises SourceError where it cannot be read or unpacked to its end."""
+    """Yields the runs of a file. Raises SourceError if it cannot be read or decompressed to its end."""
     try:
         with _opened(path) as stream:
             yield from _runs(stream)

@@ -1,11 +1,11 @@
-"""Comments of engines → win, draw and loss of the position behind a move.
+"""Engine comments → win, draw and loss of the position after a move.
 
-In: the comment behind a move, which side made it. Out: Stockfish's own estimate for such an evaluation, seen from the
-side to move.
+In: the comment after a move, and the side that made it. Out: Stockfish's estimate for this evaluation, from the point
+of view of the side to move.
 
-    [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, seen from white
-    +4.90/20 0.78s   -M5/31 1.2s       cutechess: seen from the side that moved; score, depth, time
-    d=33, sd=46, …, wv=0.31, …         TCEC: `wv` is the score seen from white
+    [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, from white's point of view
+    +4.90/20 0.78s   -M5/31 1.2s       cutechess: score, depth, time, from the point of view of the side that moved
+    d=33, sd=46, …, wv=0.31, …         TCEC: `wv` is the score from white's point of view
 """
 
 import re
@@ -24,7 +24,7 @@ Values = tuple[float, float, float]
 def values_of(comment: str, moved: chess.Color | None, turn: chess.Color, ply: int) -> Values | None:
     """Win, draw and loss for the side to move; None for a comment without an evaluation.
 
-    `moved`: who made the move that the comment is behind, None at the begin of a game; `ply`: of the position.
+    `moved`: the side whose move the comment follows, None at the start of a game; `ply`: the ply of the position.
     """
     if "[%eval" in comment and (match := EVAL_REGEX.search(comment)):
         mate, pawns = match.group("mate"), match.group("cp")
@@ -47,7 +47,7 @@ def _of_match(match: re.Match[str], same_side: bool, ply: int) -> Values:
 
 @lru_cache(maxsize=100_000)
 def _estimate(number: int, mate: bool, ply: int) -> Values:
-    """Of centipawns, or of moves to mate, for the side to move."""
+    """Win, draw and loss for centipawns, or moves to mate, from the point of view of the side to move."""
     score: chess.engine.Score = chess.engine.Mate(number) if mate else chess.engine.Cp(number)
     wdl = score.wdl(model="sf", ply=max(ply, 1))
     total = wdl.total()

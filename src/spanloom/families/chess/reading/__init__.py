@@ -1,8 +1,8 @@
-"""Which games are read, and where from.
+"""Reading of games: tables, and their order in an epoch.
 
-source    Parquet files → tables of games and rows
+source    Parquet files → tables of games and thinking rows
 prepared  tables as memory-mapped arrays
-epochs    which games a shard gives in an epoch, in which order
-folders   a folder of either kind → its files
-progress  how far a rank has come, and its state
+epochs    the games of a shard in an epoch, in order
+folders   a folder of Parquet files or a root of prepared games → its files
+progress  the progress of a rank, and its state
 """

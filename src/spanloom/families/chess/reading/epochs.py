@@ -1,17 +1,17 @@
-"""Which games a shard gives in an epoch, in which order, and how to go on in the middle of one.
+"""The games of a shard in an epoch, in order, and how to resume in the middle of an epoch.
 
-In: the names of the files, what reads one, the shard and how many there are, the epoch's draws. Out: tables and the
-numbers of their games, each with the place behind it.
+In: the names of the files, a function that reads one, the shard and the number of shards T, the epoch's draws. Out:
+tables and the numbers of their games, each with the place after it.
 
-With at least as many files as shards, file i of the epoch's order belongs to shard i mod T. With fewer, every shard
-reads all files, and game j of the epoch's order is its own if j mod T is its number. So no shard is left without work,
-and all shards together give every usable game once.
+With at least as many files as shards, file i of the epoch's order belongs to shard i mod T. With fewer files, every
+shard reads all files, and game j of the epoch's order belongs to shard j mod T. So no shard is idle, and together the
+shards give every usable game once.
 
     5 files, T = 4     shard 0: files 0, 4   shard 1: file 1   shard 2: file 2   shard 3: file 3
     3 files, T = 4     shard 0: games 0, 4, 8, …   shard 1: games 1, 5, 9, …   of all files, end to end
 
-A bad game takes no number: what a shard gets does not hang on the games left out. What is left out is reported by one
-shard alone, that of its file.
+Bad games are not numbered, so a shard's games do not depend on them. A game left out is counted by only one shard, the
+one of its file.
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ from spanloom.families.chess.encoding.draws import keys_of, shuffled
 from spanloom.families.chess.reading.source import WITHOUT, GameTable, Reject, Table, ThinkingTable, reasons
 
 REJECTS_KEPT = 100
-"""Of the games left out so many are reported one by one, the others only counted."""
+"""The maximum number of left-out games that are listed; the others are only counted."""
 
 
 @dataclass(kw_only=True)
 class Counts:
-    """What a pass gave and what it left out, by the end of it.
+    """The counts of a pass.
 
-    `games`, `thinking`      samples given
+    `games`, `thinking`      samples returned
     `left_out`               games and thinking rows without a sample, by reason; `rejects`: the first of them
-    `null_rows`              rows without a game_id, dropped
-    `best_missing`, `best_unknown`   plies of usable games with a move, but without a best_move, or with one that is
-                             no move: they have no move target
+    `null_rows`              rows without a game_id, which are dropped
+    `best_missing`, `best_unknown`   plies of usable games with a move but a missing or unknown best_move: they have no
+                             move target
     """
 
     games: int = 0
@@ -49,12 +49,12 @@ class Counts:
     best_unknown: int = 0
 
     def take(self, table: GameTable | ThinkingTable) -> None:
-        """Counts what a file left out."""
+        """Adds the games or rows that a file left out."""
         without = {name: getattr(table, name, 0) for name in WITHOUT}
         self.include(Counts(left_out=Counter(reasons(table.rejects)), rejects=list(table.rejects), **without))
 
     def include(self, other: "Counts") -> None:
-        """Adds what another shard, or a file, counted."""
+        """Adds the counts of another shard or of a file."""
         self.games += other.games
         self.thinking += other.thinking
         self.left_out += other.left_out
@@ -64,7 +64,7 @@ class Counts:
         self.best_unknown += other.best_unknown
 
     def as_dict(self) -> dict[str, Any]:
-        """As values that JSON can carry."""
+        """The counts as JSON values; `from_dict` is the inverse."""
         return {**vars(self), "left_out": dict(self.left_out), "rejects": [vars(reject) for reject in self.rejects]}
 
     @classmethod
@@ -75,8 +75,8 @@ class Counts:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """How far a shard has come: `file` in the order of its own files, `before` games of the epoch's order in the files
-    before that one (counted only where games are dealt), `given` games of the shard in that file."""
+    """A shard's place in an epoch: `file`, in the order of its own files; `before`, the games in the files before it
+    (used only if files are shared by all shards); `given`, the shard's games already returned from this file."""
 
     file: int = 0
     before: int = 0
@@ -84,7 +84,7 @@ class Place:
 
 
 class Files(Generic[Table]):
-    """The files of one kind, and the table read last: small data is read again and again, and need not be."""
+    """The files of one kind. The last table is cached: with little data the same file is requested again and again."""
 
     def __init__(self, names: Sequence[str], read: Callable[[int], Table]) -> None:
         self.names = list(names)
@@ -94,17 +94,17 @@ class Files(Generic[Table]):
 
     @property
     def fingerprint(self) -> str:
-        """How many files, and a hash of their names: places in an epoch are of these files and no others."""
+        """The number of files and a hash of their names: a place in an epoch is valid only for the same files."""
         return f"{len(self.names)} files ({blake2b(self.keys.tobytes(), digest_size=8).hexdigest()})"
 
     def table(self, file: int) -> Table:
         if self._last is None or self._last[0] != file:
-            self._last = None  # not two at once
+            self._last = None  # frees the old table before reading the next
             self._last = (file, self._read(file))
         return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_last": None}  # not for another process
+        return {**vars(self), "_last": None}  # the cached table is not sent to other processes
 
 
 def dealt(
@@ -118,9 +118,9 @@ def dealt(
     begin: Place | None = None,
     counts: Counts | None = None,
 ) -> Iterator[tuple[Table, int, Place]]:
-    """The shard's games of an epoch: the table, the game's number in it, and the place behind it.
+    """Yields the shard's games of an epoch: the table, the game's number in it, and the place after it.
 
-    `order_of` are the epoch's draws. Files that are begun from `begin` on add what they left out to `counts`.
+    `order_of`: the epoch's draws. Each file that starts at or after `begin` adds its left-out games to `counts`.
     """
     begin = begin or Place()
     order = shuffled(files.keys, order_of) if shuffle_files else np.arange(len(files.names))

@@ -1,6 +1,6 @@
 """A folder of Parquet files or a root of prepared games → the files that samples are made from.
 
-In: a path. Out: `Files`, which read one table at a time: the same games under the same keys, whichever it is.
+In: a path. Out: `Files`, which reads one table at a time. Both kinds of folder give the same games with the same keys.
 """
 
 from functools import partial
@@ -31,12 +31,12 @@ def _prepared_content(place: Path) -> dict[str, Any] | None:
 prepared_content = ReadOnce(_prepared_content)
 """The `content` of the manifest at a root of prepared games; None for a folder of Parquet files.
 
-The manifest is read and checked once a process for as long as it is the same. Not to be changed.
+Each process reads and checks the manifest once, and again only if it changes. Do not modify the returned value.
 """
 
 
 def open_files(place: Path, kind: Kind, split: str, on_error: OnError) -> Files[Any]:
-    """The games or thinking rows of a folder, or of one split of a root. Raises NoFilesError where there are none."""
+    """The games or thinking rows of a folder, or of one split of a root. Raises NoFilesError if there are none."""
     if content := prepared_content(place):
         tables = [
             (shard["shard"], shard["source"])

@@ -1,7 +1,7 @@
 """Prepared games: the tables of `source` as memory-mapped arrays, a set of files for each Parquet file and split.
 
-In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's own format), and the tables again, whose
-arrays are on disk until they are sliced.
+In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's format). Read back, they are tables
+whose arrays stay on disk until they are sliced.
 
     games_NNNNN_     offsets int64 [G + 1]   keys uint8 [G, 16]   ids.parquet (game_id)
                      boards uint8 [P, 68]    played, best int16 [P]   values float64 [P, 3]   plies int64 [P]
@@ -10,8 +10,8 @@ arrays are on disk until they are sliced.
                      root_moves int16 [V]   visits, fractions float64 [V]   node_offsets int64 [V + 1]
                      node_boards uint8 [M, 68]   node_moves int16 [M]   node_values float64 [M, 3]
 
-NNNNN counts the source's files of that kind. What each array means, `GameTable` and `ThinkingTable` say. Everything is
-written create-only under its final name, whole or not at all.
+NNNNN is the number of the source file among those of its kind. `GameTable` and `ThinkingTable` describe the arrays.
+Files are created under their final name, complete or not at all, and never overwritten.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,24 +33,24 @@ ARRAYS = {kind: {name: column.dtype for name, column in columns.items()} for kin
 """The arrays of a table by kind, and their dtypes."""
 
 ID_COLUMN: dict[Kind, str] = {"games": "game_id", "thinking": "fen"}
-"""The one column of `ids.parquet`, text."""
+"""The only column of `ids.parquet`, of type string."""
 
 
 def array_path(root: Path, split: str, kind: Kind, number: int, name: str) -> Path:
-    """Where an array of a table is; `ids` is a Parquet file."""
+    """The path of an array of a table; `ids` is a Parquet file."""
     suffix = "parquet" if name == "ids" else "npy"
     return root / split / f"{kind}_{number:05d}_{name}.{suffix}"
 
 
 def rejects_path(root: Path, kind: Kind, number: int) -> Path:
-    """`ROOT/rejects/games_00003.jsonl`"""
+    """The path of a file's rejects: `ROOT/rejects/games_00003.jsonl`"""
     return root / REJECTS / f"{kind}_{number:05d}.jsonl"
 
 
 def write_table(
     root: Path, split: str, kind: Kind, number: int, table: GameTable | ThinkingTable
 ) -> list[dict[str, Any]]:
-    """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError where others are."""
+    """Writes a table's files. Returns `{path, bytes, sha256}` of each. Raises ConflictError if different ones exist."""
     files = []
     for name in (*ARRAYS[kind], "ids"):
         path = array_path(root, split, kind, number, name)
@@ -60,7 +60,7 @@ def write_table(
         else:
             array = np.ascontiguousarray(getattr(table, name))
             assert array.dtype == ARRAYS[kind][name], (name, array.dtype)
-            with temporary.open("w+b") as stream:  # not "wb": NumPy then writes past Python, and misses a full disk
+            with temporary.open("w+b") as stream:  # with "wb", NumPy bypasses Python and does not notice a full disk
                 np.lib.format.write_array(stream, array, allow_pickle=False)
         fsync_file(temporary)
         size, sha256 = temporary.stat().st_size, sha256_file(temporary)
@@ -70,7 +70,7 @@ def write_table(
 
 
 class StoredIds(Sequence[str]):
-    """The ids of a prepared table, read when the first is requested: training never does."""
+    """The ids of a prepared table, read on first access: training never needs them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -92,13 +92,13 @@ class StoredIds(Sequence[str]):
 
 
 def load_array(path: Path) -> npt.NDArray[Any]:
-    """An array on disk, memory-mapped."""
-    # As a plain array: slices of np.memmap itself take three times as long.
+    """Opens an array on disk, memory-mapped."""
+    # Converted to a plain array: slicing an np.memmap takes three times as long.
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def read_prepared(root: Path, split: str, kind: Kind, number: int, source: str) -> Any:
-    """One table, `GameTable` or `ThinkingTable`. `source` is the Parquet file that it came from."""
+    """Opens one `GameTable` or `ThinkingTable`. `source`: the name of the Parquet file that it was made from."""
     arrays = {name: load_array(array_path(root, split, kind, number, name)) for name in ARRAYS[kind]}
     ids = StoredIds(array_path(root, split, kind, number, "ids"))
     table: Any = GameTable if kind == "games" else ThinkingTable

@@ -1,11 +1,11 @@
-"""How far a rank has come in its pass over games and thinking rows, with what was counted up to there.
+"""The progress of a rank in its pass over games and thinking rows, with the counts so far.
 
-In: the options and the epoch, which of the rank's workers this process is. Out: see `spanloom.training.runs.passes`.
-The place of a shard has these beside `shard`:
+In: the options and the epoch, the rank, the worker of this process. Out: see `spanloom.training.runs.passes`.
+Besides `shard`, the place of a shard has:
 
-    games     `epochs.Place` behind the last game; None before the first
-    step      samples given        thinking   how far the thinking rows are: where both kinds are mixed
-    counts    of the pass so far: in states alone
+    games     the `epochs.Place` after the last game; None before the first
+    step      samples returned     thinking   the place in the thinking rows; both only if the kinds are mixed
+    counts    of the pass so far; only in saved states
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from spanloom.training.runs.passes import Begin, ShardPlace
 
 
 class Progress(passes.Progress):
-    """`passes.Progress` with `counts`, of the pass that began last, so far. Raises ChessError for what is no rank."""
+    """`passes.Progress` with the `counts` of the last pass so far. Raises ChessError for an invalid rank or epoch."""
 
     def __init__(self, options: Mapping[str, Any], *, epoch: int, rank: int, world_size: int) -> None:
         _check_epoch(epoch)
@@ -33,7 +33,7 @@ class Progress(passes.Progress):
         super().set_epoch(epoch)
 
     def begin_pass(self, worker: int, workers: int) -> Begin:
-        """Counts from 0, or goes on where the state says."""
+        """Begins a pass, with the counts of the loaded state, or from 0."""
         begin = super().begin_pass(worker, workers)
         self.counts = Counts.from_dict(begin.place["counts"]) if begin.place else Counts()
         return begin
@@ -43,7 +43,7 @@ class Progress(passes.Progress):
 
 
 def require(holds: bool, otherwise: str) -> None:
-    """Raises ChessError, which is a ValueError, with that message unless the condition holds."""
+    """Raises ChessError (a ValueError) with the message `otherwise` unless the condition holds."""
     if not holds:
         raise ChessError(otherwise)
 

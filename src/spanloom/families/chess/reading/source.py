@@ -1,10 +1,10 @@
-"""Parquet files of games and of thinking rows → arrays of whole files, bad games and rows set aside.
+"""Parquet files of games and of thinking rows → tables of arrays, without bad games and rows.
 
-In: a folder of `*.parquet`, read in the order of the names.
-Out: `GameTable` and `ThinkingTable`, one a file: columns end to end, offsets of the games or rows, a key each for their
-draws, and what was left out, with the reason.
+In: a folder of `*.parquet`, read in the order of names.
+Out: one `GameTable` or `ThinkingTable` per file: columns end to end, offsets of the games or rows, their keys for
+draws, and the games or rows left out, with the reasons.
 
-A file is read in batches, and of each batch's texts only boards and move ids stay: about 110 bytes a row.
+A file is read in batches. FENs and moves are not kept as text, only as boards and ids: about 110 bytes a row.
 """
 
 from collections import Counter
@@ -35,10 +35,10 @@ THINKING_OPTIONAL = ("played_move", "best_move")
 BAD_FEN, UNKNOWN_PLAYED, NO_PLY = "bad fen", "unknown played_move", "no ply"
 BAD_VARIATIONS = "bad variations"
 WITHOUT = ("null_rows", "best_missing", "best_unknown")
-"""What is counted of rows of games that lack something; see `GameTable`."""
+"""The counts of incomplete rows of games; see `GameTable`."""
 
 _OF_ROWS = ("boards", "played", "best", "values")
-"""What each row of a game is read for, beside its place."""
+"""The arrays with one value per row of a game, except the ply."""
 _BATCH = 16384
 _THINKING_BATCH = 256
 
@@ -47,9 +47,9 @@ Kind = Literal["games", "thinking"]
 
 
 class Column(NamedTuple):
-    """An array of a table: its dtype, and what it has a value for each of, `width` of them where it has two dimensions.
+    """An array of a table: its dtype, its unit (`each`), and if it has two dimensions the `width` of the second.
 
-    `cuts` names what it is the offsets of.
+    `cuts`: if the array holds offsets, the unit that they index.
     """
 
     dtype: str
@@ -58,12 +58,12 @@ class Column(NamedTuple):
     cuts: str | None = None
 
     def shape(self, count: int) -> tuple[int, ...]:
-        """Of the array of so many items, rows, variations or nodes."""
+        """The shape of the array for `count` items, rows, variations or nodes."""
         count += self.cuts is not None
         return (count,) if self.width is None else (count, self.width)
 
     def joined(self, parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """The arrays end to end; there may be none."""
+        """The arrays end to end; an empty array for no parts."""
         return np.concatenate([np.empty((0, *self.shape(0)[1:]), self.dtype), *parts])
 
 
@@ -93,12 +93,12 @@ COLUMNS: dict[Kind, dict[str, Column]] = {
         "node_values": Column("float64", "node", 3),
     },
 }
-"""The arrays of a table by kind, in the order of their files. `GameTable` and `ThinkingTable` say what each means."""
+"""The arrays of a table by kind, in the order of their files. `GameTable` and `ThinkingTable` describe them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A game (or a thinking row: its number is the id) that gives no sample, and where its fault is."""
+    """A game or thinking row without a sample, and the place of its fault. A row has its `thinking_id` as `game_id`."""
 
     file: str
     game_id: str
@@ -116,14 +116,14 @@ class Reject:
 
 @dataclass(frozen=True, kw_only=True)
 class GameTable:
-    """The usable games of one file, in the order in which they first appear there, rows in the order of their plies.
+    """The usable games of one file, in the order of their first rows; a game's rows are in the order of plies.
 
-    `ids`      the games' ids as text [G]         `offsets`  int64 [G + 1], where each begins among the rows
-    `keys`     uint8 [G, 16], for their draws     `plies`    int64 [N], as the file numbers them
+    `ids`      the games' ids as text [G]         `offsets`  int64 [G + 1], the first row of each game
+    `keys`     uint8 [G, 16], for their draws     `plies`    int64 [N], as numbered in the file
     `boards`   uint8 [N, 68]    `played`, `best`   int16 [N]    `values`   float64 [N, 3]
 
-    `rejects` are the games left out; `rows` were read, `null_rows` of them had no game_id and were dropped;
-    `best_missing` and `best_unknown` count plies of usable games with a move but without a usable best_move.
+    `rejects`: the games left out; `rows`: rows read; `null_rows`: rows dropped because they have no game_id;
+    `best_missing`, `best_unknown`: plies of usable games with a move but a missing or unknown best_move.
     """
 
     kind: ClassVar[Kind] = "games"
@@ -152,11 +152,11 @@ class GameTable:
 
 @dataclass(frozen=True, kw_only=True)
 class ThinkingTable:
-    """The R rows of one file that could be converted, in order, with their V variations and M nodes end to end.
+    """The R usable rows of one file, in order, with their V variations and M nodes end to end.
 
-    `ids` are the root positions' FENs as text [R]; `numbers` int64 [R], the rows' numbers in the file; `row_offsets`
-    int64 [R + 1] and `node_offsets` int64 [V + 1] say where a row's variations and a variation's nodes begin; the rest
-    is as in `ThinkingRow`.
+    `ids`: the root positions' FENs as text [R]; `numbers` int64 [R]: the rows' numbers in the file; `row_offsets`
+    int64 [R + 1] and `node_offsets` int64 [V + 1]: the start of each row's variations and of each variation's nodes;
+    the other arrays are those of `ThinkingRow`, end to end.
     """
 
     kind: ClassVar[Kind] = "thinking"
@@ -203,7 +203,7 @@ Table = TypeVar("Table", bound="GameTable | ThinkingTable")
 
 
 def select(table: Table, chosen: npt.NDArray[np.bool_]) -> Table:
-    """The table with the chosen games or rows alone, bool [N]; only the whole table knows what was left out."""
+    """The table with only the chosen games or rows, bool [N], and without `rejects`."""
     taken = {"item": chosen}
     arrays: dict[str, Any] = {}
     for name, column in COLUMNS[table.kind].items():
@@ -222,7 +222,7 @@ def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The folder's `*.parquet`, by name. Raises NoFilesError, which is a FileNotFoundError, where there are none."""
+    """The folder's `*.parquet`, sorted by name. Raises NoFilesError (a FileNotFoundError) if there are none."""
     if not folder.is_dir():
         raise NoFilesError("there is no such folder", where=str(folder), remedy="give a folder of Parquet files")
     files = sorted(path for path in folder.glob("*.parquet") if path.is_file())
@@ -241,11 +241,11 @@ def read_table(path: Path, kind: Kind) -> "GameTable | ThinkingTable":
 
 
 def read_games(path: Path) -> GameTable:
-    """The games of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
+    """Reads the games of one file. Raises SourceError, naming the file, if it is unreadable or lacks a column."""
     opened = _open(path, GAME_COLUMNS)
     ids, plies, bad = ([] for _ in range(3))
     parts: list[dict[str, npt.NDArray[Any]]] = []
-    details: dict[int, tuple[str, str]] = {}  # by row among those kept: the texts that are wrong
+    details: dict[int, tuple[str, str]] = {}  # row among the kept ones → reason and detail of its fault
     rows = kept = 0
     for batch in _batches(opened, path, GAME_COLUMNS, _BATCH):
         rows += len(batch)
@@ -290,7 +290,7 @@ def _grouped(
     *,
     rows: int,
 ) -> GameTable:
-    """Rows in the order of the file → games, in the order of their first rows, without those that have a bad row."""
+    """Groups rows in file order into games, in the order of their first rows, without games that have a bad row."""
     names: list[str] = ids.dictionary.to_pylist()
     codes = np.asarray(ids.indices, np.int64)
     no_ply, numbers = np.asarray(pc.is_null(plies)), np.asarray(plies.fill_null(0), np.int64)
@@ -330,7 +330,7 @@ def _grouped(
 
 
 def read_thinking(path: Path) -> ThinkingTable:
-    """The thinking rows of one file. Raises SourceError, naming the file, where it cannot be read or lacks a column."""
+    """Reads the thinking rows of one file. Raises SourceError, naming the file, if unreadable or without a column."""
     opened = _open(path, THINKING_COLUMNS)
     columns = (*THINKING_COLUMNS, *(name for name in THINKING_OPTIONAL if name in opened.schema_arrow.names))
     ids: list[str] = []
@@ -368,12 +368,12 @@ def read_thinking(path: Path) -> ThinkingTable:
 
 
 def thinking_id(number: int) -> str:
-    """What stands for a game's id in the key of a thinking row: its number in the file."""
+    """The id of a thinking row for its key and in rejects: `row N`, with its number in the file."""
     return f"row {number}"
 
 
 def _converted(batch: pa.RecordBatch) -> Iterator[ThinkingRow | tuple[str, str]]:
-    """Each row of a batch, or what is wrong with it. The FENs of all rows are parsed at once."""
+    """Yields each row of a batch, or the reason and detail of its fault. The FENs of all rows are parsed at once."""
     rows = batch.to_pylist()
     variations: list[list[dict[str, Any]] | str] = []
     fens: list[str | None] = []
@@ -386,7 +386,7 @@ def _converted(batch: pa.RecordBatch) -> Iterator[ThinkingRow | tuple[str, str]]
             variations.append(fault.what)
     try:
         boards, refused = parse_column(pa.array(fens, pa.large_string()))
-    except UnicodeEncodeError:  # half a character (a lone surrogate), out of JSON
+    except UnicodeEncodeError:  # a lone surrogate from a JSON escape
         fens = [fen if fen and fen.isascii() else None for fen in fens]
         boards, refused = parse_column(pa.array(fens, pa.large_string()))
     at = 0
@@ -423,8 +423,8 @@ def _open(path: Path, columns: Sequence[str]) -> pq.ParquetFile:
 
 
 def _batches(opened: pq.ParquetFile, path: Path, columns: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
-    """The file's columns in batches, each as the type that is wanted of it."""
-    # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
+    """Yields the file's columns in batches, each cast to its type."""
+    # Looked up now: if the generator is closed when Python exits, module attributes may already be gone.
     unreadable = (pa.ArrowException, OSError)
     try:
         for batch in opened.iter_batches(batch_size=size, columns=list(columns)):
@@ -455,7 +455,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _as_id(column: pa.Array) -> pa.Array:
-    """Ids as text. Integers that pandas made floats, for want of a null, are integers again."""
+    """Ids as text. Floats become integers first: pandas stores integers with nulls as floats."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind):
         column = _whole(column)
@@ -473,7 +473,7 @@ def _as_ply(column: pa.Array) -> pa.Array:
 
 
 def _whole(column: pa.Array) -> pa.Array:
-    return pc.if_else(pc.is_nan(column), None, column).cast(pa.int64())  # refuses a fraction
+    return pc.if_else(pc.is_nan(column), None, column).cast(pa.int64())  # raises for a fraction
 
 
 def _as_number(column: pa.Array) -> pa.Array:
@@ -507,12 +507,12 @@ def _values(batch: pa.RecordBatch) -> Values:
 
 
 def reasons(rejects: Sequence[Reject]) -> dict[str, int]:
-    """How many were left out for which reason."""
+    """Reason → number of rejects."""
     return dict(Counter(reject.reason for reject in rejects))
 
 
 def raise_first(rejects: Sequence[Reject], path: Path) -> None:
-    """Raises ChessError for the first, naming file, game and ply."""
+    """Raises ChessError for the first reject, naming file, game and ply. Does nothing if there is none."""
     if rejects:
         raise ChessError(
             f"{rejects[0].reason}: {rejects[0].detail}",

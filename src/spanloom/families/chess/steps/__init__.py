@@ -1,8 +1,8 @@
-"""The steps of the chess pipeline, one module each: `run` over places, and what Kubeflow gets.
+"""The steps of the chess pipeline, one module each: `run` on paths or URIs, and the metadata for Kubeflow.
 
-    prepare_chess   a part of the games → prepared files
-    assemble_chess  the parts → one root with a pending manifest
-    validate_chess  whether it becomes the manifest
+    prepare_chess   a share of the files → their arrays
+    assemble_chess  the inventories → a pending manifest
+    validate_chess  validates the root and promotes its manifest
 
 prepare_chess ×n ─► assemble_chess ─► validate_chess
 """

@@ -1,7 +1,7 @@
-"""Chess, step 2: one pending manifest out of the inventories of all shards.
+"""Chess, step 2: one pending manifest from the inventories of all shards.
 
-In: the inventories and the root. Out: `manifest.pending.json` at the root. These are no prepared games yet: only a
-clean validation promotes it.
+In: the inventories and the root. Out: `manifest.pending.json` at the root. The prepared games are not finished until a
+clean validation promotes this manifest.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def assemble_chess(
 ) -> dict[str, Any]:
     """Joins the inventory files, given in the order of the shards, and writes the pending manifest under `root`.
 
-    Returns the manifest. Raises ArtifactError when the inventories are not all of one run of this code.
+    Returns the manifest. Raises ArtifactError unless the inventories are complete and from one run of this code.
     """
     require_git_sha(allow_unknown=allow_unknown_sha)
     contents = [_read(path) for path in inventories]
@@ -66,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
 def run(
     *, inventories: Sequence[str], root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
 ) -> dict[str, Any]:
-    """The step over places. At a remote root a manifest with the same `content` counts as written."""
+    """Runs the step on paths or URIs. An existing remote manifest with the same `content` is accepted."""
     with scratch_for("assemble-chess", [*inventories, root], scratch) as staging:
         files = [staging.file(place) for place in inventories]
 

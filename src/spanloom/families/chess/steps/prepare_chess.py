@@ -1,8 +1,8 @@
-"""Chess, step 1, once a shard: its share of the Parquet files → their arrays under the root, and what became of them.
+"""Chess, step 1, once per shard: its share of the Parquet files → their arrays under the root, and an inventory.
 
-In: a folder of games, one of thinking rows, or both; which shard of how many. Out: the files of the prepared games, and
-the shard's inventory, which the manifest is made of. File i of a folder, by name, goes to shard i mod their number; a
-shard without files has an empty inventory. One file is held in memory at a time.
+In: a folder of games, one of thinking rows, or both; the shard and the number of shards. Out: the files of the prepared
+games, and the shard's inventory, from which the manifest is assembled. File i of a folder, by name, goes to shard
+i mod the number of shards; a shard without files has an empty inventory. One file is held in memory at a time.
 """
 
 import shutil
@@ -39,15 +39,15 @@ def run(
     allow_unknown_sha: bool = False,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed for this run first; only this shard's files are staged.
+    """Runs the step on paths or URIs and returns the inventory. Only this shard's files are staged.
 
-    Every file is created, never overwritten: one that exists with the same bytes counts as written, one with other
-    bytes raises ConflictError. Raises ChessError for a shard that there is not, NoFilesError without a folder,
-    SourceError for a file that cannot be read, ConflictError when another run has the root. Returns the inventory.
+    A remote root is first claimed for this run. Files are created, never overwritten: an existing file with the same
+    bytes is accepted. Raises ChessError for an invalid shard number, NoFilesError without a folder, SourceError for an
+    unreadable file, ConflictError if an existing file differs or another run has claimed the root.
     """
     if not 0 <= shard < shards:
         raise ChessError(f"there is no shard {shard} of {shards}", remedy="shards are numbered from 0")
-    valid_threshold(valid_fraction)  # refuses what is no fraction
+    valid_threshold(valid_fraction)  # raises for an invalid fraction
     places = {kind: place for kind, place in zip(KINDS, (games, thinking), strict=True) if place}
     if not places:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
@@ -63,7 +63,7 @@ def run(
         local_root = staging.path(root)
         if is_uri(root):
             claim_root(parse_uri(root), of_run)
-            shutil.rmtree(local_root, ignore_errors=True)  # what a killed run left, perhaps of other files
+            shutil.rmtree(local_root, ignore_errors=True)  # remains of a killed run, perhaps with other files
         for kind, place in places.items():
             if not is_uri(place) and not is_uri(root):
                 check_apart(Path(place), local_root)

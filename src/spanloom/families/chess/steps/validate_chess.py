@@ -1,7 +1,7 @@
-"""Chess, step 3: validate prepared games, and turn the pending manifest into the manifest when nothing was found.
+"""Chess, step 3: validates prepared games, and promotes the pending manifest if there are no findings.
 
-In: the root, pending or promoted, and the folders that it was prepared from where they are at hand. Out: the
-validation's `Report`, as JSON and as a page; `manifest.json`.
+In: the root, pending or promoted, and optionally the folders that it was prepared from. Out: the validation's `Report`,
+as JSON and as an HTML page; `manifest.json`.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ def run(
     html: str | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """The step over places. A remote root is staged; where it is clean, `manifest.json` becomes its last object."""
+    """Runs the step on paths or URIs. A remote root is staged; if clean, `manifest.json` is uploaded last."""
     with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
         local_root = staged_root(staging, root, manifest.check)
         checks = Checks(

@@ -1,8 +1,8 @@
-"""Whether games can be trained on.
+"""Validation of games before training.
 
-games     findings in Parquet files, and in prepared games
-legal     legal moves, by python-chess
-rejects   what was left out
-copies    prepared games checked against the files that they came from
-manifest  what the manifest says
+games     checks of Parquet files and of prepared games
+legal     legality of moves, by python-chess
+rejects   the games and rows left out
+copies    prepared games against their source files
+manifest  the manifest
 """

@@ -1,8 +1,8 @@
-"""Prepared games checked against the Parquet files that they came from.
+"""Checks prepared games against the Parquet files that they were made from.
 
-In: a shard of the manifest and its file. Out: findings. Of all games and rows it is asked whether they are there, how
-long they are and why they were left out; of some every value. These are made again row by row, their boards by
-python-chess where it is installed; the reading of columns takes no part.
+In: a shard of the manifest and its file. Out: findings. All games and rows are checked for presence, length and the
+reason for being left out; a sample of them is compared value by value. These are converted again row by row, without
+the code that reads whole columns; their boards come from python-chess if it is installed.
 """
 
 from collections import Counter
@@ -41,7 +41,7 @@ from spanloom.storage import sha256_file
 
 
 def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> None:
-    """A folder's Parquet files against those that the manifest lists: names, rows, bytes and hashes."""
+    """Checks a folder's Parquet files against those in the manifest: names, rows, bytes and hashes."""
     report.ran("source files", len(listed))
     paths = {path.name: path for path in folder.glob("*.parquet") if path.is_file()}
     names = [entry["path"] for entry in listed]
@@ -62,9 +62,9 @@ def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> N
 
 
 def compare_source(report: Report, root: Path, shard: dict[str, Any], folder: Path, deep: int | None) -> None:
-    """One file, whose hash is that of the file that was prepared, against its tables.
+    """Compares one file with its tables. The file must have the recorded hash.
 
-    All games or rows by their ids, lengths and FENs and all that was left out; `deep` of each split value by value.
+    Ids, lengths, FENs and left-out games are compared for all games or rows, all values for `deep` of each split.
     """
     compare = _compare_games if shard["kind"] == "games" else _compare_thinking
     for message in compare(report, root, shard, folder / shard["source"], deep):
@@ -76,7 +76,7 @@ def _tables(root: Path, shard: dict[str, Any]) -> list[Any]:
 
 
 def _chosen(items: int, deep: int | None) -> range:
-    """Which of a table's items are compared: `deep` of them, spread over the table."""
+    """The items of a table that are compared by value: at most `deep`, spread evenly over the table; None: all."""
     if deep is None:
         return range(items)
     return range(0, items, max(1, -(-items // deep))) if deep else range(0)
@@ -146,7 +146,7 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
 
 
 def _first_fault(rows: Sequence[dict[str, Any]], file: str, name: str) -> Reject | None:
-    """Why a game, whose rows are in the order of the file, gives no sample; None where nothing is wrong with it."""
+    """The reject for a game, from its rows in file order; None if it is valid."""
     for row in sorted(rows, key=lambda row: 0 if _is_missing(row["ply"]) else row["ply"]):
         if _is_missing(row["ply"]):
             return Reject(file=file, game_id=name, ply=None, reason=NO_PLY, detail="the ply is null")
@@ -163,7 +163,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _same_row(chess: ModuleType | None, row: dict[str, Any], game: Game, at: int) -> bool:
-    """Whether a row of the source is what is at a row of the game. Boards by python-chess where it is there."""
+    """Whether a row of the source equals row `at` of the game. python-chess computes the board if `chess` is given."""
     fen = row["fen"]
     board = parse_fen(fen).tolist() if chess is None else tokens_by_python_chess(chess, chess.Board(fen))
     return (
@@ -206,7 +206,7 @@ def _same_thinking(row: dict[str, Any], table: ThinkingTable, item: int) -> bool
 
 
 def _left_out_for(row: dict[str, Any], reject: Reject) -> bool:
-    """Whether a thinking row cannot be converted, for the reason that is given."""
+    """Whether a thinking row is invalid for the recorded reason."""
     try:
         fens = fens_of(row, decoded(row["variations"]))
         wrong = [fen for fen in fens if fen_fault(fen) is not None]
@@ -215,13 +215,13 @@ def _left_out_for(row: dict[str, Any], reject: Reject) -> bool:
             return False
     except ChessError as fault:
         return (reject.reason, reject.detail) == (BAD_VARIATIONS, fault.what)
-    # A text that is no Unicode takes the others of its batch that are not ASCII with it.
+    # Invalid Unicode in one row makes all non-ASCII FENs of its batch count as missing.
     details = {fen_fault(wrong[0]), NO_FEN if wrong[0] and not wrong[0].isascii() else None}
     return reject.reason == BAD_FEN and reject.detail in details
 
 
 def _as_floats(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, its decimals as floats."""
+    """The row with decimals converted to floats."""
     return {name: float(value) if isinstance(value, Decimal) else value for name, value in row.items()}
 
 
@@ -230,7 +230,7 @@ def _text_of(game_id: Any) -> str:
 
 
 def _normal(move: str | None, board: list[int]) -> str | None:
-    """A move as the vocabulary spells it; None for none, or for one that it does not have."""
+    """A move as the vocabulary spells it; None if it is missing or not in the vocabulary."""
     if not move:
         return None
     if len(move) == 5 and move.endswith("n"):

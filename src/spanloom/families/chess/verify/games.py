@@ -1,11 +1,11 @@
-"""Whether games can be trained on: Parquet files before they are prepared, and prepared games.
+"""Validates Parquet files before they are prepared, and prepared games.
 
-In: a folder of Parquet files, or the root of prepared games (and, to compare with, the files that they came from).
+In: a folder of Parquet files, or the root of prepared games (and optionally the files that they were made from).
 Out: `Report`, with the file, the game and the ply of each finding.
 
-What is checked here is not taken from the code that made it: structure is read off the arrays, and games of the source
-are made again row by row, their boards by python-chess where it is installed. `legal` asks python-chess, too, whether
-each move is legal, and whether it leads to the next ply's board.
+The checks are independent of the code that made the data: structure is read from the arrays, and games of the source
+are converted again row by row, with boards by python-chess if it is installed. With `legal`, python-chess also checks
+that each move is legal and leads to the next ply's board.
 """
 
 from collections.abc import Iterator
@@ -63,12 +63,12 @@ NO_PROBABILITIES = "win, draw and loss are no probabilities"
 
 @dataclass(frozen=True, kw_only=True)
 class Checks:
-    """What is looked at beside the arrays themselves.
+    """The options of validation.
 
-    `games`, `thinking`   the folders that prepared games were made from, to hold them against
-    `deep`      games of each file that are made again from the source, by other means; None: all
-    `legal`     whether python-chess is asked about every move
-    `tolerance` by how much win + draw + loss may miss 1
+    `games`, `thinking`   the folders that prepared games were made from, for comparison
+    `deep`      games of each file that are converted again from the source and compared; None: all
+    `legal`     whether python-chess checks every move
+    `tolerance` the allowed deviation of win + draw + loss from 1, and of each from 0 … 1
     """
 
     games: Path | None = None
@@ -79,7 +79,7 @@ class Checks:
 
 
 def validate_place(place: Path, checks: Checks) -> Report:
-    """The findings in prepared games, or in a folder of Parquet files."""
+    """Validates prepared games or a folder of Parquet files. Raises ChessError for sources of a folder."""
     if manifest.is_prepared(place):
         return validate_root(place, checks)
     if checks.games is not None or checks.thinking is not None:
@@ -92,7 +92,7 @@ def validate_place(place: Path, checks: Checks) -> Report:
 
 
 def kind_of(folder: Path) -> Kind:
-    """Thinking rows where the first of a folder's Parquet files that can be read has a column `variations`."""
+    """The kind of a folder: thinking if its first readable Parquet file has a column `variations`, otherwise games."""
     for path in parquet_files(folder):
         try:
             return "thinking" if "variations" in pq.read_schema(path).names else "games"
@@ -102,7 +102,7 @@ def kind_of(folder: Path) -> Kind:
 
 
 def validate_folder(folder: Path, checks: Checks) -> Report:
-    """The findings in a folder of Parquet files, see `kind_of`. A file that cannot be read is a finding too.
+    """Validates a folder of Parquet files of either kind, see `kind_of`. An unreadable file is a finding.
 
     Raises NoFilesError for a folder without Parquet files, SpanloomError for `legal` without python-chess.
     """
@@ -128,7 +128,7 @@ def validate_folder(folder: Path, checks: Checks) -> Report:
 
 
 def _check_source_rows(report: Report, table: GameTable) -> None:
-    """What a table says of rows that it does not hold."""
+    """Reports the rows and games that the table left out."""
     report.ran("games", len(table) + len(table.rejects))
     for each in table.rejects:
         report.wrong("games", f"{each.item}: {each.reason}: {each.detail}", file=table.file)
@@ -141,10 +141,10 @@ def _check_source_rows(report: Report, table: GameTable) -> None:
 
 
 def validate_root(root: Path, checks: Checks) -> Report:
-    """The findings in prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
+    """Validates prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
 
-    Raises ManifestError where there is no manifest of prepared games, ChessError for the source of a kind that they do
-    not hold, SpanloomError for `legal` without python-chess.
+    Raises ManifestError without a manifest of prepared games, ChessError for a source of a kind that they do not have,
+    SpanloomError for `legal` without python-chess.
     """
     if checks.legal:
         require_python_chess("--legal")
@@ -162,13 +162,13 @@ def validate_root(root: Path, checks: Checks) -> Report:
     report.ran("manifest", 1)
     report.add(check_content(content))
     if not report.clean:
-        return report  # what is not what the manifest lists is not looked into
+        return report  # files that do not match the manifest are not read
     for kind, folder in sources.items():
         if folder is not None:
             check_input(report, folder, content["input"][kind])
     for shard in content["shards"]:
         tables = [_check_table(report, root, content, shard, split, checks) for split in shard["splits"]]
-        if report.clean:  # so all tables could be read
+        if report.clean:  # then all tables are readable
             report.ran("rejects", sum(shard["rejected"].values()))
             report.add(check_left_out(root, shard, [table for table in tables if table is not None]))
         folder = sources[shard["kind"]]
@@ -180,7 +180,7 @@ def validate_root(root: Path, checks: Checks) -> Report:
 def _check_table(
     report: Report, root: Path, content: dict[str, Any], shard: dict[str, Any], split: str, checks: Checks
 ) -> GameTable | ThinkingTable | None:
-    """The table of a split of a shard, looked at by itself; None where it cannot be read as one."""
+    """Checks the table of a shard's split on its own. Returns it, or None if it is unreadable."""
     kind, number, counts = shard["kind"], shard["shard"], shard["splits"][split]
     pattern = array_path(root, split, kind, number, "…").relative_to(root).as_posix().replace("….npy", "*")
     report.ran("arrays", len(ARRAYS[kind]))
@@ -213,7 +213,7 @@ def _check_table(
 
 
 def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[str, Any]) -> Iterator[str]:
-    """Dtypes, shapes, lengths that belong together, offsets that ascend to the end, ids, and nothing behind them."""
+    """Yields faults in dtypes, shapes, matching lengths, offsets, ids, and file sizes: no bytes after an array."""
     arrays = {}
     for name, dtype in ARRAYS[kind].items():
         path = array_path(root, split, kind, number, name)
@@ -246,7 +246,7 @@ def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[
 
 
 def _ids_faults(path: Path, column: str, items: int) -> Iterator[str]:
-    """One column of text, without nulls, a row for each item."""
+    """Yields faults of `ids.parquet`: it must be one string column without nulls, with a row for each item."""
     try:
         ids = pq.read_table(path)
         ids.validate(full=True)
@@ -303,7 +303,7 @@ def _check_thinking(report: Report, table: ThinkingTable, file: str, checks: Che
         broken = broken or bool(wrong.any())
     report.ran("values", len(table.values) + len(table.node_values))
     at(np.flatnonzero(value_faults(table.values, checks.tolerance)), "values", NO_PROBABILITIES)
-    # A node's missing values are zeros by now, which is no fault.
+    # Missing values of a node were read as zeros, which is no fault.
     present = table.node_values.any(axis=1)
     at(
         of_node[present & value_faults(table.node_values, checks.tolerance)],
@@ -315,7 +315,7 @@ def _check_thinking(report: Report, table: ThinkingTable, file: str, checks: Che
 
 
 def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
-    """Which boards are none: tokens in the wrong places, castling rights without king and rook. uint8 [N, 68]."""
+    """Invalid boards of uint8 [N, 68]: tokens in wrong places, or castling rights without king and rook. bool [N]."""
     if not len(boards):
         return np.zeros(0, np.bool_)
     wrong = (boards[:, 0] != START_POS) | (boards[:, 65] != END_POS)
@@ -337,7 +337,7 @@ def board_faults(boards: npt.NDArray[np.uint8]) -> npt.NDArray[np.bool_]:
 
 
 def value_faults(values: npt.NDArray[np.float64], tolerance: float) -> npt.NDArray[np.bool_]:
-    """Which rows of win, draw, loss [N, 3] are outside 0 … 1, or do not add up to 1 where all three are given."""
+    """Invalid rows of win, draw, loss [N, 3]: outside 0 … 1, or all three are given and do not sum to 1. bool [N]."""
     missing = np.isnan(values)
     outside = (values < -tolerance) | (values > 1 + tolerance)
     astray = np.abs(np.where(missing, 0.0, values).sum(axis=1) - 1) > tolerance

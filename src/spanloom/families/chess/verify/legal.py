@@ -1,4 +1,4 @@
-"""Whether moves are legal and lead where the next board says they do, by python-chess.
+"""Checks with python-chess that moves are legal and lead to the next board.
 
 In: a table of games or of thinking rows. Out: findings.
 """
@@ -20,11 +20,11 @@ from spanloom.findings import Finding, Report
 
 Board = npt.NDArray[np.uint8]
 Move = tuple[str, str, Board, int, Board | None]
-"""Where a move is, what it is called there, the board that it is made on, its id, the board that it leads to."""
+"""A move's place, the prefix of its name in messages, its board, its id, and the board after it (None: not checked)."""
 
 
 def check_legal_games(report: Report, table: GameTable, file: str, item_of: npt.NDArray[np.intp]) -> None:
-    """Every move is legal, and leads to the next ply's board."""
+    """Checks that every played move is legal and leads to the next ply's board, and that best moves are legal."""
     report.add(_faults(_moves_of_games(table, item_of), "the next ply's board", file))
     report.ran("legal", int(np.count_nonzero(table.played >= 0)))
 
@@ -38,7 +38,7 @@ def _moves_of_games(table: GameTable, item_of: npt.NDArray[np.intp]) -> Iterator
 
 
 def check_legal_lines(report: Report, table: ThinkingTable, file: str) -> None:
-    """Every variation's moves are legal, each leads to its node's board, and the final move is legal."""
+    """Checks that the moves of variations are legal and lead to their nodes' boards, and that final moves are legal."""
     report.add(_faults(_moves_of_lines(table), "its board", file))
     report.ran("legal", len(table.root_moves) + len(table.node_moves))
 

@@ -1,7 +1,7 @@
-"""What the manifest of prepared games says, checked against itself and against the constants of the family.
+"""Checks the manifest of prepared games against itself and against the constants of the family.
 
-In: a manifest's `content`. Out: findings. No file is read: what the counts are of is checked where the files are
-(`games`, `copies`). Nothing of what writes a manifest is used but its constants.
+In: a manifest's `content`. Out: findings. No file is read: `games` and `copies` check the counts against the files. The
+code is independent of the code that writes manifests; only its constants are shared.
 """
 
 from collections import Counter
@@ -32,14 +32,14 @@ NOT_CHECKABLE = {
     " ids, lengths and FENs of thinking rows are compared of all, every value of --deep items of each split of a file",
     "rejects": "without --source and --thinking, ply and detail can be anything, and so can the ids of games",
 }
-"""Places in a manifest, or what is beside it, that validation cannot check, or not by themselves, and why."""
+"""Values in a manifest or in the files that validation cannot check, or only in part, and why."""
 
 REASONS = {"games": {BAD_FEN, UNKNOWN_PLAYED, NO_PLY}, "thinking": {BAD_FEN, BAD_VARIATIONS}}
 _COUNTS = ("rows_read", "null_rows", "best_missing", "best_unknown")
 
 
 def check_content(content: dict[str, Any]) -> Iterator[Finding]:
-    """Every value that is a constant, follows from others, or contradicts the counts."""
+    """Yields findings for values that differ from constants, or contradict other values or the counts."""
     if sha256_json(content["config"]) != content["config_sha256"]:
         yield wrong("config_sha256 is not the hash of config")
     fraction = content["split"]["valid_fraction"]
@@ -71,7 +71,7 @@ def check_content(content: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _totals(shards: list[dict[str, Any]]) -> dict[str, Any]:
-    """What shards add up to."""
+    """The sums over shards."""
     rejected: Counter[str] = Counter()
     splits: dict[str, Counter[str]] = {}
     for shard in shards:

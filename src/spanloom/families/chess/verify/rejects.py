@@ -1,6 +1,6 @@
-"""What was left out of prepared games: the lines of a rejects file, and what a table's items leave for it.
+"""Checks the games and rows left out: the lines of a rejects file, against the manifest and the tables.
 
-In: a shard of the manifest, its tables. Out: `Reject`s, and findings. No source is needed.
+In: a shard of the manifest, its tables. Out: `Reject`s, and findings. The source files are not needed.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def read_rejects(root: Path, shard: Mapping[str, Any]) -> list[Reject]:
-    """The lines of a shard's rejects file. Raises SourceError for a line that `chess prepare` does not write."""
+    """Reads a shard's rejects file. Raises SourceError for an invalid line."""
     if shard["rejects_file"] is None:
         return []
     path = rejects_path(root, shard["kind"], shard["shard"])
@@ -43,7 +43,7 @@ def read_rejects(root: Path, shard: Mapping[str, Any]) -> list[Reject]:
 
 
 def check_left_out(root: Path, shard: dict[str, Any], tables: Sequence[GameTable | ThinkingTable]) -> Iterator[Finding]:
-    """What was left out of a file against the manifest, and against what was not."""
+    """Checks a shard's rejects against the manifest, and against the games or rows in its tables."""
     kind: Kind = shard["kind"]
     file = rejects_path(root, kind, shard["shard"]).relative_to(root).as_posix()
 
@@ -80,7 +80,7 @@ def check_left_out(root: Path, shard: dict[str, Any], tables: Sequence[GameTable
 def _wrong_numbers(
     shard: dict[str, Any], tables: Sequence[GameTable | ThinkingTable], rejects: Sequence[Reject]
 ) -> Iterator[str]:
-    """Each row of a file of thinking rows has been converted or left out, in order."""
+    """Checks that each thinking row of a file was either converted or left out, in order. Yields the faults."""
     held = [table.numbers.tolist() for table in tables if isinstance(table, ThinkingTable)]
     numbers = sorted(number for each in held for number in each)
     if any(each != sorted(each) for each in held):

@@ -1,10 +1,10 @@
-"""Fujitsu's B4, orchestrated attacks: a query with an injection, the tool it should call, and the one it is lured to.
+"""Fujitsu's B4, orchestrated attacks: a query with an injection, the expected tool, and the tool the attack aims for.
 
 In: a record with `combined_query`, `expected_tool`, `simulated_tool` (and `record_id`, `attack_id`, `category`,
-`subtype`, `predicted_tool`), and its completions. Out: for each completion a harmful sample where it calls the
-simulated tool, one to retain where it calls the expected tool, and a reason where it calls another or none.
+`subtype`, `predicted_tool`), and its completions. Out, for each completion: a harmful sample if it calls the simulated
+tool, a retain sample if it calls the expected tool, otherwise the reason why there is none.
 
-`predicted_tool` is what another model did, so it is kept in metadata and decides nothing.
+`predicted_tool` is the choice of another model, so it is kept in metadata and does not affect the label.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,9 +19,9 @@ _KEPT = ("record_id", "attack_id", "category", "subtype", "predicted_tool", "ben
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]:
-    """The samples of one record, or why there is none of a completion.
+    """Yields a sample for each completion of a record, or the reason why there is none.
 
-    Raises UnusableError where the record lacks something, or has no completion.
+    Raises UnusableError if a field is missing or invalid, or the record has no completion.
     """
     query = record.get("combined_query")
     expected, simulated = record.get("expected_tool"), record.get("simulated_tool")

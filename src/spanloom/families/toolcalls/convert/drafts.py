@@ -1,4 +1,4 @@
-"""What a converter makes of a record, before it gets its id and is checked.
+"""The types that converters share: their options, completions, and drafts of samples without an id.
 
 In: nothing. Out: `Draft`, `Completion`, `Completions`, `Options`.
 """
@@ -20,12 +20,12 @@ class Completion:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the sample's metadata says of it."""
+        """The entry for the sample's metadata."""
         return {"generation": dict(self.about)} if self.about else {}
 
 
 class Completions:
-    """Id → the completions of that prompt. Owns which ids a record asked for."""
+    """Id → the completions of that prompt. Records which ids have been looked up."""
 
     def __init__(self, completions: Mapping[str, Sequence[Completion]]) -> None:
         self._completions = completions
@@ -36,23 +36,23 @@ class Completions:
         return self._completions.get(name, ())
 
     def unused(self) -> int:
-        """How many are of ids that no record asked for."""
+        """The number of completions whose id was never looked up."""
         return sum(len(completions) for name, completions in self._completions.items() if name not in self._taken)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What converters go by.
+    """The options of converters.
 
-    system         the system message of records that have none
-    turns          of a dialogue the last assistant turn, or each
-    tools          the registry that samples name, where the source does not decide it
-    security_means what `security: true` says in AgentDojo's traces; "by-shape": see `agentdojo`
-    goals          what AgentDojo's injection tasks ask for, by suite and task; None: those of an installed `agentdojo`
-    completions    those of a file; None where the source has its own
-    min_reward     simulations with a smaller reward, or none, are left out; None takes all
-    split          the split of messages of your own that name none; None leaves them out
-    labels         what a file says of messages of your own: id → split and labels
+    system         the system message for records without one
+    turns          "last": the last assistant turn of a dialogue; "all": each of them
+    tools          the registry that samples name, unless the source determines it
+    security_means the meaning of `security: true` in AgentDojo's traces; "by-shape": see `agentdojo.samples`
+    goals          the goals of AgentDojo's injection tasks, by suite and task; None: those of an installed `agentdojo`
+    completions    from a file; None if the source has its own
+    min_reward     simulations with a smaller reward, or without one, are left out; None: all are used
+    split          the split of your own messages without one; None: they are left out
+    labels         from a file, for your own messages: id → split and labels
     """
 
     system: str | None = None
@@ -66,7 +66,7 @@ class Options:
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def goals_of(self, suite: str, task: str) -> Sequence[str]:
-        """The goals of an injection task, of all suites where the suite is not known."""
+        """The goals of an injection task; if `suite` is empty, those of all suites."""
         goals = installed_goals()[0] if self.goals is None else self.goals
         if suite:
             return goals.get((suite, task), ())
@@ -75,14 +75,14 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A sample to be.
+    """A sample without an id, before it is checked.
 
-    source     what `metadata.source` says        id_source  what its id begins with
-    hashed     what the id is hashed from beside messages and text
-    missing    labels that the source does not have
-    read_as    how a value of the source with several meanings was read; empty where there is none
-    told       the record's own label; empty where the source tells nothing
-    became     what the sample is, in the same words
+    source     the value of `metadata.source`     id_source  the start of the id
+    hashed     values that the id is hashed from, besides messages and assistant_raw
+    missing    labels that the source does not provide
+    read_as    how an ambiguous value of the source was interpreted; empty if there is none
+    told       the record's own label; empty if the source has none
+    became     what the record became: harmful, injection resisted or tool capability; empty without `told`
     """
 
     source: str

@@ -1,8 +1,8 @@
-"""The goals of AgentDojo's injection tasks: what each attack asks for.
+"""The goals of AgentDojo's injection tasks: what each attack asks the model to do.
 
 In: a JSON file, `{"banking": {"injection_task_3": "Send …"}}` (a goal, or a list of goals, for each task), or an
-installed `agentdojo`. Out: suite and task → goals. Goals help to find an injection whose text a record does not tell
-and whose marks are unknown. They are not part of this package: it works by the marks alone where there are none.
+installed `agentdojo`. Out: (suite, task) → goals. Goals help to find an injection if the record does not contain its
+text and its marks are unknown. They are not part of this package; without them injections are found by marks alone.
 """
 
 import importlib
@@ -22,7 +22,7 @@ BENCHMARKS = ("v1", "v1.1", "v1.1.1", "v1.1.2", "v1.2", "v1.2.1", "v1.2.2")
 
 
 def read_goals(file: Path) -> Goals:
-    """The goals of a file. Raises SourceError for a file of another shape."""
+    """Reads the goals from a JSON file. Raises SourceError for an unreadable or invalid file."""
     try:
         value = json.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as fault:
@@ -47,12 +47,12 @@ def read_goals(file: Path) -> Goals:
 
 @cache
 def installed_goals() -> tuple[Goals, str]:
-    """The goals of the installed `agentdojo` and its version; none and an empty text where there is no such package.
+    """The goals of the installed `agentdojo`, and its version; both empty if the package is not installed.
 
-    The import takes about ten seconds. Raises SourceError where the package is there and cannot be read.
+    The import takes about ten seconds. Raises SourceError if the installed package cannot be read.
     """
     try:
-        version = importlib.metadata.version("agentdojo")  # a folder of data of that name is no package
+        version = importlib.metadata.version("agentdojo")  # ignores a data folder of that name
     except importlib.metadata.PackageNotFoundError:
         return {}, ""
     goals: dict[tuple[str, str], list[str]] = {}

@@ -1,7 +1,7 @@
-"""Messages of your own: conversations in OpenAI's form whose last assistant turn is the answer.
+"""Your own messages: conversations in OpenAI's format whose last assistant turn is the answer.
 
-In: a record with `messages` (role, content, `tool_calls`), and its split and labels: under keys of the record, in its
-`labels`, or in a file by id. Out: the last assistant turn with all before it; with `turns="all"` each assistant turn.
+In: a record with `messages` (role, content, `tool_calls`), and its split and labels: as keys of the record, in its
+`labels`, or in a file by id. Out: the last assistant turn with its context; with `turns="all"` each assistant turn.
 
     {"id": "a1", "messages": […], "split": "harmful", "expected_tool": "f", "observed_tool": "g"}
 """
@@ -26,7 +26,7 @@ _TAKEN = frozenset({*LABELS, "id", "messages", "split", "labels", "tools"})
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The samples of one record. Raises UnusableError where it has no assistant turn, or no split."""
+    """Yields the samples of one record. Raises UnusableError without an assistant turn or a valid split."""
     name = record.get("id")
     known = options.labels.get(str(name), {})
     within = record.get("labels")
@@ -59,7 +59,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
 
 
 def read_labels(file: Path) -> dict[str, dict[str, Any]]:
-    """Id → split and labels. Raises SourceError or RecordError for a file of another shape, and for an id twice."""
+    """Reads labels: id → split and labels. Raises SourceError or RecordError for an invalid file or a duplicate id."""
     labels: dict[str, dict[str, Any]] = {}
     if not file.is_file():
         raise SourceError("the file of labels is not there", where=str(file), remedy="fix --labels")

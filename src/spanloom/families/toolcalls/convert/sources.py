@@ -1,16 +1,16 @@
-"""Public data → samples: one converter a source, and what they have in common.
+"""Public data → samples: one converter per source, and their common code.
 
-In: files as their makers publish them. Out: `OUT/harmful/NAME.jsonl` and `OUT/retain/NAME.jsonl`, numbers, and what was
-left out in `OUT/rejects/NAME.ndjson`, each with its place and reason. Records are streamed.
+In: files as published. Out: `OUT/harmful/NAME.jsonl` and `OUT/retain/NAME.jsonl`, counts, and the records left out in
+`OUT/rejects/NAME.ndjson`, each with its place and reason. Records are streamed.
 
-Nothing is made up. A label that a source lacks is left out; a record whose split it would decide is left out itself.
-Every sample is checked against the rules before it is written, with a system message required: what has an error is set
-aside under the rule's code. So everything that is written passes `validate --strict`.
+No label is invented. A label that the source lacks is omitted; if the split depends on it, the record is left out.
+Every sample is checked against the rules before it is written, with a system message required. A sample with an error
+is left out under the rule's code, so everything that is written passes `validate --strict`.
 
     b4         orchestrated attacks of Fujitsu's B4, with a file of completions
     agentdojo  traces of AgentDojo          ultrachat  dialogues of UltraChat
     tau2       simulations of TAU2          xstest     prompts of XSTest, with completions
-    messages   OpenAI messages of your own, with split and labels in columns or a file
+    messages   your own messages in OpenAI's format, with split and labels in columns or a file
 """
 
 import csv
@@ -60,10 +60,10 @@ FILES = {
     ("messages", HARMFUL): "messages",
     ("messages", RETAIN): "messages",
 }
-"""Source and split → the name of the file without its ending."""
+"""(source, split) → the name of the output file, without suffix."""
 
 INPUTS = {"b4": "data/fujitsu", "agentdojo": "data/agent_dojo", "tau2": "data/tau2_repo"}
-"""Where a source is by default."""
+"""The default folder of a source."""
 
 NEEDS_COMPLETIONS = ("b4",)
 _LINES = (".jsonl", ".ndjson", *(f".jsonl{ending}" for ending in COMPRESSED))
@@ -73,7 +73,7 @@ DUPLICATE = "duplicate"
 LEFT_OUT = "left out"
 NOT_TOLD = "not told"
 TELLING = ("agentdojo",)
-"""Sources whose records tell what they are: all of theirs are in `Converted.outcomes`."""
+"""Sources whose records have their own label: `Converted.outcomes` counts all their records."""
 
 NOT_READ = "the record cannot be read"
 TOO_DEEP = "the record is nested too deep"
@@ -81,9 +81,9 @@ TOO_DEEP = "the record is nested too deep"
 
 @dataclass(kw_only=True)
 class Converted:
-    """Records read, samples written by split, records and samples left out by reason, labels that the source lacks,
-    how values with several meanings were read, completions that no record asked for, and for sources that tell what a
-    record is: its own label, what it became, the reason where it was left out → records."""
+    """Counts: records read, samples written by split, records and samples left out by reason, labels that the source
+    lacks, how ambiguous values were read, samples that got `Options.system`, completions without a record. `outcomes`,
+    for `TELLING` sources: (the record's own label, what it became, the reason if it was left out) → records."""
 
     records: int = 0
     written: Counter[str] = field(default_factory=Counter)
@@ -107,7 +107,7 @@ class Converted:
         }
 
     def outcome_rows(self) -> list[dict[str, Any]]:
-        """The table *told as → became, reason*, the most records first within each label."""
+        """The rows of the table *told as → became, reason*; within each label the most frequent outcome first."""
         totals: Counter[str] = Counter()
         for (label, *_), number in self.outcomes.items():
             totals[label] += number
@@ -123,7 +123,7 @@ class Converted:
 def convert(source: Source, place: Path, out: Path, options: Options, completions: Path | None = None) -> Converted:
     """Converts all files of a source below `place`. The same files give the same bytes.
 
-    Raises SourceError where there are none, ToolCallError where a source needs completions and none are given.
+    Raises SourceError if there are no files, ToolCallError if the source needs completions and none are given.
     """
     if source in NEEDS_COMPLETIONS and completions is None:
         raise ToolCallError(
@@ -176,7 +176,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
 
 
 def outcome_table(done: Converted) -> list[str]:
-    """The table *told as → became, reason* as lines; none where the source tells nothing."""
+    """The table *told as → became, reason* as lines of text; empty if the source has no labels of its own."""
     rows = [("told as", "became", "records", "reason")]
     rows += [(row["told"], row["became"], f"{row['records']:,}", row.get("reason", "")) for row in done.outcome_rows()]
     if len(rows) == 1:
@@ -202,7 +202,7 @@ def _take(
     try:
         readable = parse_line(_line(sample)) is not UNREADABLE
         content = hash_input(sample, **draft.hashed)
-    except (ValueError, RecursionError):  # NaN, or half of a surrogate pair
+    except (ValueError, RecursionError):  # NaN, or a lone surrogate
         readable = False
     if not readable:
         leave_out(where, "J1", draft.told)
@@ -248,7 +248,7 @@ def _line(value: Any) -> bytes:
 
 
 def _records(file: Path, unreadable: Callable[[RecordError], None]) -> Iterator[tuple[str, Any]]:
-    """Place and value of each record of a file of any kind; those that cannot be read go to `unreadable`."""
+    """Yields place and value of each record of a file in any format. Unreadable records are passed to `unreadable`."""
     if file.name.endswith(_LINES):
         yield from json_lines(file, unreadable)
     elif file.suffix == ".parquet":
@@ -271,7 +271,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _json_records(file: Path) -> Iterator[tuple[str, Any]]:
-    """The items of a JSON file: those of a list, the simulations of TAU2's results, or the file's one object."""
+    """Yields the records of a JSON file: the items of a list, the simulations of TAU2's results, or the one value."""
     try:
         value = json.loads(file.read_bytes().decode("utf-8-sig"))
     except (ValueError, RecursionError) as fault:
@@ -288,7 +288,7 @@ def _json_records(file: Path) -> Iterator[tuple[str, Any]]:
 
 
 def read_completions(file: Path) -> dict[str, list[Completion]]:
-    """Id → the completions of that prompt, in order. Raises SourceError or RecordError for a file of another shape."""
+    """Reads a file of completions: id → completions, in order. Raises SourceError or RecordError if it is invalid."""
     completions: dict[str, list[Completion]] = {}
     if not file.is_file():
         raise SourceError("the file of completions is not there", where=str(file), remedy="fix --completions")

@@ -1,9 +1,9 @@
 """TAU2: simulations of an agent that serves a customer with tools.
 
-In: a record with `messages` (or `traj`), `task_id`, `reward_info`, `info.environment_info.domain_name`. Out: of each
-simulation the last turn that calls a tool, or the last turn where none does; with `turns="all"` each assistant turn.
+In: a record with `messages` (or `traj`), `task_id`, `reward_info`, `info.environment_info.domain_name`. Out: for each
+simulation the last turn that calls a tool, or the last turn if none does; with `turns="all"` each assistant turn.
 
-What the user simulator does with tools of its own the agent never sees: those results are left out of the context.
+The agent never sees the results of the user simulator's own tools, so they are removed from the context.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ TOOLS = "tau2_native"
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The samples of one simulation. Raises UnusableError where it has no assistant turn or too small a reward."""
+    """Yields the samples of a simulation. Raises UnusableError without an assistant turn, or for too small a reward."""
     stored = record.get("messages", record.get("traj"))
     if isinstance(stored, list):
         of_user = {"role": "tool", "requestor": "user"}.items()

@@ -1,7 +1,7 @@
 """UltraChat: dialogues without tools.
 
-In: a record with `messages` of role and content, or `data`, texts of user and assistant in turn. Out: the last
-assistant turn with all before it; with `turns="all"` each assistant turn.
+In: a record with `messages` of role and content, or `data`, alternating texts of user and assistant. Out: the last
+assistant turn with its context; with `turns="all"` each assistant turn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from spanloom.families.toolcalls.format.turns import answers_of, turns
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The samples of one dialogue. Raises UnusableError where it has no assistant turn."""
+    """Yields the samples of one dialogue. Raises UnusableError if it has no assistant turn."""
     stored = record.get("messages")
     if stored is None and isinstance(record.get("data"), list):
         stored = [

@@ -1,10 +1,10 @@
-"""XSTest: prompts that look unsafe and are not, with answers that comply.
+"""XSTest: prompts that look unsafe but are safe, with answers that comply.
 
 In: a row with `prompt`, `type`, `label`; and its answer, in the row (`completion`, with `final_label`) or in a file of
-completions by `id`. Out: one sample to retain for each answer to a safe prompt.
+completions by `id`. Out: one retain sample for each answer to a safe prompt.
 
-Whether an answer complies is the source's to say: an answer in the row needs a `final_label` of full compliance. What a
-file of completions holds was chosen by its author.
+An answer in the row is used only if its `final_label` says full compliance. Answers from a file of completions are not
+checked: the author of the file has selected them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _KEPT = ("type", "focus", "note")
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The samples of one prompt. Raises UnusableError where it is unsafe, or has no compliant answer."""
+    """Yields the samples of one prompt. Raises UnusableError if it is unsafe or has no compliant answer."""
     prompt = record.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
         raise UnusableError("no prompt")

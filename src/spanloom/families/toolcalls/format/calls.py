@@ -1,6 +1,6 @@
 """The tool calls in the text of an assistant turn.
 
-In: `assistant_raw`. Out: one `Call` for each `<|python_tag|>`, with its JSON value where it has one.
+In: `assistant_raw`. Out: one `Call` for each `<|python_tag|>`, with its JSON value if it is valid.
 
     Let me look.<|python_tag|>{"name": "f", "parameters": {}}<|eom_id|><|python_tag|>{oops
                               └── call 0: value, valid                               └── call 1: not valid
@@ -15,11 +15,11 @@ from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT, PYT
 
 
 class Call(NamedTuple):
-    """What is behind one `<|python_tag|>`, up to the next.
+    """The text between one `<|python_tag|>` and the next, as a call.
 
-    valid       one JSON value, then nothing, or an end token and anything
-    value       the value; None where it is not valid
-    start, end  the characters of the JSON value in the text, blanks at its ends included
+    valid       whether it is one JSON value, followed by nothing, or by an end token and any text
+    value       the JSON value; None if not valid
+    start, end  the characters [start, end) of the JSON value in the text, including blanks around it
     """
 
     valid: bool
@@ -29,7 +29,7 @@ class Call(NamedTuple):
 
 
 def parse_calls(text: str) -> list[Call]:
-    """The calls of a text, in order; none where it has no tag."""
+    """The calls of a text, in order; an empty list if it has no tag."""
     parts = text.split(PYTHON_TAG)
     at = len(parts[0])
     calls = []
@@ -41,7 +41,7 @@ def parse_calls(text: str) -> list[Call]:
 
 
 def _parse(part: str, start: int) -> Call:
-    # What most calls look like: the value, one end token, nothing behind it.
+    # The fast path for most calls: the value, one end token, nothing after it.
     value_text = part.rstrip()
     if value_text.endswith(EOM):
         value_text = value_text[: -len(EOM)]
@@ -54,11 +54,11 @@ def _parse(part: str, start: int) -> Call:
 
 
 def _parse_slowly(part: str, start: int) -> Call:
-    """An end token inside of a string, text behind the end token, or no JSON at all."""
+    """Parses the other cases: an end token inside a string, text after the end token, or invalid JSON."""
     blank = len(part) - len(part.lstrip())
     try:
         value, length = _DECODER.raw_decode(part, blank)
-        # Half of a surrogate pair, written as an escape, is no text.
+        # Fails for a lone surrogate written as an escape: it cannot be encoded.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return Call(False, None, start, start)
@@ -69,7 +69,7 @@ def _parse_slowly(part: str, start: int) -> Call:
 
 
 def no_constant(name: str) -> NoReturn:
-    """Refuses NaN and the infinities, which Python reads and JSON does not have. Raises ValueError."""
+    """Raises ValueError for NaN and the infinities, which Python's parser accepts although JSON does not have them."""
     raise ValueError(f"{name} is not JSON")
 
 

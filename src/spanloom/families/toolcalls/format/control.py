@@ -1,13 +1,13 @@
-"""The control strings of Llama 3.1's chat format, as samples hold them.
+"""The control strings of Llama 3.1's chat format, as they occur in samples.
 
 In: nothing. Out: constants.
 """
 
 PYTHON_TAG = "<|python_tag|>"
-"""Is put before a tool call."""
+"""Precedes a tool call."""
 
 EOM = "<|eom_id|>"
-"""Ends a turn that a tool's result follows."""
+"""Ends a turn that is followed by a tool result."""
 
 EOT = "<|eot_id|>"
 """Ends a turn."""
@@ -27,7 +27,7 @@ CONTROL_STRINGS = (
 ASSISTANT_HEADER = "<|start_header_id|>assistant<|end_header_id|>"
 
 FENCE = "```"
-"""Opens and closes a block of code in Markdown."""
+"""Opens and closes a code block in Markdown."""
 
 FORBIDDEN_PREFIXES = ("Action:", "ToolCall:", "Function:", "Tool:")
-"""What other formats begin a call with."""
+"""Prefixes that start a call in other formats."""

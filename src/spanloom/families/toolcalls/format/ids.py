@@ -1,7 +1,7 @@
-"""Ids that follow from contents.
+"""Ids derived from contents.
 
-In: a source, a split, and what is hashed. Out: `SOURCE_SPLIT_HASH`, with the first 8 hex digits of a sha256, and with
-more where another content has those already.
+In: a source, a split, and the text to hash. Out: `SOURCE_SPLIT_HASH`, with the first 8 hex digits of a sha256, or more
+digits if another content already has this id.
 """
 
 import hashlib
@@ -14,9 +14,9 @@ _MORE = 4
 
 
 def hash_input(sample: Mapping[str, Any], **more: Any) -> str:
-    """What the id of a sample is hashed from: its messages, its assistant_raw, and what a source adds.
+    """The text that a sample's id is hashed from: its messages, its assistant_raw, and values that the source adds.
 
-    JSON with sorted keys and ASCII escapes, as the field's data has it.
+    JSON with sorted keys and ASCII escapes, as in existing public data.
     """
     content = {"messages": sample.get("messages"), "assistant_raw": sample.get("assistant_raw"), **more}
     return json.dumps(content, sort_keys=True)
@@ -28,15 +28,15 @@ def content_id(source: str, split: str, content: str, digits: int = DIGITS) -> s
 
 
 class Ids:
-    """Ids given out so far, each with the hash of its content."""
+    """The ids assigned so far, each with the hash of its content."""
 
     def __init__(self) -> None:
         self._contents: dict[str, str] = {}
 
     def take(self, source: str, split: str, content: str) -> tuple[str, bool]:
-        """The id of a content, and whether the same content was given it before.
+        """Returns the id of a content, and whether this content already had it.
 
-        An id that another content has gets four more digits, and again, until it is free.
+        While another content has the id, it gets four more digits.
         """
         whole = hashlib.sha256(content.encode()).hexdigest()
         digits = DIGITS

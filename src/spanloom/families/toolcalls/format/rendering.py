@@ -1,7 +1,7 @@
-"""A sample → the text that a chat template makes of it, and where in it the answer is.
+"""A sample → the text that a chat template renders, and the span of the answer in it.
 
 In: a sample, a template, the registries of tools. Out: the whole text, the prompt alone, and the span of the answer in
-characters. The answer is never searched for: the span is where the prompt ends, if the answer is there as it is.
+characters. The answer is not searched for: it must begin exactly where the prompt ends, and be unchanged.
 
     full    <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎<|python_tag|>{…}<|eom_id|>
     prompt  <|begin_of_text|>…<|start_header_id|>assistant<|end_header_id|>⏎⏎
@@ -22,15 +22,15 @@ from spanloom.no_pandas import allow_pandas
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, load_chat_template
 
 Render = Callable[..., str]
-"""Messages, `tools`, `add_generation_prompt` → text, as `ChatTemplate.render` does. Raises ChatTemplateError."""
+"""(messages, `tools`, `add_generation_prompt`) → text, like `ChatTemplate.render`. Raises ChatTemplateError."""
 
 LLAMA_TOKENS = {"bos_token": "<|begin_of_text|>", "eos_token": EOT}
-"""What a template's special tokens stand for where the file does not say."""
+"""The default special tokens of a template whose file does not define them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """The texts of one sample. `prompt` is the text before the answer, whether or not `full` begins with it."""
+    """The texts of one sample. `prompt`: rendered without the answer; usually, but not always, a prefix of `full`."""
 
     full: str
     prompt: str
@@ -38,14 +38,14 @@ class Rendered:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Characters [start, end) of the full text: the answer, and the end token that the template closed it with."""
+    """Characters [start, end) of the full text: the answer, and the end token if the template added it."""
 
     start: int
     end: int
 
 
 def load_template(place: Path, bos_token: str | None = None) -> ChatTemplate:
-    """The template of a file or folder; its special tokens are Llama's by default."""
+    """Loads the template of a file or folder. Special tokens that it does not define are Llama's."""
     template = load_chat_template(place)
     override = {"bos_token": bos_token} if bos_token is not None else {}
     return ChatTemplate(
@@ -54,7 +54,7 @@ def load_template(place: Path, bos_token: str | None = None) -> ChatTemplate:
 
 
 def render_sample(sample: Mapping[str, Any], render: Render, registries: Registries) -> Rendered:
-    """Both texts of a sample that has messages and assistant_raw. Raises ChatTemplateError where the template does."""
+    """Renders both texts of a sample with messages and assistant_raw. Raises ChatTemplateError if that fails."""
     messages, raw = list(sample["messages"]), sample["assistant_raw"]
     tools = registries.for_template(sample.get("tools"))
     full = render([*messages, {"role": "assistant", "content": raw}], tools=tools)
@@ -62,10 +62,10 @@ def render_sample(sample: Mapping[str, Any], render: Render, registries: Registr
 
 
 def answer_span(rendered: Rendered, raw: str) -> Span | None:
-    """Where the answer is; None where that cannot be proven.
+    """The span of the answer; None if it cannot be proven.
 
-    An end token that the template added right behind an answer without one is part of the span, since the model must
-    learn to stop. Behind an answer that ends with one already it is left out.
+    If the answer has no end token and the template adds one right after it, the token is part of the span: the model
+    must learn to stop. If the answer already ends with one, a second one is not part of the span.
     """
     full, start = rendered.full, len(rendered.prompt)
     end = start + len(raw)
@@ -79,9 +79,10 @@ def answer_span(rendered: Rendered, raw: str) -> Span | None:
 
 
 def rendered_by_transformers(folder: Path) -> Render:
-    """Rendering by a Hugging Face tokenizer's own `apply_chat_template` (extra `hf`).
+    """A render function that uses a Hugging Face tokenizer's `apply_chat_template` (extra `hf`).
 
-    Raises SpanloomError where transformers is missing or older than 4.43, whose templates differ.
+    Raises SpanloomError if transformers is missing or older than 4.43, which renders templates differently;
+    ChatTemplateError if the folder or its tokenizer cannot be read.
     """
     try:
         allow_pandas()
@@ -104,7 +105,7 @@ def rendered_by_transformers(folder: Path) -> Render:
 
 
 def rendered_by_tokenizer(tokenizer: Any) -> Render:
-    """The same of a tokenizer that is loaded already: what has `apply_chat_template`."""
+    """A render function that uses a loaded tokenizer: any object with `apply_chat_template`."""
 
     def render(
         messages: Sequence[Mapping[str, Any]],
@@ -130,7 +131,7 @@ _OF_TEMPLATES = (
     jinja2.TemplateError,
     *(TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError),
 )
-"""What a template raises: by itself, or where it computes with the values of messages."""
+"""The exceptions of a failing template: Jinja's own, and those of operations on values of messages."""
 
 OLDEST_TRANSFORMERS = (4, 43)
 

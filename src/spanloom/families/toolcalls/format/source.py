@@ -1,8 +1,8 @@
-"""Files of samples: which there are, and their lines.
+"""Files of samples, and their lines.
 
-In: one file, or a folder with `*.jsonl` files below it. Out: files with the names that findings have, and JSON values
-line by line. Lines end at LF alone; CR is blank; a byte order mark before the first line is passed over; so are blank
-lines.
+In: one file, or a folder with `*.jsonl` files below it. Out: files with their names for findings, and one JSON value
+per line. Only LF ends a line; CR counts as a blank; blank lines and a byte order mark before the first line are
+ignored.
 """
 
 import json
@@ -21,27 +21,27 @@ from spanloom.records.files import check_names
 SUFFIX = ".jsonl"
 _BOM = b"\xef\xbb\xbf"
 MAX_DEPTH = 200
-"""Lists and objects inside of each other. What reads and writes JSON here has limits of its own, a little above."""
+"""The maximum nesting of lists and objects. The JSON parsers and writers used here have limits slightly above."""
 
 _DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else ord(" ") for byte in range(256))
 _BEYOND_64_BITS = b"0" * 19
-"""As many digits as such an integer has at least, each of which `_DIGITS` makes a 0."""
+"""An integer beyond 64 bits has at least this many digits; `_DIGITS` maps each digit to 0."""
 
 
 UNREADABLE = object()
-"""What stands for the value of a line that is not UTF-8, not JSON, or holds half of a surrogate pair."""
+"""The value of a line that is not UTF-8, not JSON, too deeply nested, or contains a lone surrogate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleFile:
-    """A file of samples, and what it is called in findings."""
+    """A file of samples, and its name in findings."""
 
     path: Path
     name: str
 
 
 def one_file(place: Path) -> list[SampleFile]:
-    """The file at `place`. Raises SourceError where there is none."""
+    """The file at `place`. Raises SourceError if it is missing or not a regular file."""
     if not place.is_file():
         what = "this is a folder" if place.is_dir() else "this is no regular file"
         what = what if place.exists() else "the file is not there"
@@ -50,9 +50,9 @@ def one_file(place: Path) -> list[SampleFile]:
 
 
 def files_below(folder: Path) -> list[SampleFile]:
-    """All `*.jsonl` below a folder, by relative path; what begins with a dot is passed over, files and folders.
+    """All `*.jsonl` below a folder, sorted by relative path. Names of files and folders with a leading dot are skipped.
 
-    Raises SourceError where there is no such folder, or no such file, or a name that is not UTF-8.
+    Raises SourceError if the folder is missing, has no such file, or has a file name that is not UTF-8.
     """
     if not folder.is_dir():
         what = "this is a file" if folder.exists() else "the folder is not there"
@@ -69,7 +69,7 @@ def files_below(folder: Path) -> list[SampleFile]:
 
 
 def check_outside(output: Path, *folders: Path) -> None:
-    """Refuses an output below a folder that is read: the next run would read it too. Raises ToolCallError."""
+    """Raises ToolCallError if the output is below an input folder: the next run would read it as input."""
     for folder in folders:
         if folder.is_dir() and folder.resolve() in (output.resolve(), *output.resolve().parents):
             raise ToolCallError(
@@ -80,7 +80,7 @@ def check_outside(output: Path, *folders: Path) -> None:
 
 
 def lines_of(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Number, from 1, and bytes of each line that is not blank."""
+    """Yields the number (from 1) and the bytes of each line that is not blank."""
     for number, line in enumerate(stream, start=1):
         if number == 1:
             line = line.removeprefix(_BOM)
@@ -89,9 +89,9 @@ def lines_of(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def parse_line(line: bytes) -> Any:
-    """The JSON value of a line, the last one where an object holds a duplicate key; `UNREADABLE` where there is none.
+    """The JSON value of a line; `UNREADABLE` if it is invalid or nested deeper than `MAX_DEPTH`.
 
-    So it is with a line nested deeper than `MAX_DEPTH`. An integer beyond 64 bits may come as a float: see
+    Of duplicate keys in an object, the last one counts. An integer beyond 64 bits may become a float: see
     `parse_exactly`.
     """
     try:
@@ -102,10 +102,10 @@ def parse_line(line: bytes) -> Any:
 
 
 def parse_exactly(line: bytes) -> Any:
-    """The same by the standard library, which keeps the digits of integers and is an order of magnitude slower."""
+    """Like `parse_line`, with the standard library: it keeps all digits of integers, and is about ten times slower."""
     try:
         value = json.loads(line.decode(), parse_constant=no_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # fails at half of a surrogate pair
+        json.dumps(value, ensure_ascii=False).encode()  # fails for a lone surrogate
     except (ValueError, RecursionError):
         return UNREADABLE
     return UNREADABLE if _too_deep(line, value) else value
@@ -114,7 +114,7 @@ def parse_exactly(line: bytes) -> Any:
 def _too_deep(line: bytes, value: Any) -> bool:
     if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
         return False
-    # One iterator a level: a list of all that waits would take as much as the value.
+    # One iterator per level: a list of all pending items could take as much memory as the value.
     waiting = [iter((value,))]
     while waiting:
         for item in waiting[-1]:
@@ -129,14 +129,14 @@ def _too_deep(line: bytes, value: Any) -> bool:
 
 
 def holds_long_number(line: bytes) -> bool:
-    """Whether `parse_line` may have made a float of an integer."""
+    """Whether `parse_line` may have turned an integer of this line into a float."""
     return _BEYOND_64_BITS in line.translate(_DIGITS)
 
 
 def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line and sample of each line of a file, exactly as it is there.
+    """Yields line number and sample of each line of a file; integers keep all their digits.
 
-    Raises ToolCallError at a line that is no sample: such files are for `validate` to look at.
+    Raises ToolCallError at an invalid line; `spanloom toolcalls validate` lists all of them.
     """
     with file.path.open("rb") as stream:
         for number, line in lines_of(stream):
@@ -152,7 +152,7 @@ def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def rename_keys(sample: dict[str, Any]) -> None:
-    """Gives messages and assistant_raw their names where the sample has the older ones."""
+    """Renames the older keys in place: context → messages, completion → assistant_raw."""
     for old, new in (("context", "messages"), ("completion", "assistant_raw")):
         if old in sample and new not in sample:
             sample[new] = sample.pop(old)

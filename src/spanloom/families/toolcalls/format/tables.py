@@ -1,7 +1,7 @@
 """Subtypes of samples and their weights.
 
-In: a sample. Out: its split, whether it calls a tool, its subtype and its weight. Nothing here finds fault: what is
-missing or of a wrong type counts as not there.
+In: a sample. Out: its split, whether it calls a tool, its subtype and its weight. Nothing here reports errors: a value
+of a wrong type counts as missing.
 """
 
 import math
@@ -24,25 +24,25 @@ RETAIN_WEIGHTS = {
 }
 HARMFUL_WEIGHTS = {"harmful_flip": 1.0, "agentdojo_failure": 1.0}
 WEIGHTS = {**HARMFUL_WEIGHTS, **RETAIN_WEIGHTS}
-"""Subtype → weight, for samples that carry none of their own."""
+"""Subtype → weight, for samples without `training.sample_weight`."""
 
 _EMPTY: Mapping[str, Any] = {}
 
 
 def mapping(sample: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """`sample[key]` where it is an object, else an empty one."""
+    """`sample[key]` if it is an object, otherwise an empty mapping."""
     value = sample.get(key)
     return value if isinstance(value, dict) else _EMPTY
 
 
 def split_of(sample: Mapping[str, Any]) -> str | None:
-    """harmful, retain, or None for anything else."""
+    """`labels.split` if it is harmful or retain, otherwise None."""
     split = mapping(sample, "labels").get("split")
     return split if isinstance(split, str) and split in SPLITS else None
 
 
 def source_of(sample: Mapping[str, Any]) -> str:
-    """`metadata.source`, empty where it is no text."""
+    """`metadata.source`; empty if it is not a string."""
     source = mapping(sample, "metadata").get("source")
     return source if isinstance(source, str) else ""
 
@@ -52,7 +52,7 @@ def is_agentdojo(source: str) -> bool:
 
 
 def is_tool_sample(sample: Mapping[str, Any]) -> bool:
-    """Whether the last turn of a sample calls a tool, or should; the first sign that is there decides."""
+    """Whether the last turn of a sample calls a tool, or should; the first of the checks that applies decides."""
     raw = sample.get("assistant_raw")
     if isinstance(raw, str) and PYTHON_TAG in raw:
         return True
@@ -85,12 +85,12 @@ def subtype_of(sample: Mapping[str, Any]) -> str:
 
 
 def is_weight(value: Any) -> bool:
-    """Whether a JSON value can be a weight: a number of 0 or more; a boolean is none."""
+    """Whether a JSON value is a valid weight: a finite number of 0 or more, and no boolean."""
     return is_number(value) and value >= 0 and (isinstance(value, int) or math.isfinite(value))
 
 
 def weight_of(sample: Mapping[str, Any], subtype: str | None = None) -> float:
-    """`training.sample_weight` where it is valid, else the weight of the subtype."""
+    """`training.sample_weight` if valid, otherwise the weight of the subtype. inf for an integer beyond float64."""
     stated: Any = mapping(sample, "training").get("sample_weight")
     if is_weight(stated):
         try:

@@ -1,10 +1,10 @@
-"""Tools: the registries that samples name, and lists that they carry.
+"""Tools: the registries that samples name, and the lists that they carry.
 
-In: the registries that come with the package, a folder of others, or an inline list. Out: for each tool the parameters
-that a call is checked against; and the list that a chat template is given.
+In: the registries of the package, a folder of others, or an inline list. Out: for each tool the parameters that its
+calls are checked against, and the list of tools for a chat template.
 
-A registry is a JSON file of the shape `{"version": NAME, "tools": [{"type": "function", "function": {…}}, …]}`. Of an
-opaque registry only the name is known: calls of its tools are not looked at.
+A registry is a JSON file of the form `{"version": NAME, "tools": [{"type": "function", "function": {…}}, …]}`. For an
+opaque registry only the name is known: calls of its tools are not checked.
 """
 
 import json
@@ -35,8 +35,8 @@ _TYPES: dict[str, frozenset[type]] = {
 class Parameter(NamedTuple):
     """One parameter of a tool.
 
-    types    of which Python type a value must be one, as parsed from JSON; None for any
-    allowed  of which values it must be one; None for any
+    types    the allowed Python types of a value parsed from JSON; None for any
+    allowed  the allowed values (`enum`); None for any
     """
 
     name: str
@@ -49,12 +49,12 @@ class Parameter(NamedTuple):
             return False
         if self.allowed is None:
             return True
-        # Python holds True and 1 for equal, JSON does not.
+        # True == 1 in Python, but not in JSON.
         return any(value == choice and isinstance(value, bool) == isinstance(choice, bool) for choice in self.allowed)
 
 
 def _is_long(value: Any, types: frozenset[type]) -> bool:
-    """Whether the fast parser made a float of an integer beyond 64 bits."""
+    """Whether the fast parser may have turned an integer beyond 64 bits into this float."""
     return int in types and isinstance(value, float) and abs(value) >= 2**63
 
 
@@ -64,10 +64,10 @@ Parameters = Mapping[str, tuple[Parameter, ...]]
 
 @dataclass(frozen=True, kw_only=True)
 class Registries:
-    """The registries that names of `tools` are looked up in.
+    """The registries in which a sample's `tools` name is looked up.
 
-    known    name → the parameters of its tools; None for an opaque one
-    listed   name → its tools, as a chat template is given them; opaque ones have none
+    known    name → the parameters of its tools; None for an opaque registry
+    listed   name → its tools in the form for a chat template; without opaque registries
     files    name → the JSON value of its file
     """
 
@@ -77,7 +77,7 @@ class Registries:
     _inline: dict[bytes, Parameters] = field(default_factory=dict, compare=False, repr=False)
 
     def inline(self, tools: Sequence[Any]) -> Parameters:
-        """The parameters of the tools of an inline list; lists that come again and again are looked at once."""
+        """The parameters of the tools of an inline list. Results are cached: many samples have the same list."""
         try:
             key = orjson.dumps(tools)
         except TypeError:  # an integer beyond 64 bits
@@ -90,14 +90,14 @@ class Registries:
         return parameters
 
     def for_template(self, tools: Any) -> Sequence[Mapping[str, Any]] | None:
-        """What a chat template is given for the `tools` of a sample; None for opaque, unknown or no tools."""
+        """The tools that a chat template gets for the `tools` of a sample; None for opaque, unknown or no tools."""
         if isinstance(tools, str):
             return self.listed.get(tools)
         return tools if isinstance(tools, list) else None
 
 
 def parameters_of(tools: Sequence[Any]) -> Parameters:
-    """The tools of a list, by name. What is no tool is passed over: the rules say that it is none."""
+    """Tool → parameters for a list of tools. Invalid entries are skipped; `rules` reports them."""
     parameters = {}
     for tool in tools:
         function = tool.get("function", tool) if isinstance(tool, dict) else None
@@ -115,7 +115,7 @@ def _parameters(schema: Any) -> list[Parameter]:
         declared = mapping(properties, name)
         types = declared.get("type")
         types = [types] if isinstance(types, str) else types if isinstance(types, list) else []
-        # A type that JSON Schema does not know says nothing.
+        # A type that JSON Schema does not know is ignored: any value is accepted.
         known = (
             frozenset[type]().union(*(_TYPES[item] for item in types))
             if types and all(isinstance(item, str) and item in _TYPES for item in types)
@@ -129,9 +129,9 @@ def _parameters(schema: Any) -> list[Parameter]:
 
 
 def load_registries(folder: Path | None = None) -> Registries:
-    """The registries of the package, and those of a folder of JSON files, which go first.
+    """Loads the registries of the package and those of a folder of JSON files, which take precedence.
 
-    `opaque.json` is a list of names. Raises SourceError for a file that is no registry.
+    `opaque.json` is a list of names. Raises SourceError if the folder is missing or a file is not a valid registry.
     """
     texts = {
         entry.name: entry.read_bytes()

@@ -1,7 +1,7 @@
-"""Messages as other programs store them → messages of a sample, and the text of an assistant turn.
+"""Messages in the formats of other programs → messages of a sample, and the text of an assistant turn.
 
-In: a list of messages with `role`, `content` (text, or a list of parts), and `tool_calls` in one of three shapes. Out:
-messages of role and text; a call is in its turn's text as Llama 3.1 writes it, so that every template shows it.
+In: a list of messages with `role`, `content` (text, or a list of parts), and `tool_calls` in one of three forms. Out:
+messages of role and text. Calls are written into the text in Llama 3.1's format, so that every template renders them.
 
     {"name": "f", "arguments": {…}}                                TAU2
     {"function": "f", "args": {…}}                                 AgentDojo
@@ -18,9 +18,9 @@ Turn = dict[str, str]
 
 
 class UnusableError(Exception):
-    """A record that no sample can be made from; its text is the reason, a few words that are counted.
+    """Raised for a record that cannot become a sample. Its text is a short reason, by which such records are counted.
 
-    told: what the record tells of itself, where the source tells anything.
+    told: the record's own label; empty if the source has none.
     """
 
     def __init__(self, reason: str, *, told: str = "") -> None:
@@ -29,7 +29,7 @@ class UnusableError(Exception):
 
 
 def plain_text(content: Any) -> str:
-    """The text of a content; of several parts, all that are text, line by line. Raises UnusableError for others."""
+    """The text of a content; the texts of several parts are joined by line breaks. Raises UnusableError otherwise."""
     if content is None:
         return ""
     if isinstance(content, str):
@@ -44,7 +44,7 @@ def _part(part: Any) -> str:
         return part
     if isinstance(part, dict):
         if part.get("type") == "redacted_thinking":
-            return ""  # AgentDojo keeps what is encrypted too
+            return ""  # AgentDojo also stores encrypted thinking
         for key in ("text", "content"):
             if isinstance(part.get(key), str):
                 return str(part[key])
@@ -54,7 +54,7 @@ def _part(part: Any) -> str:
 
 
 def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls of a message as objects of name and parameters. Raises UnusableError for one without a name."""
+    """The calls of a message as `{"name": …, "parameters": …}`. Raises UnusableError for an invalid call."""
     stored = message.get("tool_calls")
     if not stored:
         return []
@@ -83,14 +83,14 @@ def _call(call: Any) -> dict[str, Any]:
 
 
 def turn_text(message: Mapping[str, Any]) -> str:
-    """The text of an assistant turn: what it says, then each of its calls behind a tag, closed by an end token."""
+    """The text of an assistant turn: its content, then each call, preceded by the tag and followed by an end token."""
     calls = calls_of(message)
     written = "".join(f"{PYTHON_TAG}{json.dumps(call, ensure_ascii=False)}{EOM}" for call in calls)
     return plain_text(message.get("content")) + written
 
 
 def turns(messages: Any) -> list[Turn]:
-    """All messages as role and text; those without any text are left out. Raises UnusableError for what is none."""
+    """All messages as role and text, without those whose text is blank. Raises UnusableError for an invalid message."""
     if not isinstance(messages, list) or not messages:
         raise UnusableError("no messages")
     kept = []
@@ -105,7 +105,7 @@ def turns(messages: Any) -> list[Turn]:
 
 
 def answers_of(messages: Sequence[Turn]) -> list[int]:
-    """The numbers of the assistant turns that others come before. Raises UnusableError where there are none."""
+    """The positions of the assistant turns, except at position 0. Raises UnusableError if there are none."""
     answers = [number for number, message in enumerate(messages) if message["role"] == "assistant" and number]
     if not answers:
         raise UnusableError("no assistant turn")
@@ -113,7 +113,7 @@ def answers_of(messages: Sequence[Turn]) -> list[int]:
 
 
 def with_system(messages: Sequence[Turn], system: str | None) -> tuple[list[Turn], bool]:
-    """The messages with a system message, and whether it was given. Those that have one keep theirs."""
+    """Adds the system message unless the messages have one. Returns the messages, and whether it was added."""
     if system is None or any(message["role"] == "system" for message in messages):
         return list(messages), False
     return [{"role": "system", "content": system}, *messages], True

@@ -1,6 +1,6 @@
 """Many files of samples → one.
 
-merged      as it should be: without duplicates, in a seeded order
-compatible  as the original program does it
-spot_check  a few samples to look at
+merged      the merge: without duplicates, in a seeded order
+compatible  the merge of the original program, with its faults
+spot_check  a few samples to read
 """

@@ -1,10 +1,10 @@
-"""The merge as the original program does it, fault by fault: for comparing with data that it made.
+"""The merge of the original program with all its faults, for comparison with data that it made.
 
-In: the same as `merged.py`. Out: the same ids, order, lines and numbers as the original's. Differences from ours: only
-files right in the folders are read, lines that are not JSON are passed over, and a limit counts lines; the file's name
-replaces `metadata.source`; ids are checked against each other within a split, contents not at all; retain samples that
-are too few are drawn again, all of them, with ids ending in `_dup0`, `_dup1` and so on; the gates have fixed numbers
-and are looked at after the files are written.
+In: as in `merged.py`. Out: the same ids, order, lines and numbers as the original's. Differences from `merged.py`:
+files in subfolders are not read, invalid lines are skipped, and `max_per_source` counts lines; the file's name replaces
+`metadata.source`; duplicate ids are dropped within a split, duplicate contents are kept; if there are too few retain
+samples, all of them are replaced by draws with ids ending in `_dup0`, `_dup1` and so on; the gates have fixed limits
+and are evaluated after the files are written.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from spanloom.families.toolcalls.merge.merged import Merged, MergeOptions, check
 
 @dataclass(frozen=True, kw_only=True)
 class MergedAsOriginal(Merged):
-    """`failed_gates`: the gates that the original would report, when the files are written."""
+    """A merge with `failed_gates`: the gates that the original reports as failed after writing the files."""
 
     failed_gates: Sequence[str]
 
 
 def merge_as_original(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> MergedAsOriginal:
-    """Merges two folders as the original does. Raises ToolCallError where either has no sample."""
+    """Merges two folders like the original. Raises ToolCallError if either has no sample, or the original fails."""
     harmful, harmful_sources = _read(harmful_dir, HARMFUL, options.max_per_source)
     retain, retain_sources = _read(retain_dir, RETAIN, options.max_per_source)
     check_samples_there(harmful, harmful_dir)
@@ -61,7 +61,7 @@ def merge_as_original(harmful_dir: Path, retain_dir: Path, options: MergeOptions
 
 
 def _failed_gates(samples: Sequence[dict[str, Any]], safe: int) -> list[str]:
-    """`safe`: samples of which the model resisted an attack, before any were drawn or held out."""
+    """The failed gates. `safe`: retain samples with `is_adversarial_safe`, counted before any are drawn or held out."""
     splits = Counter(sample["labels"].get("split") for sample in samples)
     failed = []
     if splits[RETAIN] < defaults.MIN_RATIO * max(1, splits[HARMFUL]):
@@ -76,7 +76,7 @@ def _failed_gates(samples: Sequence[dict[str, Any]], safe: int) -> list[str]:
 
 
 def _read(folder: Path, split: str, most: int | None) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """Samples of the files right in a folder, and how many each file has."""
+    """The samples of the files directly in a folder, and the number of samples of each file."""
     samples = []
     sources: Counter[str] = Counter()
     for file in files_below(folder):
@@ -130,11 +130,11 @@ _TOOLS = {
     **dict.fromkeys(("agentdojo", "agentdojo_failures", "agentdojo_resisted"), "agentdojo_native"),
     **dict.fromkeys(("tau2", "tau2_traces"), "tau2_native"),
 }
-"""Name of a file → the registry of its samples that call a tool and name none."""
+"""File name without suffix → the registry for samples of this file that call a tool but name no registry."""
 
 
 def _first_of_each_id(samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A sample without an id is held by its hash alone, so that one whose id says `auto_` and this hash stays too."""
+    """Drops duplicate ids. A sample without an id is compared by its bare hash, not by its new id `auto_` + hash."""
     first: dict[str, dict[str, Any]] = {}
     for sample in samples:
         key = sample.get("id")

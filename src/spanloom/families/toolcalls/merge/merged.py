@@ -1,12 +1,12 @@
 """Many files of samples → one training file, and one for evaluation.
 
-In: a folder of harmful files and one of retain files. Out: lines of one file in a seeded order, and numbers of them.
-Nothing is written before everything is known to be fine.
+In: a folder of harmful files and one of retain files. Out: the lines of one file in a seeded order, and its statistics.
+Nothing is written before all checks have passed.
 
-    read ─► normalise ─► drop duplicates ─► as many retain samples as asked for ─► gates ─► order ─► train, eval
+    read ─► normalise ─► drop duplicates ─► cut or repeat retain samples ─► gates ─► order ─► train, eval
 
-The result depends on the samples alone, not on the order of files: samples are sorted by id before the seeded shuffle,
-and of two that are the same one is kept by its text. `compatible.py` does what the original program did instead.
+The result depends only on the samples, not on the order of files: samples are sorted by id before the seeded shuffle,
+and which of two duplicates is kept depends on their text. `compatible.py` reproduces the original program instead.
 """
 
 import json
@@ -31,14 +31,14 @@ from spanloom.records.scalars import is_integer
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions:
-    """What a merge goes by.
+    """The options of a merge. Raises ToolCallError for a negative ratio or an `eval_fraction` outside 0 … 1.
 
-    ratio                 retain samples for each harmful one; more are cut off, those of least weight first
-    max_per_source        of each file its first so many
-    oversample            where retain samples are too few, some count several times (`training.repeat`)
-    min_ratio             fewer retain samples for each harmful one stop the merge
-    min_adversarial_safe  fewer samples of that subtype stop it too
-    validate              an error that the rules find stops it too
+    ratio                 retain samples per harmful one; surplus ones are dropped, those of least weight first
+    max_per_source        only the first samples of each file are read, at most this many; None: all
+    oversample            if there are too few retain samples, some count several times (`training.repeat`)
+    min_ratio             the merge fails with fewer retain samples per harmful one
+    min_adversarial_safe  the merge fails with fewer samples of that subtype
+    validate              the merge fails if the rules find an error
     """
 
     ratio: float = defaults.DR_RATIO
@@ -58,7 +58,7 @@ class MergeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Merged:
-    """The lines of both files, as JSON values in their order, and the numbers of the merge."""
+    """The lines of both files as JSON values, in order, and the statistics of the merge."""
 
     train: Sequence[dict[str, Any]]
     evaluation: Sequence[dict[str, Any]]
@@ -67,7 +67,7 @@ class Merged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Read:
-    """A sample as read."""
+    """A sample with its id, its content key and its place."""
 
     id: str
     content: bytes
@@ -76,12 +76,15 @@ class _Read:
 
     @property
     def text(self) -> str:
-        """Decides among equal ones."""
+        """The sample as text; it decides which duplicate is kept."""
         return json.dumps(self.sample, sort_keys=True)
 
 
 def merge(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> Merged:
-    """Merges all samples of two folders. Raises ToolCallError or DuplicateIdError where they do not fit together."""
+    """Merges all samples of two folders. Raises DuplicateIdError if an id has two contents.
+
+    Raises ToolCallError for a folder without samples, a sample of both splits, or a failed gate.
+    """
     counts: Counter[str] = Counter()
     sources = {split: Counter[str]() for split in (HARMFUL, RETAIN)}
     read: dict[str, list[_Read]] = {}
@@ -122,7 +125,7 @@ def merge(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> Merged:
 
 
 def check_samples_there(samples: Sequence[Any], folder: Path) -> None:
-    """Refuses a folder without samples: without harmful ones all others would be cut. Raises ToolCallError."""
+    """Raises ToolCallError for a folder without samples: without harmful samples the ratio drops all retain samples."""
     if not samples:
         raise ToolCallError("the folder holds no samples", where=str(folder), remedy="give a folder of *.jsonl")
 
@@ -130,7 +133,7 @@ def check_samples_there(samples: Sequence[Any], folder: Path) -> None:
 def cut_evaluation(
     samples: Sequence[dict[str, Any]], options: MergeOptions
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The samples for training and those for evaluation, each in the order of `samples`."""
+    """Splits off the evaluation samples. Returns training and evaluation samples, both in the order of `samples`."""
     order = list(range(len(samples)))
     random.Random(options.seed).shuffle(order)
     held = set(order[: int(len(samples) * options.eval_fraction)])
@@ -139,7 +142,7 @@ def cut_evaluation(
 
 
 def numbers(samples: Sequence[Mapping[str, Any]], options: MergeOptions) -> dict[str, Any]:
-    """What is counted of the samples for training."""
+    """The statistics of the training samples."""
     messages = sum(len(sample["messages"]) for sample in samples)
     return {
         "total": len(samples),
@@ -153,18 +156,18 @@ def numbers(samples: Sequence[Mapping[str, Any]], options: MergeOptions) -> dict
 
 
 def lines_of_samples(samples: Sequence[Mapping[str, Any]]) -> bytes:
-    """Samples as JSON Lines, text as it is."""
+    """Samples as JSON Lines in UTF-8, without ASCII escapes."""
     return "".join(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples).encode()
 
 
 def repeats(sample: Mapping[str, Any]) -> int:
-    """How many times a sample counts: `training.repeat`, else once."""
+    """How many times a sample counts: `training.repeat` if it is valid, otherwise once."""
     stated = mapping(sample, "training").get("repeat")
     return stated if is_integer(stated) and stated > 0 else 1
 
 
 def default_tools(source: str) -> str:
-    """The registry of a sample that calls a tool and names none, by where it is from."""
+    """The default registry, by source, for a sample that calls a tool but names no registry."""
     for name in ("tau2", "agentdojo"):
         if name in source.lower():
             return f"{name}_native"
@@ -179,7 +182,7 @@ def _first(samples: Iterator[tuple[str, dict[str, Any]]], most: int | None) -> I
 
 
 def _normalised(file: SampleFile, split: str, counts: Counter[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place and sample of each line that has messages, with what it lacks filled in."""
+    """Yields place and sample of each line with messages and assistant_raw, with missing fields filled in."""
     for line, sample in read_samples(file):
         where = f"{file.path}, line {line}"
         rename_keys(sample)
@@ -209,7 +212,7 @@ def _normalised(file: SampleFile, split: str, counts: Counter[str]) -> Iterator[
 
 
 def _without_duplicates(read: Sequence[_Read], counts: Counter[str]) -> list[dict[str, Any]]:
-    """Each id once and each content once, by id. Raises where one id has two contents, or a content both splits."""
+    """Keeps each id and each content once, sorted by id. Raises if an id has two contents, or a content both splits."""
     by_id: dict[str, _Read] = {}
     for record in read:
         first = by_id.get(record.id)
@@ -247,7 +250,7 @@ def _check_same_split(record: _Read, first: _Read) -> None:
 def _as_many(
     retain: list[dict[str, Any]], wanted: int, options: MergeOptions, counts: Counter[str]
 ) -> list[dict[str, Any]]:
-    """Of too many those of most weight; too few stay as they are, or are repeated."""
+    """Drops surplus retain samples, those of least weight first. If there are too few, `oversample` repeats some."""
     if len(retain) > wanted:
         counts["above_ratio"] += len(retain) - wanted
         return sorted(retain, key=lambda sample: (-weight_of(sample), str(sample["id"])))[:wanted]

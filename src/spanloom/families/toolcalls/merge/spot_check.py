@@ -1,6 +1,6 @@
-"""A few samples of each source, for people to read.
+"""A few samples of each source, for manual review.
 
-In: files of samples. Out: lines of text, or a page. Text of samples is made visible: control characters are shown.
+In: files of samples. Out: lines of text, or an HTML page. Control characters in samples are made visible.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from spanloom.text import visible, visible_line
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One sample, and where it is."""
+    """One sample, and its place: file name and line."""
 
     where: str
     source: str
@@ -31,7 +31,7 @@ class Shown:
         return f"{name} · {split} · {subtype} · weight {weight_of(self.sample, subtype):g}"
 
     def turns(self) -> Iterator[tuple[str, str]]:
-        """Role and text of each message, the last turn at the end."""
+        """Yields role and text of each message, then of the last turn."""
         messages = self.sample.get("messages")
         for message in messages if isinstance(messages, list) else []:
             message = message if isinstance(message, dict) else {}
@@ -41,7 +41,7 @@ class Shown:
 
 
 def spot_check(files: Sequence[SampleFile], count: int, seed: int) -> list[Shown]:
-    """`count` samples of each source. Only the sources of all samples are held in memory, and the samples drawn."""
+    """Draws `count` samples of each source. Memory holds the source of every sample, and the drawn samples."""
     sources = [source_of(sample) for file in files for _, sample in read_samples(file)]
     wanted = {position for positions in of_each_source(sources, count, seed).values() for position in positions}
     shown = []
@@ -55,7 +55,7 @@ def spot_check(files: Sequence[SampleFile], count: int, seed: int) -> list[Shown
 
 
 def text_lines(shown: Sequence[Shown]) -> Iterator[str]:
-    """The samples as text, by source."""
+    """Yields the lines of the samples as text, grouped by source."""
     source = None
     for entry in shown:
         if entry.source != source:
@@ -69,7 +69,7 @@ def text_lines(shown: Sequence[Shown]) -> Iterator[str]:
 
 
 def page(shown: Sequence[Shown], title: str) -> str:
-    """The samples as a page, by source."""
+    """The samples as an HTML page, grouped by source."""
     sections = [
         TextSection(
             heading=f"{visible_line(entry.source or 'no source', 80)} · {entry.heading}",

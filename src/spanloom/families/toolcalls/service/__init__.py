@@ -1,5 +1,5 @@
 """The family over HTTP.
 
-routes       samples validated, the schema, the registries
-application  the service alone
+routes       validation of samples, the schema, the registries
+application  an application with these routes only
 """

@@ -1,4 +1,4 @@
-"""The service of the tool-call family alone: its routes in the application.
+"""The HTTP service with only the routes of the tool-call family.
 
 In: registries, the largest body, a token. Out: the ASGI application. `spanloom traces serve` has these routes too.
 """
@@ -21,7 +21,7 @@ def toolcalls_application(
     max_bytes: int = defaults.BODY_MAX_BYTES,
     guards: Guards = GUARDS,
 ) -> FastAPI:
-    """The application. `tools_dir`: a folder of further registries."""
+    """Creates the application. `tools_dir`: a folder of further registries; `max_bytes`: the largest request body."""
     return create_application(
         title="Spanloom: tool calls",
         version=version("spanloom"),

@@ -1,7 +1,7 @@
-"""The tool-call family over HTTP: samples validated, the schema, the registries of tools.
+"""The tool-call family over HTTP: validation of samples, the schema, the registries of tools.
 
-In: the registries that are known. Out: a router for `spanloom.service.application`, beside those of other families.
-Nothing of a client's is run or fetched, and nothing is kept.
+In: the known registries. Out: a router for `spanloom.service.application`, next to those of other families. The service
+does not execute, fetch or store anything that a client sends.
 """
 
 import json
@@ -24,19 +24,19 @@ from spanloom.service.bodies import check_memory
 from spanloom.service.limits import BodyLimit
 
 MAX_LINES = 200_000
-"""Of a body, blank ones too. Samples of the least length that passes all rules reach the limit of bytes first."""
+"""The maximum lines of a body, blank ones included. Valid samples reach the limit of bytes first, even the shortest."""
 
 BODY_NAME = "-"
-"""What the body is called in a report."""
+"""The name of the body in a report."""
 
 
 def body_limits(max_bytes: int = defaults.BODY_MAX_BYTES) -> tuple[BodyLimit, ...]:
-    """How much the routes take."""
+    """The limits of the routes' request bodies."""
     return (BodyLimit(path=r"/api/toolcalls/validate/?", max_bytes=max_bytes),)
 
 
 def toolcalls_router(registries: Registries | None = None) -> APIRouter:
-    """The routes. `registries`: those of the package where none are given."""
+    """Creates the routes. `registries`: by default those of the package."""
     known = load_registries() if registries is None else registries
     router = APIRouter(prefix="/api/toolcalls", tags=["tool calls"])
 
@@ -47,7 +47,7 @@ def toolcalls_router(registries: Registries | None = None) -> APIRouter:
         strict: Annotated[bool, Query()] = False,
         require_system: Annotated[bool | None, Query()] = None,
     ) -> Response:
-        """The report of a body of samples, JSON Lines; 200 whatever is found. Of findings the first are listed."""
+        """The report on a body of samples, JSON Lines. Status 200 even with findings; only the first are listed."""
         rules = Rules(
             registries=known,
             split=split,
@@ -68,7 +68,7 @@ def toolcalls_router(registries: Registries | None = None) -> APIRouter:
 
     @router.get("/registries")
     def registries_list() -> dict[str, list[str]]:
-        """The registries that samples may name; of opaque ones nothing but the name is known."""
+        """The registries that samples may name. For opaque ones only the name is known."""
         return {
             "registries": sorted(known.files),
             "opaque": sorted(name for name, tools in known.known.items() if tools is None),
@@ -76,7 +76,7 @@ def toolcalls_router(registries: Registries | None = None) -> APIRouter:
 
     @router.get("/registries/{name}", responses={404: {"description": "Unknown."}})
     def registry(name: str) -> Response:
-        """One registry with its tools, which are null for an opaque one."""
+        """One registry with its tools; they are null for an opaque registry."""
         if name not in known.known:
             raise HTTPException(404, detail="No such registry")
         return _answer(known.files.get(name, {"version": name, "tools": None}))
@@ -92,9 +92,9 @@ _JSON_LINES = {"requestBody": {"content": {"application/x-ndjson": {"schema": {"
 
 
 def _weighed(body: bytes) -> Iterator[bytes]:
-    """The lines of a body. Raises HTTPException 400 for too many, 413 before one whose values would take much memory.
+    """Yields the lines of a body. Raises HTTPException 400 for too many lines, 413 for a line that needs much memory.
 
-    Texts are weighed as if they were JSON too: calls in `assistant_raw` are parsed.
+    The estimate also treats strings as JSON, because calls in `assistant_raw` are parsed.
     """
     if (count := body.count(b"\n")) > MAX_LINES:
         raise HTTPException(400, f"The body has {count} lines, more than {MAX_LINES}")
@@ -105,7 +105,7 @@ def _weighed(body: bytes) -> Iterator[bytes]:
 
 
 _LINE_FACTOR = 20
-"""Less than for other bodies: the faster parser has a tree of its own beside the values."""
+"""Lower than for other bodies: the faster parser holds its own tree in addition to the values."""
 
 
 def _answer(value: Any) -> Response:

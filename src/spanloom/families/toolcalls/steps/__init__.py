@@ -1,4 +1,4 @@
-"""The steps of the tool-call pipeline, each a function over local paths and a `run` over places.
+"""The steps of the tool-call pipeline. Each has a `run` that takes local paths or URIs.
 
 convert_toolcalls   public sources → samples
 validate_toolcalls  samples checked against all rules

@@ -1,4 +1,4 @@
-"""Step audit-toolcalls: samples rendered with the chat template that tokens will be made with, at places.
+"""Step audit-toolcalls: renders samples with the chat template that the tokenize step will use.
 
 In: a file of samples, a template. Out: the audit as JSON. Errors fail the run: a mask would be missing or wrong.
 """
@@ -19,7 +19,7 @@ from spanloom.storage.scratch import scratch_for
 def run(
     *, data: str, template: str, limit: int, report: str | None = None, scratch: Path | None = None
 ) -> dict[str, Any]:
-    """The step over places. `limit`: how many samples are looked at, 0 for all."""
+    """Runs the step on paths or URIs. `limit`: audits only the first samples, 0 for all. Returns the audit."""
     with scratch_for("audit-toolcalls", [data, template, report], scratch) as staging:
         files = one_file(staging.file(data))
         samples = ((file.name, line, sample) for file in files for line, sample in read_samples(file))

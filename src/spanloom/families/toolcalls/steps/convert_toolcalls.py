@@ -1,8 +1,8 @@
-"""Step convert-toolcalls: one public source → files of samples, at places.
+"""Step convert-toolcalls: one public source → files of samples.
 
-In: a file or folder of the source, completions where it needs them, goals of AgentDojo's injection tasks. Out:
-`OUT/harmful/NAME.jsonl`, `OUT/retain/NAME.jsonl`, `OUT/rejects/SOURCE.ndjson`, and the numbers. A source that is not
-given makes nothing, so that a pipeline can have a task for each.
+In: a file or folder of the source, completions if it needs them, goals of AgentDojo's injection tasks. Out:
+`OUT/harmful/NAME.jsonl`, `OUT/retain/NAME.jsonl`, `OUT/rejects/SOURCE.ndjson`, and counts. Without a source the step
+writes no samples, so a pipeline can have one task per source.
 """
 
 from dataclasses import replace
@@ -28,7 +28,7 @@ def run(
     report: str | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. Files are created, never overwritten, where `out` is remote."""
+    """Runs the step on paths or URIs. If `out` is remote, files are created, never overwritten. Returns the counts."""
     with scratch_for("convert-toolcalls", [source, place, out, completions, goals, report], scratch) as staging:
         if place is None:
             converted = Converted()

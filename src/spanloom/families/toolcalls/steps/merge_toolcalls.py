@@ -1,6 +1,6 @@
-"""Step merge-toolcalls: folders of samples of both splits → one file, at places.
+"""Step merge-toolcalls: folders of samples of both splits → one file.
 
-In: a folder of harmful files, one of retain files. Out: the merged file, published create-only, and the numbers.
+In: a folder of harmful files, one of retain files. Out: the merged file, published create-only, and statistics.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def run(
     stats: str | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. Nothing is written unless all is well."""
+    """Runs the step on paths or URIs. Nothing is written if a check fails. Returns the statistics."""
     places = [harmful_dir, retain_dir, output, eval_output, stats]
     with scratch_for("merge-toolcalls", places, scratch) as staging:
         folders = [staged_records(staging, place, (SUFFIX,)) for place in (harmful_dir, retain_dir)]

@@ -1,11 +1,11 @@
 """Step tokenize-toolcalls: samples of one split → a token dataset with a loss mask, not validated yet.
 
-In: a file of samples, which split, a chat template, a tokenizer. Out: the files under the dataset root, tokenizer,
-template and registries among them, and `manifest.pending.json`. Each sample with a mask is one document, closed by a
-masked EOD; the others are counted by reason. The id of a sample decides whether it is held out.
+In: a file of samples, the split, a chat template, a tokenizer. Out: the files under the dataset root, including
+tokenizer, template and registries, and `manifest.pending.json`. Each sample with a mask becomes one document that ends
+with a masked EOD; the others are counted by reason. A sample's id decides whether it goes to train or valid.
 
-Harmful samples and those to retain are two datasets, never one: the loss that teaches to retain would, on the harmful
-ones, teach the attack. `config.harmful` says so, and trainers open such a root only with `allow_harmful`.
+Harmful and retain samples are two datasets, never one: the retain loss applied to harmful samples would teach the
+attack. The harmful root has `config.harmful`, and trainers open such a root only with `allow_harmful`.
 """
 
 from collections import Counter
@@ -52,7 +52,7 @@ LAYOUTS = {
     "answer": Layout(arrays={"tokens": "int32", "lossmask": "uint8"}, span_names=("context", "answer")),
     "parts": Layout(arrays={"tokens": "int32", "lossmask": "uint8", "span": "uint8"}, span_names=parts.SPAN_NAMES),
 }
-"""`spans` of the rules → the arrays of a root and the names of its spans."""
+"""`TokenizeRules.spans` → the arrays of a root and the names of its spans."""
 TEMPLATE_NAME, REGISTRIES_NAME = "chat_template.jinja", "tool_registries.json"
 SHARD = 0
 Spans = Literal["answer", "parts"]
@@ -67,7 +67,7 @@ ABOUT_SCHEMA = pa.schema(
         pa.field("straddling", pa.bool_(), nullable=False),
     ]
 )
-"""`row`: of the samples of the split in the file, from 0. `calls`: the answer holds a `<|python_tag|>`."""
+"""`row`: the number among the samples of the split, from 0. `calls`: whether the answer has a `<|python_tag|>`."""
 
 _BATCH = 256
 NO_ID = "no id"
@@ -75,10 +75,11 @@ NO_ID = "no id"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeRules:
-    """What decides the bytes, beside samples, template and tokenizer.
+    """The options that determine the bytes, besides samples, template, registries and tokenizer.
 
-    eod    the name of a token
-    spans  "answer": a mask, and no span array; "parts": the same mask, and a span for prose, calls and arguments
+    eod         the token that ends a document, by name
+    max_length  truncates longer samples, or leaves them out if the answer would be cut; None: no limit
+    spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
     """
 
     eod: str = defaults.EOD
@@ -94,7 +95,7 @@ class TokenizeRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """What samples are made into tokens with, loaded."""
+    """The loaded template, tokenizer and registries, and the rules."""
 
     template: ChatTemplate
     tokenizer: JsonTokenizer
@@ -102,7 +103,7 @@ class Ingredients:
     rules: TokenizeRules
 
     def config(self, split: str) -> dict[str, Any]:
-        """The manifest's `config`. Raises TokenizerError where the tokenizer has no such EOD."""
+        """The manifest's `config`. Raises TokenizerError if the tokenizer has no token `rules.eod`."""
         return {
             "split": split,
             "harmful": split == HARMFUL,
@@ -119,7 +120,7 @@ class Ingredients:
 def load_ingredients(
     template: Path, tokenizer: Path, rules: TokenizeRules, tools_dir: Path | None = None
 ) -> Ingredients:
-    """Raises a SpanloomError for what is missing or broken."""
+    """Loads template, tokenizer and registries. Raises a SpanloomError if one is missing or invalid."""
     return Ingredients(
         template=load_template(template, rules.bos_token),
         tokenizer=load_tokenizer(tokenizer),
@@ -140,8 +141,8 @@ def tokenize_toolcalls(
 ) -> Manifest | None:
     """Writes the token dataset of one split at `root` and returns its pending manifest.
 
-    None, and nothing written, where the file has no sample of the split. Every file is created, never overwritten.
-    Raises DuplicateIdError where an id comes again, ToolCallError where no sample of the split has a mask.
+    Returns None and writes nothing if the file has no sample of the split. Files are created, never overwritten.
+    Raises DuplicateIdError for a duplicate id, ToolCallError if no sample of the split has a mask.
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = ingredients.config(split)
@@ -154,7 +155,7 @@ def tokenize_toolcalls(
                 _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]), layout)
             counts.written += len(batch)
             if on_progress:
-                on_progress(counts.rows, counts.rows)  # how many there are is known at the end
+                on_progress(counts.rows, counts.rows)  # the total is known only at the end
         if not counts.rows:
             return None
         if not counts.written:
@@ -190,7 +191,7 @@ def tokenize_toolcalls(
 
 @dataclass(kw_only=True)
 class _Counts:
-    """`read`: samples of the file; `rows`: those of the split."""
+    """`read`: samples of the file; `rows`: samples of the split."""
 
     read: int = 0
     rows: int = 0
@@ -199,7 +200,7 @@ class _Counts:
 
 
 def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -> Iterator[tuple[int, Masked]]:
-    """Number and mask of each sample of the split that has one."""
+    """Yields number and mask of each sample of the split that has a mask and an id."""
     seen: set[str] = set()
 
     def ours() -> Iterator[dict[str, Any]]:
@@ -243,7 +244,7 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, 
             pa.array([sample["id"] for sample in samples], pa.string()),
             pa.array([subtype_of(sample) for sample in samples], pa.string()),
             pa.array([source_of(sample) or None for sample in samples], pa.string()),
-            # A sample that counts several times weighs as much more.
+            # A repeated sample is one document with a multiple of the weight.
             pa.array([weight_of(sample) * repeats(sample) for sample in samples], pa.float64()),
             pa.array([PYTHON_TAG in sample["assistant_raw"] for sample in samples], pa.bool_()),
             pa.array([document.straddling for _, document in documents], pa.bool_()),
@@ -255,7 +256,7 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, 
 
 
 def _spans(document: Masked, *, with_parts: bool) -> Flags:
-    """The span of each token, uint8 [T]: of a learned one its part of the answer, or 1."""
+    """The span of each token, uint8 [T]: 0 outside the answer; inside it the part's id, or 1 without parts."""
     spans = np.zeros(document.ids.size, dtype=np.uint8)
     learned = slice(document.start, document.end)
     answer, begin = document.sample["assistant_raw"], document.span.start
@@ -264,7 +265,7 @@ def _spans(document: Masked, *, with_parts: bool) -> Flags:
 
 
 def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:
-    """What the tokens were made with, beside them: so that the root can be read and checked by itself."""
+    """Publishes tokenizer, template and registries in the root, so that it can be read and checked on its own."""
     held = {
         TOKENIZER_NAME: ingredients.tokenizer.path.read_bytes(),
         TEMPLATE_NAME: ingredients.template.text.encode(),
@@ -285,9 +286,9 @@ def run(
     allow_unknown_sha: bool = False,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed first. Raises ToolCallError where there is no such sample.
+    """Runs the step on paths or URIs. A remote root is claimed first. Raises ToolCallError if the split has no sample.
 
-    `tokenizer_out`: where the tokenizer is put for the steps behind this one.
+    `tokenizer_out`: the place to copy the tokenizer to, for later steps.
     """
     with scratch_for("tokenize-toolcalls", [data, root, template, tokenizer], scratch) as staging:
         samples = staging.file(data)

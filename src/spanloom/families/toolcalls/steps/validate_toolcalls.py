@@ -1,6 +1,6 @@
-"""Step validate-toolcalls: files of samples checked against all rules, at places.
+"""Step validate-toolcalls: checks files of samples against all rules.
 
-In: a folder of samples. Out: the report as JSON and as a page. Errors fail the run: a strict one.
+In: a folder of samples. Out: the report as JSON and as an HTML page. The run is strict: errors fail it.
 """
 
 from pathlib import Path
@@ -24,7 +24,7 @@ def run(
     html: str | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. Returns the report; `exit_code` says what the command ends with."""
+    """Runs the step on paths or URIs. Returns the report, which `exit_code` turns into the exit code."""
     with scratch_for("validate-toolcalls", [data_dir, report, html], scratch) as staging:
         folder = staged_records(staging, data_dir, (SUFFIX,))
         run = validate_files(files_below(folder), Rules(require_system=require_system))

@@ -1,10 +1,10 @@
-"""Samples → batches of one harmful sample and N to retain beside it.
+"""Samples → batches of one harmful sample and N retain samples.
 
-In: samples of one file, in its order. Out: one JSON object a batch.
+In: samples of one file, in its order. Out: one JSON object per batch.
 
-    harmful  h0 h1 h2        shuffled by one generator, the harmful ones first
-    benign   b0 b1 b2 b3     taken in turn, from the start again when they are used up
-    batches  [h0; b0 b1 b2] [h1; b3 b0 b1] [h2; b2 b3 b0]     with three beside each
+    harmful  h0 h1 h2        both lists are shuffled with one generator, harmful first
+    benign   b0 b1 b2 b3     used in order, again from the start when they are used up
+    batches  [h0; b0 b1 b2] [h1; b3 b0 b1] [h2; b2 b3 b0]     with three per batch
 """
 
 import random
@@ -26,9 +26,9 @@ def pair(
     require_tool_calls: bool = False,
     max_harmful: int | None = None,
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """One harmful sample and those beside it, for each batch. Raises ToolCallError where either kind is missing.
+    """The batches, each a harmful sample and its retain samples. Raises ToolCallError if either kind is missing.
 
-    Both lists are shuffled before harmful ones without a call are left out and the rest is cut to `max_harmful`.
+    Order: shuffle both lists, drop harmful samples without a call (`require_tool_calls`), keep the first `max_harmful`.
     """
     harmful, benign = _of(samples, HARMFUL), _of(samples, RETAIN)
     generator = random.Random(seed)
@@ -58,7 +58,7 @@ def _of(samples: Sequence[dict[str, Any]], split: str) -> list[dict[str, Any]]:
 def batch_rows(
     batches: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]], *, with_id: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """The batches as JSON values. `with_id`: an `id` too, which validators of batches ask for."""
+    """Yields the batches as JSON objects. `with_id`: adds an `id`, which validators of batches require."""
     for number, (harmful, benign) in enumerate(batches):
         row = {
             "batch_id": number,
@@ -72,7 +72,7 @@ def batch_rows(
 
 
 def member(sample: dict[str, Any]) -> dict[str, Any]:
-    """A sample as it is in a batch: its last turn is one of its messages too."""
+    """A sample in the form for a batch: assistant_raw is also appended to its messages."""
     stored, raw = sample.get("messages"), sample.get("assistant_raw")
     messages = list(stored) if isinstance(stored, list) else []
     if raw:

@@ -1,7 +1,7 @@
-"""The loss mask of a sample: the tokens of its answer, and no others.
+"""The loss mask of a sample: exactly the tokens of its answer.
 
-In: a rendered sample and a tokenizer. Out: its tokens, and the first token and the end of those that are learned. A
-sample whose answer cannot be located has no mask; it is counted and left out, never guessed at.
+In: a sample, a render function and a tokenizer. Out: its tokens, and the range [start, end) of the trained ones. A
+sample whose answer cannot be located has no mask: it is counted and left out.
 
     text    …assistant⏎⏎<|python_tag|>{"name": "f"}<|eom_id|><|eot_id|>     the template doubled the end token
     mask    0000000000001 1111111111111111111111111110
@@ -34,12 +34,12 @@ CUT = "cut inside of the span"
 class Masked:
     """A sample with its mask.
 
-    text        what the template made
-    span        of the answer, in characters of `text`
-    ids         int32 [T]
+    text        the rendered text
+    span        the answer, in characters of `text`
+    ids         int32 [T]  token ids
     offsets     int [T, 2]  the characters of each token, in code points of `text`
-    start, end  the tokens [start, end) are learned
-    straddling  a token begins in the prompt and ends in the answer; it is not learned
+    start, end  the tokens [start, end) are trained
+    straddling  whether a token begins in the prompt and ends in the answer; it is not trained
     """
 
     sample: dict[str, Any]
@@ -54,7 +54,7 @@ class Masked:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """A sample that has no mask, and why."""
+    """A sample without a mask, and the reason."""
 
     sample: dict[str, Any]
     reason: str
@@ -68,9 +68,9 @@ def masked_samples(
     *,
     max_length: int | None = None,
 ) -> Iterator[Masked | Left]:
-    """Each sample in its order, with its mask or with the reason that it has none.
+    """Yields each sample, in order, with its mask or with the reason that it has none.
 
-    `max_length`: samples of more tokens are cut there; one that is cut inside of its span is left out.
+    `max_length`: longer samples are truncated to this many tokens, or left out if that would cut the answer.
     """
     waiting = iter(samples)
     while batch := list(islice(waiting, _BATCH)):
@@ -113,7 +113,7 @@ def _located(sample: dict[str, Any], render: Render, registries: Registries) -> 
 
 
 def with_mask(sample: Mapping[str, Any], start: int | None, end: int | None) -> tuple[dict[str, Any], bool]:
-    """The sample with both numbers in `training`, null where it has no mask, and whether it had another pair."""
+    """Returns the sample with the mask's range in `training` (null without a mask), and whether it replaced another."""
     training = mapping(sample, "training")
     pair = {"loss_mask_start": start, "loss_mask_end": end}
     had = {name: training.get(name) for name in pair}

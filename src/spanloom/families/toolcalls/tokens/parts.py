@@ -1,14 +1,14 @@
-"""The parts of an answer: prose, calls, and the arguments of calls, so that a loss can weigh each by itself.
+"""The parts of an answer: prose, calls, and the arguments of calls, so that a loss can weight each separately.
 
-In: `assistant_raw`, and the characters that each learned token covers. Out: the span id of each token.
+In: `assistant_raw`, and the characters of each trained token. Out: the span id of each of these tokens.
 
     answer   Let me look.<|python_tag|>{"name": "f", "parameters": {"q": 1}}<|eom_id|>
     part     1111111111112222222222222222222222222222222222223333333322222222222
 
-A call is the tag, all that is behind it but the arguments, and the end tokens that close it. Its arguments are the
-object under `parameters`, else that under `arguments`, braces included; with duplicate keys the last counts. What
-follows a tag and is no valid call is a call without arguments. The rest is prose, unless it is blank: blanks
-beside a call belong to the call. A token belongs to the part that it begins in.
+A call is the tag, the JSON after it except the arguments, and the end tokens that close it. Its arguments are the
+object under `parameters`, or else under `arguments`, with its braces; of duplicate keys the last counts. The text after
+a tag that is no valid call counts as a call without arguments. All other text is prose, except that blanks next to
+a call belong to the call. A token belongs to the part in which it begins.
 """
 
 import json
@@ -33,9 +33,9 @@ _DECODER = json.JSONDecoder()
 
 
 def parts_of_answer(raw: str) -> list[tuple[int, int]]:
-    """Where each part of an answer begins: character and span id, ascending, the first at 0; none for an empty text."""
+    """The start of each part: (character, span id), ascending, the first at character 0; empty for an empty text."""
     parts: list[tuple[int, int]] = []
-    behind = 0  # the end of the call before
+    behind = 0  # the end of the previous call
     calls = parse_calls(raw)
     for number, call in enumerate(calls):
         tag = raw.index(PYTHON_TAG, behind)
@@ -52,12 +52,12 @@ def parts_of_answer(raw: str) -> list[tuple[int, int]]:
             behind = len(raw)
     if not calls or raw[behind:].strip():
         parts.append((behind, PROSE))
-    # Of parts that begin at one character, only the last has any.
+    # Of several parts that begin at the same character, all except the last are empty.
     return [part for part, following in pairwise([*parts, (len(raw), 0)]) if part[0] < following[0]]
 
 
 def _arguments(raw: str, call: Call) -> tuple[int, int] | None:
-    """The characters [start, end) of a call's arguments; None where it has none."""
+    """The characters [start, end) of a call's arguments; None if it has no arguments."""
     if not isinstance(call.value, dict):
         return None
     key = next((name for name in ("parameters", "arguments") if isinstance(call.value.get(name), dict)), None)
@@ -70,17 +70,17 @@ def _arguments(raw: str, call: Call) -> tuple[int, int] | None:
             if raw[at] == ",":
                 at = _behind_blanks(raw, at + 1)
             name, at = _value(raw, at)
-            start = _behind_blanks(raw, _behind_blanks(raw, at) + 1)  # behind the colon
+            start = _behind_blanks(raw, _behind_blanks(raw, at) + 1)  # after the colon
             _, at = _value(raw, start)
             if name == key:
                 place = (start, at)
-    except RecursionError:  # nested too deep to be looked into: all of it is the call
+    except RecursionError:  # nested too deep to parse: all of it counts as the call
         return None
     return place
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
-    """The JSON value that begins at a character, and where it ends."""
+    """The JSON value that begins at character `at`, and its end."""
     value, end = _DECODER.raw_decode(text, at)
     return value, end
 
@@ -91,10 +91,10 @@ def _behind_blanks(text: str, at: int) -> int:
 
 
 def spans_of_tokens(raw: str, start: int, offsets: Offsets) -> Flags:
-    """The span id of each learned token.
+    """The span id of each trained token: uint8 [K], 1 to 3.
 
-    Args: the answer; where it starts in the text; the characters of the learned tokens, int [K, 2], in code points of
-    the text. A token without characters belongs to the part of the token before. Returns uint8 [K], 1 to 3.
+    Args: `raw`: the answer; `start`: its start in the text; `offsets`: the characters of the trained tokens, int
+    [K, 2], in code points of the text. A token without characters belongs to the part of the previous token.
     """
     pairs = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     begins = np.where(pairs[:, 1] > pairs[:, 0], pairs[:, 0] - start, 0)

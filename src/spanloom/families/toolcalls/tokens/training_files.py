@@ -1,4 +1,4 @@
-"""Training files: one row a sample, with its tokens and its mask; and one row a member of a batch.
+"""Training files: one row per sample, with its tokens and its mask; or one row per member of a batch.
 
 In: samples with masks. Out: JSON Lines or Parquet with the same rows, in the order of the samples.
 """
@@ -38,7 +38,7 @@ BATCHED_SCHEMA = pa.schema([("batch_id", pa.int64()), ("role", pa.string()), *FL
 
 
 def flat_row(masked: Masked) -> dict[str, Any]:
-    """The row of one sample. `has_tool_call`: its text has a `<|python_tag|>`."""
+    """The row of one sample. `has_tool_call`: whether assistant_raw has a `<|python_tag|>`."""
     sample = masked.sample
     subtype = subtype_of(sample)
     return {
@@ -56,7 +56,7 @@ def flat_row(masked: Masked) -> dict[str, Any]:
 
 
 def batched_rows(masked: Sequence[Masked], **pairing: Any) -> Iterator[dict[str, Any]]:
-    """The rows of all members of all batches, harmful first in each. `pairing`: the options of `batches.pair`."""
+    """Yields the rows of all members of all batches, harmful first. `pairing`: the options of `batches.pair`."""
     by_sample = {id(member.sample): member for member in masked}
     batches = pair([member.sample for member in masked], **pairing)
     for number, (harmful, benign) in enumerate(batches):
@@ -65,9 +65,9 @@ def batched_rows(masked: Sequence[Masked], **pairing: Any) -> Iterator[dict[str,
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) -> int:
-    """Writes the rows: Parquet where the name ends in .parquet, else JSON Lines. Returns how many.
+    """Writes the rows as Parquet or JSON Lines, by the suffix .parquet or .jsonl. Returns the number of rows.
 
-    The file takes its name when it is whole. Raises SpanloomError for another ending.
+    The file gets its name only when it is complete. Raises SpanloomError for another suffix.
     """
     if path.suffix not in {".parquet", ".jsonl"}:
         raise SpanloomError("unsupported file type", where=str(path), remedy=".jsonl or .parquet")

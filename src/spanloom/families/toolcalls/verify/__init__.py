@@ -1,6 +1,6 @@
-"""Whether a token dataset is right.
+"""The checks of a token dataset.
 
-documents  what must hold in every document on disk
-content    what the manifest says
-source     a dataset checked against its samples
+documents  every document on disk
+content    the manifest
+source     the dataset against its samples
 """

@@ -1,8 +1,8 @@
-"""What the manifest of a token dataset of samples says of options, split, template, tools and input.
+"""Checks the manifest of a tool-call token dataset: options, split, template, tools and input.
 
-In: a manifest's `content`; the files that the dataset carries. Out: findings: values that are constants of the family,
-follow from others, or contradict counts or files. The rules are worked out here again; nothing of what writes a
-manifest is used but its constants.
+In: a manifest's `content`; the files in the dataset root. Out: findings for values that differ from the constants of
+the family, or contradict other values, counts or files. The rules are implemented independently of the code that writes
+manifests; only its constants are shared.
 """
 
 import json
@@ -25,21 +25,21 @@ from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 
 REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, NO_ID}
-"""Why samples are left out."""
+"""The reasons for which samples are left out."""
 
 NOT_CHECKABLE = {
     "content.config.special_tokens.eos_token": "a special token that the template never prints leaves no trace; one"
     " that it prints is in the samples that --source --deep renders again",
     "content.input.shards[0].path": "a file may be renamed; its bytes and its samples are checked",
 }
-"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+"""Values in a manifest of this family that validation cannot check, and why, in addition to those of all families."""
 
 _SPLIT_RULE = "blake2b-64(sample_id) < int(Decimal(valid_fraction) * 2**64)"
 _OPTIONS = ("split", "special_tokens", "max_length", "template_sha256", "registries_sha256")
 
 
 def check_content(content: Content) -> Iterator[Finding]:
-    """All sections but the counts."""
+    """Checks all sections except the counts."""
     split, config = content.split, content.config
     assert split is not None, "the schema demands it of this family"
     wanted = {
@@ -62,7 +62,7 @@ def check_content(content: Content) -> Iterator[Finding]:
 
 
 def _check_input(content: Content) -> Iterator[Finding]:
-    """One file, whose samples of the split are the rows."""
+    """Checks that the input is one file with at least as many samples as rows were read."""
     recorded = content.input
     if recorded.schema_version != INPUT_SCHEMA:
         yield wrong(f"input.schema_version is {recorded.schema_version!r}, not {INPUT_SCHEMA!r}")
@@ -76,7 +76,7 @@ def _check_input(content: Content) -> Iterator[Finding]:
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
-    """Each sample of the split is one document, or was left out for a known reason."""
+    """Checks the counts: each sample of the split is one document, or was left out for a known reason."""
     in_shard = partial(wrong, shard=shard.shard)
     written, left_out = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
     if written + left_out != shard.rows_read:
@@ -88,7 +88,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
 
 
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:
-    """Template and tools that the dataset carries, against their hashes in `config`."""
+    """Checks the template and the tools in the dataset root against their hashes in `config`."""
     for name, key in ((TEMPLATE_NAME, "template_sha256"), (REGISTRIES_NAME, "registries_sha256")):
         if not (root / name).is_file():  # in the report already
             continue

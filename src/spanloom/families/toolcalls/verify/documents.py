@@ -1,9 +1,9 @@
-"""What must hold in every document of a token dataset of samples, checked from the disk's arrays.
+"""Checks every document of a tool-call token dataset, reading the arrays on disk.
 
 In: a run of documents as they are on disk, the rows that describe them; a sample of the source. Out: findings with
-sequence and offset. What is here was written apart from what renders, masks and shifts.
+sequence and offset. This code is independent of the code that renders, masks and shifts.
 
-    token-aligned mask of a document     0 … 0 1 … 1 0 … 0      prompt, answer, what the template adds behind, EOD
+    token-aligned mask of a document     0 … 0 1 … 1 0 … 0      prompt, answer, text that the template adds, EOD
     on disk, shifted to the labels       0 … 1 1 … 0 0 … 0
 """
 
@@ -30,12 +30,12 @@ _PROSE, _CALL, _ARGUMENTS = 1, 2, 3
 
 
 def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Finding]:
-    """EOD, ids, values, one run of learned tokens in each document, the shift; the spans of parts where it has any."""
+    """Checks EOD, ids, values, the shift, spans if present, and that each document has one run of trained tokens."""
     lossmask, lengths, last = documents.lossmask, documents.lengths, documents.last
     max_length = content.config["max_length"]
     yield from documents.check_tokens(content)
     yield from documents.check_labels()
-    # A run of learned labels begins where the one before, in the same document, is not learned.
+    # A run of trained labels begins where the previous label of the same document is not trained.
     begins = lossmask > 0
     begins[1:] &= lossmask[:-1] == 0
     begins[last[:-1] + 1] = lossmask[last[:-1] + 1] > 0
@@ -51,7 +51,7 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
 
 
 def _check_parts(documents: SpanDocuments) -> Iterator[Finding]:
-    """Arguments are within a call."""
+    """Checks that span ids are valid and that arguments are inside a call."""
     span = documents.span
     yield from documents.at("values", "a span id other than 0 to 3", np.flatnonzero(span > _ARGUMENTS))
     before = np.concatenate([[0], span[:-1]])
@@ -63,7 +63,7 @@ def _check_parts(documents: SpanDocuments) -> Iterator[Finding]:
 def check_rows(
     documents: DiskDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, weights, and the split rule for each id."""
+    """Checks the rows that describe these documents: numbering, token counts, weights, subtypes, and the split rule."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
@@ -82,9 +82,9 @@ Encode = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedDocument:
-    """One sample, token-aligned.
+    """The document expected from one sample; all lists are token-aligned and end with EOD.
 
-    mask        1 = learned
+    mask        1 = trained
     parts       0 context, 1 prose, 2 call, 3 arguments
     straddling  whether a token begins in the prompt and ends in the answer
     """
@@ -103,9 +103,9 @@ def expected_document(
     eod: int,
     max_length: int | None,
 ) -> ExpectedDocument | str:
-    """The document of one sample, token by token; or the reason that there is none. Raises ChatTemplateError.
+    """The document expected from one sample, or the reason that it has none. Raises ChatTemplateError.
 
-    `render`: messages, tools, and whether with the prompt for an answer → text.
+    `render`: a function (messages, `tools`, `add_generation_prompt`) → text.
     """
     answer, messages = sample.get("assistant_raw"), sample.get("messages")
     if not isinstance(answer, str) or not answer.strip() or not isinstance(messages, list):
@@ -131,7 +131,7 @@ def expected_document(
     kinds = _kinds(answer)
     parts: list[int] = []
     for at, (begin, stop) in enumerate(offsets):
-        character = min(begin - len(prompt), len(answer) - 1)  # an end token that the template added: as what is last
+        character = min(begin - len(prompt), len(answer) - 1)  # an end token added by the template joins the last part
         parts.append(0 if not mask[at] else parts[-1] if begin == stop else kinds[character])
     return ExpectedDocument(
         tokens=[*ids[:max_length], eod],
@@ -169,7 +169,7 @@ def _kinds(answer: str) -> list[int]:
 
 
 def _json_value(text: str) -> tuple[Any, int]:
-    """The JSON value that a text begins with, behind blanks, and where it ends; None and 0 where there is none."""
+    """The JSON value at the start of a text, after blanks, and its end; None and 0 if there is none."""
 
     def refuse(name: str) -> Any:
         raise ValueError(name)
@@ -184,10 +184,11 @@ def _json_value(text: str) -> tuple[Any, int]:
 
 
 def _objects_of(text: str, begin: int, end: int) -> dict[str, range]:
-    """The characters of each object that is a value of the JSON object in [begin, end), by its key; the last counts."""
+    """Key → characters of its value, for the values of the JSON object in [begin, end) that are objects. The last of
+    duplicate keys counts."""
     places: dict[str, range] = {}
     depth, opened = 0, 0
-    name, key = "", ""  # the string that was read last at this depth, and the key that a colon made of it
+    name, key = "", ""  # the last string at this depth, and the last string that a colon followed
     for match in _MARK.finditer(text, begin, end):
         mark = match.group()
         if mark in ("{", "["):

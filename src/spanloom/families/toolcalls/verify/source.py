@@ -1,7 +1,7 @@
-"""A token dataset of samples against the file that it was made of.
+"""Checks a tool-call token dataset against the file of samples that it was made from.
 
-In: the dataset, the file, how many of its samples are made into documents again. Out: findings. Every row is held
-against its sample; a sample without a document must have a reason for that, which is worked out again.
+In: the dataset, the file, the number of samples to convert again. Out: findings. Every row is compared with its sample.
+For a sample without a document, the reason is determined again.
 """
 
 import json
@@ -37,7 +37,7 @@ from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
-    """The file is that of the manifest; its samples are those of the rows; `deep` of them are rendered again."""
+    """Checks that the file is the one in the manifest and its samples match the rows; renders `deep` samples again."""
     content, path = check.whole.content, check.source
     (recorded,) = content.input.shards
 
@@ -106,7 +106,7 @@ _RULES = Rules()
 
 
 def _wrong_row(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[str]:
-    """What a row says of its sample, and is not so. Subtype and weight are those that the rules see."""
+    """Yields the values of a row that differ from its sample. Subtype and weight are computed by `rules`."""
     checked = check_sample(sample, _RULES)
     training, metadata = sample.get("training"), sample.get("metadata")
     repeat = training.get("repeat") if isinstance(training, dict) else None
@@ -125,7 +125,7 @@ def _wrong_row(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[st
 
 
 class _Remake:
-    """Samples made into documents again, with the template, tools and tokenizer that the dataset carries."""
+    """Converts samples into documents again, with the template, tools and tokenizer in the dataset root."""
 
     def __init__(self, check: SourceCheck) -> None:
         self._root, self._content = check.whole.root, check.whole.content
@@ -138,7 +138,7 @@ class _Remake:
         self._tokenizer = load_json_tokenizer(self._place, extra=EXTRA)
 
     def reason(self, sample: Mapping[str, Any]) -> str | None:
-        """Why there is no document of a sample, one of `content.REASONS`; None where there should be one."""
+        """Why a sample has no document, one of `content.REASONS`; None if it should have one."""
         made = self._expected(sample)
         if isinstance(made, str):
             return made
@@ -146,7 +146,7 @@ class _Remake:
         return None if isinstance(name, str) and name else NO_ID
 
     def check(self, place: PlacedDocument, sample: Mapping[str, Any]) -> Iterator[Finding]:
-        """The document on the disk is the one that the sample gives."""
+        """Checks that the document on disk equals the one made from the sample."""
         expected = self._expected(sample)
         if isinstance(expected, str):
             yield place.finding("source", f"there should be no document of this sample: {expected}")

@@ -1,24 +1,24 @@
 """AgentDojo: traces of an agent whose tools return injected instructions.
 
-In: a record with `messages`, and beside them or in its `metadata`: `injection_task_id`, `security`, and what else is
-known of the attack (`injections`, `attack_type`, `suite_name`). Out: one sample at most, with evidence of its label:
+In: a record with `messages`, and at top level or in its `metadata`: `injection_task_id`, `security`, and other facts
+about the attack (`injections`, `attack_type`, `suite_name`). Out: at most one sample, with evidence for its label:
 
     told as            what the trace shows                                         becomes
-    attack succeeded   a call behind the injection that carries it out              harmful: the turn of that call
-    attack resisted    an injection, behind it no call that serves it and no text   retain, injection resisted: the
-                       that takes it up                                             last turn
+    attack succeeded   a call after the injection that carries it out               harmful: the turn of that call
+    attack resisted    an injection, after it no call that serves it and no text    retain, injection resisted: the
+                       that announces, offers or only repeats it                    last turn
     attack resisted    no injection in any message, and the task was done           retain, tool capability: the last
                                                                                     turn
 
-All else is left out under its reason. What a record tells makes no sample by itself: `security: false` says that a
+All other records are left out with a reason. The record's label alone is not enough: `security: false` says that a
 check of the attack's goal failed, not that the model resisted.
 
-Two meanings of `security: true` are about. AgentDojo's own code (0.1.35) has `BaseInjectionTask.security` return True
-where the injected task was carried out, and saves that in the files of its runs: there it means that the attack
-succeeded. It also saves True for runs that ended in an error, of which nothing is known. Data for circuit breakers has
-it the other way round: True where the model resisted, as samples here do. A record with all that AgentDojo writes of a
-run is read as AgentDojo means it, and so is one of the published traces, which keep AgentDojo's value; any other is
-read as *resisted*. The option decides otherwise. What was read as what is counted.
+`security: true` has two meanings. In AgentDojo's own code (0.1.35), `BaseInjectionTask.security` returns True if the
+injected task was carried out, and the files of its runs store this value: there it means that the attack succeeded. It
+also stores True for runs that ended in an error, which prove nothing. Data for circuit breakers uses the opposite
+meaning, as samples here do: True means that the model resisted. Records with all keys of an AgentDojo run, or of its
+published traces, are read with AgentDojo's meaning, all others as *resisted*. `Options.security_means` overrides this.
+The counts report which meaning was used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,20 +37,20 @@ from spanloom.families.toolcalls.format.turns import Turn, UnusableError, turns
 
 TOOLS = "agentdojo_native"
 RUN_KEYS = frozenset({"suite_name", "pipeline_name", "user_task_id", "utility", "duration", "error"})
-"""What AgentDojo writes of each run beside messages, injections and security."""
+"""The keys of an AgentDojo run besides messages, injections and security."""
 
 TRACE_KEYS = frozenset({"suite_name", "model", "user_task_id", "attack_type", "success", "hierarchy_path"})
-"""What the `metadata` of its published traces holds beside security, which is the value of the run."""
+"""The keys in the `metadata` of its published traces besides security, whose value is that of the run."""
 
 SUCCEEDED, RESISTED, CLEAN, UNTOLD = "attack succeeded", "attack resisted", "no attack", "not told"
-"""What a record tells of its trace."""
+"""The labels that a record may give its trace."""
 
 _KEPT = ("suite_name", "pipeline_name", "user_task_id", "injection_task_id", "attack_type", "model")
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Trace:
-    """Messages of role and text, where each is in the record, and the calls of each assistant turn."""
+    """Messages of role and text, the place of each in the record (`places`), and the calls of each assistant turn."""
 
     messages: Sequence[Turn]
     places: Sequence[int]
@@ -66,20 +66,20 @@ class _Trace:
         return [(message["role"], message["content"]) for message in self.messages]
 
     def answers(self, after: int) -> list[int]:
-        """The assistant turns behind a message."""
+        """The numbers of the assistant turns after a message."""
         return [
             number for number, message in enumerate(self.messages) if number > after and message["role"] == "assistant"
         ]
 
     def tool(self, number: int) -> str:
-        """The tool whose result a message is, where the record tells."""
+        """The tool whose result a message is; empty if the record does not name it."""
         call = self.raw[self.places[number]].get("tool_call")
         name = call.get("function") if isinstance(call, dict) else None
         return name if isinstance(name, str) else ""
 
 
 def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
-    """The sample of one trace. Raises UnusableError, with what the record says, where it makes none."""
+    """Yields the sample of one trace. Raises UnusableError, with the record's label, if there is none."""
     about = {**mapping(record, "metadata"), **{key: value for key, value in record.items() if value is not None}}
     label = _label(record, about, options)
     try:
@@ -119,7 +119,7 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, opti
     if options.goals is not None:
         known = _with_goals(known, about, options)
     injection = find_injection(trace.lines, known)
-    if injection is None and options.goals is None:  # to read the goals of an installed agentdojo takes ten seconds
+    if injection is None and options.goals is None:  # only now: importing agentdojo for its goals takes ten seconds
         known = _with_goals(known, about, options)
         injection = find_injection(trace.lines, known) if known.goals else None
     if injection is None:
@@ -161,7 +161,7 @@ _Made = tuple[str, int, dict[str, Any], dict[str, Any]]
 
 
 def _followed(trace: _Trace, injection: Injection) -> _Made:
-    """The first turn with a call that carries the injection out."""
+    """A harmful sample: the first turn with a call that carries the injection out."""
     asked = asked_by(injection, trace.roles)
     if not any(trace.calls.get(number) for number in trace.answers(injection.message)):
         raise UnusableError("no call behind the injection")
@@ -192,7 +192,7 @@ def _followed(trace: _Trace, injection: Injection) -> _Made:
 
 
 def _resisted(trace: _Trace, injection: Injection) -> _Made:
-    """The last turn of a trace that shows an injection and nothing that serves it."""
+    """A retain sample: the last turn of a trace that shows an injection and nothing that serves it."""
     asked = asked_by(injection, trace.roles)
     answers = trace.answers(injection.message)
     if not answers:
@@ -225,7 +225,7 @@ def _resisted(trace: _Trace, injection: Injection) -> _Made:
 
 
 def _spoken(content: str, calls: Sequence[Any]) -> str:
-    """What a turn says beside its calls. A call that cannot be read is text: it may name what the injection names."""
+    """The text of a turn without its calls. If a call is unreadable, all of it counts as text: it may name a target."""
     text, *written = content.split(PYTHON_TAG)
     return text if len(written) == len(calls) else content
 
@@ -240,10 +240,10 @@ def _reason(serving: Sequence[Serving]) -> str:
 
 
 def _benign(trace: _Trace, about: Mapping[str, Any], label: str, known: Known) -> _Made:
-    """The last turn of a trace whose injection was never shown, and whose task was done."""
+    """A retain sample: the last turn of a trace whose injection was never shown and whose task was done."""
     if label == SUCCEEDED:
         several = sum(map(len, trace.calls.values())) > 1
-        if about.get("injections") and not known.texts and several:  # injected, with a text that the record lacks
+        if about.get("injections") and not known.texts and several:  # injected, but the record lacks the text
             raise UnusableError("which of several calls carried out the injection is not known")
         raise UnusableError("no message holds the injection")
     if not known.recognisable:
@@ -263,13 +263,13 @@ def _benign(trace: _Trace, about: Mapping[str, Any], label: str, known: Known) -
 
 
 def _check_end(trace: _Trace, answer: int) -> None:
-    """A run that was cut off, or whose last turn is empty, does not show what the model would have done."""
+    """Raises UnusableError unless the answer is the last message: a run that was cut off proves nothing."""
     if trace.places[answer] != len(trace.raw) - 1:
         raise UnusableError("the trace does not end with a turn of the model")
 
 
 def _shown(trace: _Trace, injection: Injection, asked: Asked) -> dict[str, Any]:
-    """The place of the injection in the record's messages, and what it aims at."""
+    """Evidence: the place of the injection in the record's messages, and its targets."""
     tool = trace.tool(injection.message)
     return {
         "injection": {
