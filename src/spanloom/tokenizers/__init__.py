@@ -1,8 +1,8 @@
-"""Tokenizers that more than one family's tokens are of.
+"""Tokenizers that several families share.
 
 o200k/            the o200k vocabulary: its pinned asset, the encoder, token → bytes
 json_file         a tokenizer.json: loaded, and token → bytes
-json_limits       what such a file may cost and do
+json_limits       limits on what such a file may cost and do
 packages          files of registry packages, for set-up
 encoding          texts → ids and offsets by a tokenizer.json
 json_ids          texts → ids by the fast encoder of such a file; the characters of each token
@@ -10,5 +10,5 @@ byte_level        a small tokenizer.json without merges, for samples
 chat_template     messages → text by a Jinja template
 template_sandbox  the sandbox that templates run in, with limits
 traced_text       texts whose characters remember their field, through a template
-character_spans   a span of characters → the tokens that begin inside it
+character_spans   a span of characters → the tokens that start inside it
 """

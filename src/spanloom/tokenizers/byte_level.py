@@ -1,6 +1,6 @@
-"""A small tokenizer without merges: to try a family on without any data.
+"""A small tokenizer without merges, to try a family without any data.
 
-In: control strings. Out: the values of a `tokenizer.json` with a token for each byte and for each of them.
+In: control strings. Out: the values of a `tokenizer.json` with a token for each byte and each control string.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def byte_level_tokenizer(control_strings: Sequence[str]) -> dict[str, Any]:
-    """Control strings have the first ids, in their order, and are flagged special. The same values each time."""
+    """The values of the file. Control strings get the first ids, in order, and are flagged special. Deterministic."""
     from tokenizers.pre_tokenizers import ByteLevel
 
     letters = sorted(ByteLevel.alphabet())

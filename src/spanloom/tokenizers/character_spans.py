@@ -1,8 +1,8 @@
-"""A span of characters in a text → the tokens that begin inside it.
+"""A span of characters in a text → the tokens that start inside it.
 
-In: the offsets of each token, as the tokenizers package gives them: int [T, 2], begin and end in code points; and the
-span. Out: a mask, or the first and the last token. A token of empty offsets (one that the tokenizer adds) is in no
-span. One that begins before the span and reaches into it belongs to what is before, and is counted.
+In: the offsets of each token, as the tokenizers package gives them: int [T, 2], start and end in code points; and the
+span. Out: a mask, and the first and the last token. A token with empty offsets (one that the tokenizer adds) is in no
+span. A token that starts before the span and reaches into it is not in the span; such tokens are counted.
 
     text      p r o m p t : y e s .          span [7, 11)
     offsets   (0,0) (0,6) (6,8) (8,10) (10,11)
@@ -24,10 +24,10 @@ Offsets = npt.NDArray[np.int64] | Sequence[tuple[int, int]]
 class TokensOfSpan:
     """The tokens of a span of characters.
 
-    mask        uint8 [T]  1 = begins inside the span, and has characters
-    first       the first such token; T where there is none
-    end         the last such token + 1; T where there is none
-    straddling  tokens that begin before the span and end inside it or behind it
+    mask        uint8 [T]  1 = starts inside the span, and has characters
+    first       the first such token; T if there is none
+    end         the last such token + 1; T if there is none
+    straddling  number of tokens that start before the span and end inside or after it
     """
 
     mask: Flags
@@ -40,7 +40,7 @@ class TokensOfSpan:
 
 
 def tokens_of_span(offsets: Offsets, start: int, end: int | None = None) -> TokensOfSpan:
-    """The tokens that begin in the characters [start, end); without `end`, at `start` or later.
+    """The tokens that start in the characters [start, end); without `end`, at `start` or later.
 
     Args: offsets int [T, 2], in code points of the same text as `start` and `end`. Raises ValueError for another shape,
     a negative start, or an end before it.

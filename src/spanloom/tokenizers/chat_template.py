@@ -1,14 +1,13 @@
 """Chat templates: messages → one text, as transformers' `apply_chat_template` makes it, but with limits.
 
 In: the template of a `.jinja` file, a `tokenizer_config.json` or a tokenizer's folder; messages and tools as plain JSON
-values. Out: text. A template is a program of somebody else's. It runs in Jinja's sandbox, which keeps it from private
-attributes and from changing what it is given; a meter stops it when it loops, or makes text, without end
-(`template_sandbox.py`).
+values. Out: text. A template is untrusted code. It runs in Jinja's sandbox, which blocks private attributes and changes
+to its input; a meter stops endless loops and endless output (`template_sandbox.py`).
 
 As in transformers (5.23): `trim_blocks`, `lstrip_blocks`, `raise_exception`, `tojson` without ASCII or HTML escapes,
-the tags `break`, `continue` and `generation`, the special tokens as variables; what is null in a message is not in it,
-or templates would write `None`. Not as there: `strftime_now` is defined only when a time is given, since the same input
-must give the same text; `random` and `lipsum` are not there for the same reason.
+the tags `break`, `continue` and `generation`, the special tokens as variables. Unlike transformers: null values of a
+message are left out, or templates would write `None`; `strftime_now` is defined only when a time is given, since the
+same input must give the same text; `random` and `lipsum` are missing for the same reason.
 """
 
 import json
@@ -40,7 +39,7 @@ MAX_TEMPLATE = 1_000_000
 
 
 class ChatTemplateError(SpanloomError):
-    """A chat template is missing, is no valid Jinja, raised, or was stopped by a limit."""
+    """A chat template is missing, is invalid Jinja, raised an error, or was stopped by a limit."""
 
 
 class TemplateRaisedError(ChatTemplateError):
@@ -52,9 +51,9 @@ _REMEDY = "fix the template, or leave such messages out"
 
 
 class ChatTemplate:
-    """A compiled chat template. `text`: its source; `special_tokens`: `bos_token` and others, for it to use.
+    """A compiled chat template. `text`: its source; `special_tokens`: `bos_token` and others, passed as variables.
 
-    `now`: what `strftime_now` goes by; without it the template finds that function undefined, and takes its fixed date.
+    `now`: the time of `strftime_now`. Without it the function is undefined, and templates use their fixed date.
     """
 
     def __init__(
@@ -94,7 +93,7 @@ class ChatTemplate:
         return bool(_GENERATION.search(self.text))
 
     def variables(self) -> frozenset[str]:
-        """The names that the template asks for and does not set itself."""
+        """The names that the template reads and does not set itself."""
         return frozenset(find_undeclared_variables(Environment().parse(self.text)))
 
     def render(
@@ -105,7 +104,7 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         **variables: Any,
     ) -> str:
-        """The text of a conversation. Raises ChatTemplateError where the template raises, or is stopped by a limit."""
+        """The text of a conversation. Raises ChatTemplateError if the template raises, or is stopped by a limit."""
         return self._rendered(messages, tools, add_generation_prompt, variables, traced=False)
 
     def render_traced(
@@ -116,7 +115,7 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         **variables: Any,
     ) -> str:
-        """As `render`, where values hold texts of `traced_text`: the text remembers which characters are of them."""
+        """Like `render`, for values with texts of `traced_text`: the result records which characters came from them."""
         return self._rendered(messages, tools, add_generation_prompt, variables, traced=True)
 
     def generated_spans(
@@ -126,9 +125,9 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         **variables: Any,
     ) -> tuple[str, list[tuple[int, int]]]:
-        """The text, and the characters [begin, end) that the template calls generated (`{% generation %}`).
+        """The text, and the characters [start, end) inside `{% generation %}` blocks.
 
-        Raises ChatTemplateError as `render`; also where such a mark is not closed, or the text has its characters.
+        Raises ChatTemplateError like `render`; also if the blocks are nested, or a text has their marks.
         """
         text = self._rendered(messages, tools, False, variables, traced=False, generation=True)
         spans: list[tuple[int, int]] = []
@@ -176,7 +175,7 @@ class ChatTemplate:
             raise TemplateRaisedError(
                 f"the template refuses the messages: {fault.message}", where=self.where, remedy=_REMEDY
             ) from None
-        except Exception as fault:  # it computes with values of users: TypeError, KeyError, UndefinedError and others
+        except Exception as fault:  # it computes with users' values: TypeError, KeyError, UndefinedError and others
             raise self._error(f"the template failed: {_reason_of(fault)}") from None
         finally:
             METER.reset(token)
@@ -195,8 +194,8 @@ def load_chat_template(
 ) -> ChatTemplate:
     """The template at `place`: a `.jinja` file, a `tokenizer_config.json`, or the folder of a tokenizer.
 
-    `name` chooses among several; the default is `default`. `special_tokens` go before those of the files. Raises
-    ChatTemplateError where there is no template, or none of that name.
+    `name` chooses among several; the default is `default`. `special_tokens` override those of the files. Raises
+    ChatTemplateError if there is no template, or no such name.
     """
     if not place.exists():
         raise ChatTemplateError(
@@ -223,9 +222,9 @@ def load_chat_template(
 
 
 def _from_folder(folder: Path) -> tuple[dict[str, str], dict[str, str], Path]:
-    """Templates by name, special tokens, and the file that the default one is of.
+    """Templates by name, special tokens, and the file of the default template.
 
-    Newer tokenizers have the template in a file of its own, which then counts.
+    Newer tokenizers keep the template in its own file, which overrides the one in `tokenizer_config.json`.
     """
     templates: dict[str, str] = {}
     tokens: dict[str, str] = {}
@@ -267,7 +266,7 @@ def _from_file(path: Path) -> tuple[dict[str, str], dict[str, str], Path]:
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """`bos_token` and its like, which are text or `{"content": text, …}`."""
+    """`bos_token` and similar keys, whose values are text or `{"content": text, …}`."""
     tokens = {}
     for key, value in config.items():
         if isinstance(value, dict):

@@ -18,14 +18,16 @@ from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, t
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """One text. `ids` int32 [T]; `offsets` int [T, 2], begin and end of each token in code points of the text."""
+    """One text. `ids` int32 [T]; `offsets` int [T, 2], start and end of each token in code points of the text."""
 
     ids: Tokens
     offsets: Offsets
 
 
 class JsonTokenizer:
-    """A loaded file. `name` says what it is, not where; ids are below `vocab_size`. Raises as `load_json_tokenizer`."""
+    """A loaded file. `name`: model type and vocabulary size. Ids are below `vocab_size`. Raises like
+    `load_json_tokenizer`.
+    """
 
     def __init__(self, path: Path, *, extra: str) -> None:
         self.path = path
@@ -38,35 +40,35 @@ class JsonTokenizer:
         self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
-        """Whole texts. `special`: with the tokens that the tokenizer's own post-processor adds.
+        """Encodes whole texts. `special`: with the tokens that the tokenizer's post-processor adds.
 
-        Raises TokenizerError where the tokenizer fails.
+        Raises TokenizerError if the tokenizer fails.
         """
         with tokenizer_faults(self.path):
             encodings = self._loaded.encode_batch(list(texts), add_special_tokens=special)
         return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in encodings]
 
     def special_texts(self) -> set[str]:
-        """The texts that the tokenizer makes a control token of wherever they are."""
+        """The texts that the tokenizer encodes as a control token wherever they occur."""
         return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}
 
     def added_texts(self) -> dict[str, int]:
-        """The texts of all added tokens, special or not, and their ids. A text is cut at them before it is encoded."""
+        """The texts of all added tokens, special or not, and their ids. The tokenizer splits a text at them first."""
         return {token.content: number for number, token in self._loaded.get_added_tokens_decoder().items()}
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes of a token in a text; of an added token its text."""
+        """The bytes that a token represents; for an added token, its text in UTF-8."""
         if not self._added:
             self._added = {number: text.encode() for text, number in self.added_texts().items()}
         added = self._added.get(token)
         return self.vocabulary().piece(token) if added is None else added
 
     def vocabulary(self) -> JsonVocabulary:
-        """Each token's bytes, or its name where it is special."""
+        """The bytes of each token, or its name if it is special."""
         if self._pieces is None:
             self._pieces = JsonVocabulary(self._loaded)
         return self._pieces
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token by its name; None where there is none."""
+        """The id of a token by its name, or None if there is no such token."""
         return self._vocabulary.get(token)

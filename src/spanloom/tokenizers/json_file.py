@@ -1,6 +1,6 @@
-"""A file of the tokenizers package (`tokenizer.json`): loaded, and what each of its tokens stands for.
+"""A file of the tokenizers package (`tokenizer.json`): loaded, and the bytes of each of its tokens.
 
-In: a local file. Out: the package's tokenizer, which neither cuts nor pads; the bytes or the name of each token.
+In: a local file. Out: the package's tokenizer, which neither truncates nor pads; the bytes or the name of each token.
 """
 
 import json
@@ -17,9 +17,9 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def load_json_tokenizer(path: Path, *, extra: str) -> Any:
-    """The tokenizer in a file, whole texts in, all their tokens out. `extra`: of Spanloom, which brings the package.
+    """The tokenizer of a file, without truncation or padding. `extra`: Spanloom's extra that installs the package.
 
-    Raises TokenizerError for a missing package, a missing file, one of another kind and one beyond `json_limits`.
+    Raises TokenizerError for a missing package, and for a missing, invalid or refused (`json_limits`) file.
     """
     try:
         from tokenizers import Tokenizer
@@ -42,8 +42,8 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
 
 @contextmanager
 def tokenizer_faults(path: Path, what: str = "the tokenizer cannot encode a text") -> Iterator[None]:
-    """Faults of the tokenizers package as a TokenizerError: it raises plain exceptions, and where its own code gives up
-    (a pattern that tries too many ways, say) a `PanicException`, which is no Exception and cannot be imported."""
+    """Turns errors of the tokenizers package into TokenizerError. It raises plain `Exception`; if its own code panics
+    (a regex with too much backtracking, say), it raises `PanicException`, a BaseException that cannot be imported."""
     try:
         yield
     except BaseException as fault:
@@ -53,9 +53,9 @@ def tokenizer_faults(path: Path, what: str = "the tokenizer cannot encode a text
 
 
 class JsonVocabulary:
-    """The tokens of a loaded tokenizer. How a token is written there depends on the file's decoder.
+    """The tokens of a loaded tokenizer. The file's decoder determines how tokens are written.
 
-    `structure`: added tokens that count as special, whether or not the file calls them so.
+    `structure`: added tokens to treat as special even if the file does not.
     """
 
     def __init__(self, tokenizer: Any, structure: Collection[str] = ()) -> None:
@@ -74,11 +74,11 @@ class JsonVocabulary:
         return token in self._special or token < 0 or self._tokenizer.id_to_token(token) is None
 
     def name(self, token: int) -> str:
-        """How a special token is written; an id without a token says its number."""
+        """How a special token is written; for an id without a name, `<|id|>`."""
         return self._special.get(token, f"<|{token}|>")
 
     def piece(self, token: int) -> bytes:
-        """The bytes of an ordinary token; nothing for a special one."""
+        """The bytes of an ordinary token; empty for a special one."""
         if self.is_special(token):
             return b""
         written: str = self._tokenizer.id_to_token(token)
@@ -90,7 +90,7 @@ class JsonVocabulary:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters that byte-level tokenizers write for bytes: those that print are themselves, the others U+0100 on."""
+    """Letter → byte of byte-level tokenizers: printable bytes map to themselves, the others to U+0100 and up."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}

@@ -3,9 +3,9 @@
 In: a loaded file. Out: ids int32 [T] of whole texts, without the tokens that the post-processor adds; offsets of tokens
 in code points.
 
-fastokens encodes, and keeps the ids of the texts between added tokens: a text that continues an earlier one costs what
-is new in it. `tokenizers` is the truth: `audit` encodes texts again with it, and where fastokens does not take the
-file, it encodes alone.
+fastokens encodes, and caches the ids of the text between added tokens: for a text that continues an earlier one, only
+the new part is encoded. `tokenizers` is the reference: `audit` encodes texts again with it, and it is used alone if
+fastokens cannot load the file.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from spanloom.supervision import Tokens
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 CACHE_BYTES = 64_000_000
-"""Of texts and ids that fastokens keeps."""
+"""Size of fastokens' cache of texts and ids."""
 
 
 class IdEncoder:
-    """The encoder of one file. `fast`: whether fastokens takes the file."""
+    """The encoder of one file. `fast`: whether fastokens can load the file."""
 
     def __init__(self, tokenizer: JsonTokenizer) -> None:
         self._tokenizer = tokenizer
@@ -35,15 +35,15 @@ class IdEncoder:
         return self._fast is not None
 
     def ids(self, text: str) -> Tokens:
-        """Token ids of a whole text, int32 [T]. Raises TokenizerError where the tokenizer fails."""
+        """Token ids of a whole text, int32 [T]. Raises TokenizerError if the tokenizer fails."""
         if self._fast is None:
             return self._tokenizer.encode([text], special=False)[0].ids
-        # One text at a time: a batch would start a thread for each core.
+        # One text per call: a batch would start a thread for each core.
         flat, _ = self._fast.encode_batch_flat([text])
         return np.frombuffer(flat, dtype=np.dtype("<i4"))
 
     def audit(self, texts: Sequence[str]) -> None:
-        """Raises AuditError where the ids of a text differ from those of the tokenizers package."""
+        """Raises AuditError if the ids of a text differ from those of the tokenizers package."""
         if self._fast is None:
             return
         for text, encoded in zip(texts, self._tokenizer.encode(texts, special=False), strict=True):
@@ -55,9 +55,9 @@ class IdEncoder:
                 )
 
     def offsets(self, text: str, ids: Tokens) -> npt.NDArray[np.int64] | None:
-        """Begin and end of each token in code points of the text, int64 [T, 2].
+        """Start and end of each token in code points of the text, int64 [T, 2].
 
-        None where the tokens do not spell the text byte by byte: the tokenizer normalizes it.
+        None if the tokens' bytes are not the text's bytes, because the tokenizer normalizes it.
         """
         pieces = list(map(self._bytes.__getitem__, ids.tolist()))
         data = text.encode()
@@ -85,7 +85,7 @@ class _Pieces(dict[int, bytes]):
 
 
 def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:
-    """fastokens' tokenizer of the file; None where it does not take it."""
+    """fastokens' tokenizer of the file, or None if fastokens cannot load it."""
     import fastokens
 
     try:

@@ -1,11 +1,11 @@
-"""What a `tokenizer.json` may cost and do: files of others are held to it before a text is encoded.
+"""Limits on what a `tokenizer.json` may cost and do, checked before a text is encoded: the file is untrusted.
 
 In: a tokenizer of the tokenizers package. Out: a reason to refuse it, or None.
 
-    normalizer      may make a text 1,024 times as long, by what it writes for a piece of text: chained, twenty
-                    replacements of `a` by `aa` make a million letters of one
-    post-processor  may add 1,024 tokens to a text, and has the text once
-    ids             are below 2^22: the package writes a tokenizer as JSON with a note of each id that is not used
+    normalizer      may make a text at most 1,024 times as long; without a limit, twenty chained replacements of
+                    `a` by `aa` turn one letter into a million
+    post-processor  may add at most 1,024 tokens, and may use the text only once
+    ids             are below 2^22: when the package writes a tokenizer as JSON, it notes each unused id
     dropout         none: tokens would differ from run to run
 """
 
@@ -21,7 +21,7 @@ LARGEST_ID = 2**22 - 1
 
 
 def refusal(tokenizer: Any) -> str | None:
-    """Why a tokenizer is not used."""
+    """Why a tokenizer is refused, or None."""
     largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=None)
     if largest is None:
         return "it has no tokens"
@@ -38,7 +38,7 @@ def refusal(tokenizer: Any) -> str | None:
 
 
 def _growth(normalizer: Mapping[str, Any] | None) -> int:
-    """How many times as long a text can become, in code points; 1 for what writes no text of its own."""
+    """How many times as long a text can become, in code points; 1 for normalizers that add no text."""
     if normalizer is None:
         return 1
     match normalizer["type"]:
@@ -46,7 +46,7 @@ def _growth(normalizer: Mapping[str, Any] | None) -> int:
             return prod(map(_growth, normalizer["normalizers"]))
         case "Replace" if pattern := normalizer["pattern"].get("String"):
             return max(1, -(-len(normalizer["content"]) // len(pattern)))
-        case "Replace":  # a pattern may match nothing, before each character
+        case "Replace":  # a regex may match the empty string before each character
             return 1 + len(normalizer["content"])
         case "Prepend":
             return 1 + len(normalizer["prepend"])
@@ -60,7 +60,7 @@ def _growth(normalizer: Mapping[str, Any] | None) -> int:
 
 
 def _added(processor: Mapping[str, Any] | None) -> int:
-    """How many tokens are put around a text."""
+    """How many tokens the post-processor adds to a text."""
     if processor is None:
         return 0
     if processor["type"] == "Sequence":

@@ -1,4 +1,4 @@
-"""Files of registry packages, brought through the registries' own clients, for set-up alone: no build imports this.
+"""Files of registry packages, downloaded with the registries' own clients. For set-up only: no build imports this.
 
 In: a package with its version, and the names of files in it. Out: their bytes. pip and npm are called, since they
 honour the user's mirror, proxy and certificates.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def pypi_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
-    """Files of a wheel, such as `name==1.0`. Raises OSError or SubprocessError, KeyError for a file that it lacks."""
+    """Files of a wheel, such as `name==1.0`. Raises OSError or SubprocessError; KeyError for a missing file."""
     with tempfile.TemporaryDirectory() as directory:
         _run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, package)
         (wheel,) = Path(directory).glob("*.whl")

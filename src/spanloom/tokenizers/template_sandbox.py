@@ -1,12 +1,12 @@
-"""Jinja's sandbox with a meter: what stops a chat template that loops, or makes text, without end.
+"""Jinja's sandbox with a meter, which stops chat templates that loop or write text endlessly.
 
-In: the source of a template, values of users. Out: an environment that compiles templates in which every round of a
-loop, every call, filter, slice and joining of texts is counted, and the clock looked at with each of them and with each
-comparison. `LimitError` where a rendering goes beyond its `Limits`.
+In: the source of a template, values of users. Out: an environment that compiles templates so that every loop
+iteration, call, filter, slice and concatenation is counted. Each of them, and each comparison, also checks the clock.
+Raises `LimitError` when a rendering exceeds its `Limits`.
 
-What was made counts for good, also where the template lets it go: so what it keeps is never more.
+The count of text never decreases, even when the template drops the text: the text in memory is never more than counted.
 
-Where the meter says that texts are traced, joins, filters and formats keep their marks (`traced_text.py`).
+If the meter is `traced`, joins, filters and formats keep the marks of texts (`traced_text.py`).
 """
 
 import json
@@ -31,54 +31,54 @@ from jinja2.utils import Namespace
 from spanloom.tokenizers.traced_text import TracedText, brace_formatted, joined, json_text
 
 MAX_STEPS = 1_000_000
-"""Rounds of loops and calls in one rendering."""
+"""Loop iterations and calls in one rendering."""
 
 MAX_CHARACTERS = 200_000_000
-"""Characters in one rendering that are written or joined, those of intermediate texts among them."""
+"""Characters written or joined in one rendering, intermediate texts included."""
 
 MAX_BYTES = 400_000_000
-"""Memory of those texts: a text with one emoji takes 4 bytes for each character, one of Chinese 2, of ASCII 1."""
+"""Memory of those texts: a text with one emoji takes 4 bytes per character, Chinese text 2, ASCII text 1."""
 
 MAX_SECONDS = 20.0
-"""For what the other limits miss; looked at with every step and every text that is made."""
+"""Catches what the other limits miss; checked at every step and every long text."""
 
 _AT_ONCE = 4096
-"""Characters that take no time: a template of such texts alone ends by its steps, or its own length."""
+"""Texts up to this many characters take no time: the clock is not checked for them, since steps limit their number."""
 
 _MAX_COUNT = 100_000
-"""A width, an indent, a size of batches that a filter or method is given; Jinja's own limit of `range` too."""
+"""Largest width, indent or batch size passed to a filter or method; also Jinja's own limit of `range`."""
 
 _NUMBER = re.compile(r"[0-9]+")
 _WRITING = frozenset(
     {"string", "pprint", "escape", "e", "forceescape", "safe", "upper", "lower", "capitalize", "title"}
 )
-"""Filters that write out whatever they are given."""
+"""Filters that convert any value to text."""
 
 _LISTING = frozenset(
     {"list", "batch", "slice", "sort", "unique", "map", "select", "reject", "groupby", "reverse", "splitlines"}
 )
-"""Filters and methods that make a list, of a text one of its characters or lines."""
+"""Filters and methods that make a list; from a text, a list of its characters or lines."""
 
 _JOINING = frozenset({"join", "replace", "format"})
-"""Filters that put texts into another one, which are its methods."""
+"""Filters that insert texts into another text by calling a method of it."""
 
 _OF_DICTS = frozenset(dir(dict))
 
 _OF_TEXTS = frozenset({name for name in dir(str) if not name.startswith("_")} - {"format", "format_map"})
-"""Methods of texts that are safe to ask for and to call. Jinja's two for formats are not, and are wrapped."""
+"""Methods of texts that are safe to read and call. `format` and `format_map` are not, and are wrapped."""
 
 _OF_CONTEXT = frozenset({"_loop_vars", "_block_vars"})
-"""What compiled templates give with each call for those functions that ask for the context."""
+"""Keyword arguments that compiled templates add to each call, for functions that ask for the context."""
 
 _OF_LOOPS = frozenset({"first", "last", "index", "index0", "length", "previtem", "nextitem", "revindex", "revindex0"})
 """Values of `loop` that templates read most."""
 
 _MAX_BITS = 20_000
-"""Of an integer. Python refuses to print one of more than 4,300 digits, 14,285 bits."""
+"""Largest integer, in bits. Python refuses to print more than 4,300 digits, 14,285 bits."""
 
 
 BEGIN_GENERATION, END_GENERATION = "\ue0f0", "\ue0f1"
-"""Characters of private use, written around what a template calls generated."""
+"""Private-use characters, written around the body of `{% generation %}`."""
 
 
 class LimitError(jinja2.TemplateRuntimeError):
@@ -91,7 +91,7 @@ class RaisedError(jinja2.TemplateError):
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one rendering may take: rounds of loops and calls, characters written or joined, their bytes, seconds."""
+    """Limits of one rendering: loop iterations and calls, characters written or joined, their bytes, seconds."""
 
     steps: int = MAX_STEPS
     characters: int = MAX_CHARACTERS
@@ -101,10 +101,9 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Meter:
-    """What a rendering has taken so far.
+    """What a rendering has used so far.
 
-    `traced`: its texts have marks (`traced_text.py`), which are to be kept. `generation`: the marks of the tag are
-    written.
+    `traced`: keep the marks of texts (`traced_text.py`). `generation`: write the marks around `{% generation %}`.
     """
 
     limits: Limits
@@ -125,7 +124,7 @@ class Meter:
         self.look_at_clock()
 
     def make(self, characters: int, width: int = 1) -> None:
-        """Counts a text before it is made, or what stands for a list. `width`: bytes of a character in memory."""
+        """Counts a text, or the equivalent of a list, before it is made. `width`: bytes per character in memory."""
         self.characters += characters
         self.bytes += characters * width
         if self.characters > self.limits.characters:
@@ -136,20 +135,20 @@ class Meter:
             self.look_at_clock()
 
     def look_at_clock(self) -> None:
-        """Raises LimitError when the time is over."""
-        # One step on a text of all the characters that are allowed takes up to a second.
+        """Raises LimitError after the deadline."""
+        # One step on a text of the maximum length takes up to a second.
         if time.monotonic() > self.deadline:
             raise LimitError(f"it runs for more than {self.limits.seconds:g} seconds")
 
 
 METER: ContextVar[Meter] = ContextVar("METER")
-"""The meter of the rendering under way; threads and tasks have one each."""
+"""The meter of the current rendering; each thread and task has its own."""
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`, which transformers cuts masks by: here its body as it is.
+    """`{% generation %}…{% endgeneration %}`, which transformers uses for masks. The body is unchanged.
 
-    Where the meter asks for it, `BEGIN_GENERATION` and `END_GENERATION` are written around the body.
+    If the meter has `generation`, `BEGIN_GENERATION` and `END_GENERATION` are written around the body.
     """
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
@@ -167,7 +166,7 @@ class _GenerationTag(Extension):
 
 
 class Environment(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with every loop, call, filter and joining of texts counted by the meter."""
+    """Jinja's sandbox; the meter counts every loop iteration, call, filter and concatenation."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -189,11 +188,11 @@ class Environment(ImmutableSandboxedEnvironment):
 
     @property
     def concat(self) -> Callable[[Iterable[str]], str]:  # type: ignore[override]
-        """What compiled templates join their output with, those of macros and blocks too."""
+        """Joins the output of compiled templates, macros and blocks."""
         return joined if METER.get(_WITHOUT_METER).traced else "".join
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        # Most of what templates read are keys of messages: Jinja would look for an attribute first, and raise.
+        # Templates mostly read keys of messages. Jinja would try an attribute first, which raises internally.
         if type(obj) is dict and attribute not in _OF_DICTS:
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         if attribute in _safe_names(type(obj)):
@@ -203,7 +202,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
-        # Jinja's own stands for an undefined value, which prints as nothing and hides what was tried.
+        # Jinja's version returns an undefined value, which prints as nothing and hides the attempt.
         raise SecurityError(f"the attribute {attribute!r} of {type(obj).__name__!r}")
 
     def _generate(
@@ -235,7 +234,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return value[part]
 
     def compared(self, value: Any) -> Any:
-        METER.get().look_at_clock()  # two long texts take as long as they are
+        METER.get().look_at_clock()  # comparing two texts takes time linear in their length
         return value
 
     def count_made(self, value: Any) -> Any:
@@ -268,7 +267,7 @@ class Environment(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """`format` and `format_map` of a text, which Jinja replaces by functions that know no `__self__`."""
+        """`format` and `format_map` of a text, which Jinja replaces by functions without `__self__`."""
         safe = super().wrap_str_format(value)
         if safe is None:
             return None
@@ -285,7 +284,7 @@ class Environment(ImmutableSandboxedEnvironment):
 
 
 def _safe_names(kind: type) -> frozenset[str]:
-    """Attributes of a value that need no further look; most of what templates ask for."""
+    """Attributes that need no further check; templates mostly read these."""
     return _OF_TEXTS if kind in _TEXTS else _OF_LOOPS if kind is LoopContext else _NOTHING
 
 
@@ -294,14 +293,13 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _written(value: Any) -> Any:
-    """What the template writes of an expression, counted; Jinja asks for constants when it compiles."""
+    """Counts the value of an expression before it is written. Jinja also calls this for constants at compile time."""
     meter = METER.get(None)
     if meter is not None and type(value) is str:
         meter.make(len(value), 1 if value.isascii() else _width(value))
     elif meter is not None:
-        meter.make(
-            _size(value), _width(value)
-        )  # before it is written: what is inside of a list may be the same list many times
+        # Before it is written: a list may contain the same list many times.
+        meter.make(_size(value), _width(value))
         if not isinstance(value, str):
             value = str(value)
     return value
@@ -319,9 +317,9 @@ def _to_json(
 
 
 def _meter_loops(template: nodes.Template) -> None:
-    """Every round of a loop, and every call of a macro, begins with a call that counts it.
+    """Rewrites a template: every loop iteration and every macro call starts with a call that counts it.
 
-    `~` becomes a call of `join_texts`, `a[1:]` one of `slice_of`; a list, tuple or dict that is made of variables goes
+    `~` becomes a call of `join_texts`, `a[1:]` a call of `slice_of`; a list, tuple or dict built from variables goes
     through `count_made`.
     """
     loops: list[nodes.For | nodes.Macro | nodes.CallBlock] = [
@@ -344,7 +342,7 @@ def _meter_loops(template: nodes.Template) -> None:
 
 
 def _counted(node: Any) -> Any:
-    """What is in place of a node: itself, but for joined texts and what holds others."""
+    """The metered replacement of a node, or the node itself if it needs none."""
     if isinstance(node, nodes.Concat):
         return _called("join_texts", [nodes.List(node.nodes)], node)
     if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
@@ -360,7 +358,7 @@ def _counted(node: Any) -> Any:
 
 
 def _is_short(node: nodes.Compare) -> bool:
-    """Whether a comparison takes no longer than a constant of the template is long: `role == 'user'`."""
+    """Whether a constant of the template bounds the cost of a comparison: `role == 'user'`."""
     values = [node.expr, *(operand.expr for operand in node.ops)]
     if any(operand.op in {"in", "notin"} for operand in node.ops):
         values = values[1:]
@@ -380,7 +378,7 @@ def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
     @wraps(function)
     def metered(*args: Any, **kwargs: Any) -> Any:
         meter = METER.get(None)
-        if meter is None:  # Jinja folds constants, and leaves to the rendering what raises
+        if meter is None:  # Jinja folds constants at compile time, and defers to the rendering what raises
             raise LimitError("filters run in a rendering alone")
         meter.step()
         _check_growth(name, args[first:], kwargs)
@@ -399,7 +397,7 @@ def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 def _keeping_marks(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], first: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a filter that calls a method of one of them: that one as a text that keeps marks of others."""
+    """The arguments of a filter in `_JOINING`, with the text whose method it calls as a TracedText."""
     place = first + (name == "join")
     if len(args) > place:
         if type(args[place]) is str:
@@ -420,10 +418,10 @@ def _timed_test(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raises LimitError before a filter or method makes more of its arguments than the limits allow."""
+    """Raises LimitError before a filter or method makes more text from its arguments than the limits allow."""
     values = [*args[1:], *kwargs.values()]
     if name in {"int", "float", "round", "default", "d", "index", "find", "rfind", "count", "split", "rsplit"}:
-        counts: list[int] = []  # numbers that nothing grows by
+        counts: list[int] = []  # these numbers do not make the result longer
     else:
         counts = [value for value in values if isinstance(value, int)]
     if any(abs(count) > _MAX_COUNT for count in counts):
@@ -435,7 +433,7 @@ def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     elif name == "replace" and isinstance(value, str) and len(values) >= 2 and isinstance(values[0], str):
         expected = value.count(values[0]) * _size(values[1])
     elif name == "join":
-        # A method of the separator, or a filter of what is joined: `", ".join(parts)`, `parts | join(", ")`.
+        # A method of the separator, or a filter on the parts: `", ".join(parts)`, `parts | join(", ")`.
         separator, parts = (
             (value, values[0]) if isinstance(value, str) and values else (values[0] if values else "", value)
         )
@@ -460,7 +458,7 @@ def _check_growth(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _check_operands(operator: str, left: Any, right: Any) -> None:
     size = 0
-    if operator == "+" and isinstance(left, str) and isinstance(right, str):  # what templates do most
+    if operator == "+" and isinstance(left, str) and isinstance(right, str):  # the most common case
         size = len(left) + len(right)
     elif isinstance(left, int) and isinstance(right, int):
         bits = {
@@ -478,14 +476,14 @@ def _check_operands(operator: str, left: Any, right: Any) -> None:
     elif operator == "%" and isinstance(left, str):
         size = len(left) + _check_format(left) + left.count("%") * _size(right)
     if size > 0:
-        meter = METER.get(None) or Meter(limits=Limits())  # none is under way where Jinja folds constants
+        meter = METER.get(None) or Meter(limits=Limits())  # no rendering is running when Jinja folds constants
         meter.make(size, max(_width(left), _width(right)))
 
 
 def _check_format(text: str) -> int:
-    """The sum of all numbers in a format, its widths among them: `%999999999d`, `{:>99999}` a thousand times.
+    """The sum of all numbers in a format, widths included: `%999999999d`, `{:>99999}` a thousand times.
 
-    Raises LimitError for a width that is taken from an argument.
+    Raises LimitError for a width taken from an argument.
     """
     if "%*" in text or ".*" in text or "{:{" in text:
         raise LimitError("a format takes its width from an argument")
@@ -493,9 +491,9 @@ def _check_format(text: str) -> int:
 
 
 def _size(value: Any) -> int:
-    """Characters of a text; of a list, tuple or dict about what it is long when written, all that is inside included.
+    """Characters of a text; for a list, tuple or dict about its length when written, nested values included.
 
-    Raises LimitError before it has counted more than a rendering may make: lists of lists may double at each level.
+    Raises LimitError as soon as the count exceeds the limit of a rendering: nested lists may double at each level.
     """
     if isinstance(value, str):
         return len(value)
@@ -528,26 +526,26 @@ def _size(value: Any) -> int:
 
 
 def _width(value: Any) -> int:
-    """Bytes of each character of a text in memory, 1 to 4; of what is written out the most that there can be."""
+    """Bytes per character of a text in memory, 1 to 4; for values that are converted to text, the maximum."""
     if not isinstance(value, str):
         return 1 if value is None or isinstance(value, (int, float, bytes)) else 4  # a tuple is faster
     if value.isascii():
         return 1
-    if isinstance(value, TracedText):  # which is in memory otherwise than a plain one
+    if isinstance(value, TracedText):  # its memory layout differs from that of a plain str
         return 4
     each = (sys.getsizeof(value) - _TEXT_HEAD) / (len(value) + 1)
     if each in (1, 2, 4):
         return int(each)
-    # A C library asked for the text as UTF-8, which CPython keeps beside it: more than 1 byte of each character, and up
-    # to 2, 3 or 4 for widths 1, 2 and 4.
+    # CPython caches the UTF-8 form of a text once a C library has asked for it. The cache adds more than 1 byte per
+    # character, and up to 2, 3 or 4 for widths 1, 2 and 4.
     return 1 if each < 3 else 2 if each < 5 else 4
 
 
 _TEXT_HEAD = sys.getsizeof(chr(0x4E00) * 2) - 3 * 2
-"""Bytes of a text that is not ASCII, beside its characters and the zero behind them, which takes as much as one."""
+"""Bytes of a non-ASCII text, without its characters and the terminating zero, which is as wide as a character."""
 
 _ITEM = 16
-"""What an item of a list counts, in characters: the memory that a reference takes, twice."""
+"""What a list item counts, in characters: twice the memory of a reference."""
 
 _WITHOUT_METER = Meter(limits=Limits())
-"""The limits when Jinja folds constants: no rendering is under way."""
+"""The limits when Jinja folds constants and no rendering is running."""

@@ -1,13 +1,13 @@
-"""Texts whose characters remember the field that they came from, through what a Jinja template does with texts.
+"""Texts whose characters remember their source field through the operations of a Jinja template.
 
 In: a text and the number of its field. Out: a `str` with marks. Slices, joins, `+`, `*`, strip, replace, split, format,
 and JSON keep the marks; changed letters (`upper`) keep them as altered; any other operation gives a plain text, whose
-characters then are of no field.
+characters belong to no field.
 
     traced("Paris", 7)[1:] + "!"   text 'aris!', marks ((0, 4, 7, 1, 5, True),)
 
 A mark is (start, end, field, first, last, exact): the characters [start, end) of this text are the characters
-[first, last) of the field. `exact` is False where they were changed. One character of the field may be several of the
+[first, last) of the field. `exact` is False if they were changed. One character of the field may become several of the
 text (`\\n` in JSON); then `end - start` differs from `last - first`, which is 1.
 """
 
@@ -26,7 +26,7 @@ _PERCENT = re.compile(r"%(?:%|s|\((\w+)\)s)")
 
 
 class TracedText(str):
-    """A text with marks, sorted by their place. Equal to, and hashed as, the plain text."""
+    """A text with marks, sorted by position. Compares and hashes like the plain text."""
 
     __slots__ = ("_marks",)
     _marks: tuple[Mark, ...]
@@ -78,7 +78,7 @@ class TracedText(str):
         text = str.__getitem__(self, slice(start, stop))
         return TracedText(text, tuple(_cut(self._marks, start, stop)))
 
-    # What str does with a text as a whole.
+    # Methods of str that move or cut text.
 
     def strip(self, chars: str | None = None, /) -> str:
         start = len(self) - len(str.lstrip(self, chars))
@@ -98,7 +98,7 @@ class TracedText(str):
 
     def join(self, parts: Iterable[str], /) -> str:
         pieces = list(parts)
-        str.join(self, pieces)  # raises where a part is no text
+        str.join(self, pieces)  # raises TypeError if a part is not a str
         between = [piece for part in pieces for piece in (self, part)]
         return joined(between[1:])
 
@@ -144,7 +144,7 @@ class TracedText(str):
         return self._part(0, len(before)), self._part(len(before), end), self._part(end, len(self))
 
     def _located(self, parts: list[str], sep: str | None) -> list[str]:
-        """The parts of a split, in order: what is between them is `sep`, or white space."""
+        """The parts of a split with their marks, in order. Between them is `sep`, or white space."""
         located: list[str] = []
         end = 0
         for part in parts:
@@ -153,7 +153,7 @@ class TracedText(str):
             end = start + len(part) + len(sep or "")
         return located
 
-    # What changes letters, or fills up.
+    # Methods of str that change letters, or pad.
 
     def upper(self) -> str:
         return _altered(self, str.upper(self))
@@ -190,7 +190,7 @@ class TracedText(str):
 
 
 def traced(text: str, field: int) -> TracedText:
-    """A text whose characters are all of one field."""
+    """A text whose characters all come from one field."""
     return TracedText(text, ((0, len(text), field, 0, len(text), True),) if text else ())
 
 
@@ -200,7 +200,7 @@ def plain_text(text: str) -> str:
 
 
 def marks_of(text: str) -> tuple[Mark, ...]:
-    """The marks of a text, those that go on in each other put together; none of a plain text."""
+    """The marks of a text, adjacent ones merged where possible; empty for a plain text."""
     if not isinstance(text, TracedText):
         return ()
     whole: list[Mark] = []
@@ -216,7 +216,7 @@ def marks_of(text: str) -> tuple[Mark, ...]:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """The texts end to end: `"".join` that keeps marks. Plain where no text has any."""
+    """Concatenates texts: `"".join` that keeps marks. A plain `str` if no text has marks."""
     pieces = parts if isinstance(parts, list | tuple) else list(parts)
     text = "".join(pieces)
     marks: list[Mark] = []
@@ -230,7 +230,7 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def percent_formatted(template: str, values: Any) -> str:
-    """`template % values`, with the marks of texts that stand for a plain `%s` or `%(name)s`."""
+    """`template % values`, with the marks of texts that replace a plain `%s` or `%(name)s`."""
     plain = str.__mod__(template, values)
     pieces: list[str] = []
     end = number = 0
@@ -354,12 +354,12 @@ def _cut(marks: tuple[Mark, ...], start: int, stop: int) -> Iterator[Mark]:
             yield low - start, high - start, field, first, last, exact
         elif exact and end - begin == last - first:
             yield low - start, high - start, field, first + low - begin, last - (end - high), True
-        else:  # part of an escape, or of what was changed
+        else:  # part of an escape, or of changed text
             yield low - start, high - start, field, first, last, False
 
 
 def _altered(text: TracedText, changed: str) -> TracedText:
-    """A changed text: its characters are those of the fields that the text had, no longer as they were."""
+    """The changed text with one inexact mark, of the first field of `text`."""
     if changed == text:
         return text
     fields = dict.fromkeys(mark[2] for mark in text._marks)
@@ -370,7 +370,7 @@ def _altered(text: TracedText, changed: str) -> TracedText:
 
 
 def _if_equal(traced_text: str, plain: str) -> str:
-    """The traced text where it is what was to be made; else the plain one, without marks."""
+    """The traced text if it equals `plain`; otherwise `plain`, without marks."""
     return traced_text if traced_text == plain else plain
 
 

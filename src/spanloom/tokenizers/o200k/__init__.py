@@ -1,9 +1,9 @@
-"""The o200k vocabulary, which more than one family's tokens are of.
+"""The o200k vocabulary, which several families share.
 
-asset       the pinned file: where it is, and whether it is the right one
-fetch       set-up only: brings it from the network
+asset       the pinned file: its path, and the check of its hash
+fetch       set-up only: downloads it
 encoder     plain text → tokens, fast and exact
 vocabulary  token → bytes
-staging     the asset at a URI, brought to this machine
+staging     the asset at a URI, copied to this machine
 loading     the encoder's tables, loaded in the background
 """

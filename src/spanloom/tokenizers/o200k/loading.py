@@ -1,7 +1,7 @@
-"""The encoder's tables, loaded in the background: more than a second, once a process.
+"""The encoder's tables, loaded in the background: more than a second, once per process.
 
-In: the verified asset. Out: a future of fastokens' tokenizer. Imports next to nothing, so that a worker can begin with
-this and import its libraries meanwhile, for loading holds no GIL.
+In: the verified asset. Out: a future of fastokens' tokenizer. Imports very little, so that a worker can start
+this first and import its libraries meanwhile: loading does not hold the GIL.
 """
 
 import os
@@ -17,7 +17,7 @@ _loading_lock = threading.Lock()
 
 
 def load_ahead(asset: Path) -> "Future[Any]":
-    """Begins to load the tokenizer in a thread, if this process has not begun yet. Returns at once."""
+    """Starts to load the tokenizer in a thread, unless this process has already started. Returns immediately."""
     with _loading_lock:
         if asset not in _loading:
             future = _loading[asset] = Future()
@@ -35,8 +35,8 @@ def _load(asset: Path, future: "Future[Any]") -> None:
         import fastokens
 
         tokenizer = fastokens.Tokenizer.from_tiktoken(str(asset), encoding="o200k_base", special_tokens={})
-        # At its first batch of several texts it would start a thread for each core that it sees, in each worker. Work
-        # is divided among processes here, so let it see one core. Only this thread is held to it, and it ends here.
+        # fastokens starts a thread for each visible core at its first batch of several texts, in each worker. Work is
+        # divided among processes here, so it may see only one core. Only this thread is limited, and it ends here.
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         tokenizer.encode_batch_flat(["two", "texts"])

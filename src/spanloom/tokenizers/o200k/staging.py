@@ -1,4 +1,4 @@
-"""The o200k asset at a place: a local path as it is, an object staged and checked against the pinned bytes."""
+"""The o200k asset at a path or URI: a local path is returned as given, an object is staged and its hash checked."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from spanloom.tokenizers.o200k.asset import ASSET_BYTES, ASSET_NAME, ASSET_SHA25
 
 
 def staged_asset(scratch: Scratch, place: str | None) -> Path | None:
-    """The asset or its folder; None stands for the usual places."""
+    """The local path of the asset or its folder; None without `place`, which means the default locations."""
     if not place:
         return None
     if not is_uri(place):

@@ -1,8 +1,8 @@
-"""What each token stands for: its bytes, or its name where it is special.
+"""The bytes of each token, or its name if it is special.
 
 In: the verified asset, and the special tokens that a family adds to it. Out: `O200kVocabulary`. Bytes, not text: a
-token may be a part of a character, so pieces are joined before they are decoded. Read off the asset itself, each piece
-when it is needed; a test holds it against openai-harmony.
+token may be part of a character, so pieces are joined before they are decoded. Each piece is read from the asset
+when it is needed; a test compares the result with openai-harmony.
 """
 
 from base64 import b64decode
@@ -25,16 +25,16 @@ class O200kVocabulary:
         return not 0 <= token < len(self.pieces)
 
     def name(self, token: int) -> str:
-        """How a special token is written; ids without a name are reserved ones."""
+        """How a special token is written; for an id without a name, `<|reserved_id|>`."""
         return self.special_names.get(token, f"<|reserved_{token}|>")
 
     def piece(self, token: int) -> bytes:
-        """The bytes of an ordinary token; nothing for a special one."""
+        """The bytes of an ordinary token; empty for a special one."""
         return b"" if self.is_special(token) else self.pieces[token]
 
 
 class _Decoded(Sequence[bytes]):
-    """Pieces in base64, decoded one by one: of 199,998, a look at some documents needs a few hundred."""
+    """Pieces in base64, each decoded on access: showing a few documents needs a few hundred of 199,998."""
 
     def __init__(self, words: Sequence[bytes]) -> None:
         self._words = words
@@ -53,6 +53,6 @@ class _Decoded(Sequence[bytes]):
 
 
 def load_vocabulary(asset: Path, special_names: Mapping[int, str]) -> O200kVocabulary:
-    """Reads the asset, which is verified first: a line holds the bytes in base64 and the id, ids without a gap."""
+    """Verifies and reads the asset: a line holds the bytes in base64 and the id; ids have no gaps."""
     words = verify_asset(asset).read_bytes().split()
     return O200kVocabulary(pieces=_Decoded(words[::2]), special_names=special_names)
