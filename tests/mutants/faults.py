@@ -351,8 +351,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="true-is-one",
         module="spanloom.families.traces.store.selection",
-        old="if isinstance(left, bool) or isinstance(right, bool):",
-        new="if isinstance(left, bool) and isinstance(right, bool):",
+        old="(is_number(left) and is_number(right))",
+        new="(left is not None and right is not None)",
         why="a filter for 1 would pass traces that say true",
         tests=("tests/families/traces/test_build.py::test_null_matches_absent_keys_and_objects_compare_deep",),
     ),

@@ -8,7 +8,7 @@ BestMove = Literal["played", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class GameFilter:
-    """The conditions for using a game. A condition that is None, empty or False is not applied.
+    """The conditions for using a game. None, an empty value and False switch a condition off.
 
     min_rating    minimum of both WhiteElo and BlackElo
     results       allowed results: `1-0`, `0-1`, `1/2-1/2`, `*`

@@ -20,8 +20,6 @@ from spanloom.records.scalars import is_number
 
 def same_json(left: Any, right: Any) -> bool:
     """Whether two JSON values are equal: numbers by value, but true and false are no numbers."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_json(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
