@@ -15,8 +15,8 @@ Chat data → a checked dataset → documents, without Megatron and without torc
     open_dataset()     documents with tokens, loss mask, spans and text
     spanloom.training  datasets and losses for PyTorch, transformers, TRL and Megatron; needs torch
 
-The functions do what the commands of the same names do, take paths or URIs, print nothing, and raise SpanloomError with
-what was wrong, where, and what to do. docs/api.md of the repository has examples.
+Each function does what the command of the same name does. It takes paths or URIs, prints nothing, and raises
+SpanloomError with what was wrong, where, and what to do. docs/api.md of the repository has examples.
 
 The packages, in the order in which imports may run:
 
@@ -25,32 +25,32 @@ The packages, in the order in which imports may run:
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
-    audit/          token datasets of anybody checked against the model that they train
-    families/       one folder a dataset family, from raw records to a dataset
-    service/        the HTTP application that routes of families go into
-    steps/          steps of the pipelines that every family shares
-    report/         values in, pages and tables for people out
+    audit/          checks of any token dataset against the model that it trains
+    families/       one folder per dataset family, from raw records to a dataset
+    service/        the HTTP application that serves the routes of the families
+    steps/          pipeline steps that all families share
+    report/         values in, pages and tables for readers out
     training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
     dataset/        what every dataset root has: manifest, files, validation, statistics, export
-    conversations/  chat data of any form → conversations, and the folders of them
+    conversations/  chat data of any form → conversations, and folders of conversations
     megatron/       the IndexedDataset format
     tokenizers/     the o200k vocabulary, tokenizer.json files, spans of characters
     records/        reading JSON Lines and Parquet, strictly
     storage/        files on this machine, gs://, s3://
 
-    tasks/          a pipeline as a list of stages, and what Slurm is given of it
+    tasks/          a pipeline as a list of stages, and its Slurm jobs
     kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
     provenance      canonical JSON, hashes, git SHA, versions, the machine
     machine         the CPUs and the memory that this process may use
-    workers         worker processes and the counters they report through
+    workers         worker processes and their progress counters
     supervision     token documents, spans from messages, the shift to labels
     split           which ids are valid
     findings        findings, and reports of them
-    text            text of others made visible
+    text            foreign text made printable
     no_pandas       pandas kept out of processes that only read Arrow
     errors          the exceptions and their exit codes
     presentable     URLs and connection strings without passwords and keys
-    __main__        the entry of the command
+    __main__        the entry point of the command
 """
 
 from importlib import import_module
@@ -85,7 +85,7 @@ _FROM = {
     "open_dataset": "api.documents",
     "validate": "api.validating",
 }
-"""Name → the module that has it, imported on first use: `import spanloom` itself imports none of them."""
+"""Name → the module that defines it. Each is imported on first use; `import spanloom` itself imports none."""
 
 __all__ = [
     "BuildResult",
@@ -103,7 +103,7 @@ __all__ = [
     "validate",
 ]
 
-if not TYPE_CHECKING:  # else every misspelt name would have a type
+if not TYPE_CHECKING:  # otherwise mypy accepts every misspelt name
 
     def __getattr__(name: str) -> Any:
         if name in _FROM:

@@ -1,6 +1,6 @@
-"""The one exception family, each with the exit code of a command that it ends; `spanloom.cli` prints the message.
+"""All exceptions of Spanloom, each with the exit code of the command that it ends; `spanloom.cli` prints the message.
 
-In: what was wrong, where, what to do. Out: an exception whose text a person can act on.
+In: what was wrong, where, what to do. Out: an exception whose text tells the user what to do.
 """
 
 import sys
@@ -16,37 +16,37 @@ EXIT_FAILURE = 1
 
 EXIT_USAGE = 2
 EXIT_FINDINGS = 4
-"""Ran to its end and found something wrong with the data."""
+"""Finished, and found something wrong with the data."""
 
 EXIT_OUTPUT = 5
-"""Did its work, but its result could not be written to stdout."""
+"""Finished, but the result could not be written to stdout."""
 
 EXIT_STORE_GIVEN_UP = 75
 """A store gave no answer until the deadline: the same command may succeed later (EX_TEMPFAIL of sysexits.h)."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
-"""What a shell says of a command that SIGPIPE ended."""
+"""The exit code that a shell reports for a command that SIGPIPE ended."""
 
 UNREADABLE_NPY = (ValueError, EOFError, TokenError, UnpicklingError)
-"""What numpy raises for a `.npy` file that is torn; TokenError from Python 3.12 on."""
+"""What numpy raises for a truncated `.npy` file; TokenError since Python 3.12."""
 
 
 class SpanloomError(Exception):
     """Something the user can act on.
 
-    `what` says what was wrong, `where` names file, shard, row or id, `remedy` says what to do about it. `exit_code` is
-    that of a command that ends with it.
+    `what`: what was wrong; `where`: the file, shard, row or id; `remedy`: what to do about it. `exit_code`: the exit
+    code of a command that this exception ends.
     """
 
     exit_code = EXIT_FAILURE
 
     def __init__(self, what: str, *, where: str | None = None, remedy: str | None = None) -> None:
-        # What a user gave is quoted in many places, and may hold a password.
+        # Many messages quote the user's input, which may contain a password.
         what, where, remedy = presentable(what), where and presentable(where), remedy and presentable(remedy)
         self.what, self.where, self.remedy = what, where, remedy
         lines = (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}")
-        # A line feed in a name, or in a value that is quoted, must not make a line of its own.
+        # A line feed in a quoted name or value must not start a new line of the message.
         super().__init__("\n".join(line.replace("\n", "↵") for line in lines if line))
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -60,9 +60,9 @@ def _rebuild(kind: type[SpanloomError], what: str, where: str | None, remedy: st
 
 @contextmanager
 def extra_for(script: str, extra: str) -> Iterator[None]:
-    """The imports of a program that `python -m` runs: without a package it ends in a line that names the extra.
+    """Wraps the imports of a `python -m` program: a missing package ends it with one line that names the extra.
 
-    `script`: the `__name__` of the module that imports; where it is imported itself, the exception goes on.
+    `script`: the `__name__` of the importing module; unless it is "__main__", the exception is raised unchanged.
     """
     try:
         yield
@@ -74,7 +74,7 @@ def extra_for(script: str, extra: str) -> Iterator[None]:
 
 
 def missing_package(package: str, extra: str) -> SpanloomError:
-    """The error for a package that is not installed, and that an extra of Spanloom brings."""
+    """The error for a missing package that an extra of Spanloom installs."""
     what = f"this needs spanloom[{extra}]: the package {package} is not installed"
     return SpanloomError(what, remedy=f"pip install 'spanloom[{extra}]'")
 
@@ -90,15 +90,15 @@ class TokenizerError(SpanloomError):
 
 
 class SourceError(SpanloomError):
-    """A fault of an input directory, manifest, shard file or column: always stops, never counted."""
+    """A fault of an input directory, manifest, shard file or column: always stops the command, is never counted."""
 
 
 class RejectedRowError(SpanloomError):
-    """A row broke the contract and the limit of rejects (0 by default) did not allow for it."""
+    """A row broke the contract, and the limit of rejected rows (0 by default) was exceeded."""
 
 
 class AuditError(SpanloomError):
-    """What a fast route made differs from what the authoritative one makes."""
+    """The output of a fast route differs from the output of the authoritative route."""
 
 
 class DuplicateIdError(SpanloomError):
@@ -118,19 +118,19 @@ class StorageError(SpanloomError):
 
 
 class StoreGivenUpError(StorageError):
-    """A store gave no usable answer until the deadline. No other error passes with time alone."""
+    """A store gave no usable answer until the deadline. Only this error may go away if the command is run again."""
 
     exit_code = EXIT_STORE_GIVEN_UP
 
 
 class OutputError(SpanloomError):
-    """The work is done, but stdout does not take its result: full, or its reader is gone."""
+    """The work is done, but the result cannot be written to stdout: the disk is full, or the reader is gone."""
 
     exit_code = EXIT_OUTPUT
 
 
 class ReaderGoneError(OutputError):
-    """The reader of stdout is gone, as `head` is once it has its lines."""
+    """The reader of stdout is gone, as when `head` has read enough lines."""
 
 
 class WorkerError(SpanloomError):
@@ -138,12 +138,12 @@ class WorkerError(SpanloomError):
 
 
 class DatasetError(SpanloomError):
-    """A dataset cannot be trained on as it is, or with these options."""
+    """A dataset that cannot be trained on, at all or with these options."""
 
 
 class RecordError(SpanloomError, ValueError):
-    """A record of the input that cannot be read: stops, or is counted, as the user chose."""
+    """An unreadable input record: stops the command or is counted, as the user chose."""
 
 
 class ChatError(RecordError):
-    """Conversations, records, tokens or options that packed chat cannot be made from."""
+    """Conversations, records, tokens or options from which packed chat cannot be built."""

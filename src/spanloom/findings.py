@@ -1,4 +1,4 @@
-"""What every check returns: a report of the checks that ran and of what they found.
+"""The result of every check: a report of the checks that ran and of their findings.
 
 In: facts about a dataset. Out: `Report`, which is clean or says where the dataset is wrong.
 """
@@ -11,18 +11,18 @@ from typing import Any, Literal
 from spanloom.errors import EXIT_FINDINGS, SpanloomError
 
 FINDINGS_KEPT_PER_CHECK = 20
-"""A broken shard can differ at every token; the first places say as much as all of them."""
+"""A broken shard can differ at every token; the first places are enough to find the fault."""
 
 Severity = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong, and where.
+    """One fault and its place.
 
     In a token dataset: `sequence` counts from 0 in its shard and split, `offset` in its sequence. In a file of records:
-    `line` counts from 1, `id` names the record, `path` the value in it (`messages[2].role`). `code` is that of the rule
-    which the finding breaks, where rules have codes.
+    `line` counts from 1, `id` names the record, `path` the value in it (`messages[2].role`). `code`: the code of
+    the broken rule, if rules have codes.
     """
 
     check: str
@@ -44,7 +44,7 @@ class Finding:
         return f"{self.check}{code}: {self.message}" + (f" ({', '.join(places)})" if places else "")
 
     def as_dict(self) -> dict[str, Any]:
-        """A JSON value. What only files of records have is left out where it is not set."""
+        """A JSON value. Fields that apply only to files of records are left out if they are not set."""
         values = asdict(self)
         if self.severity == "error":
             del values["severity"]
@@ -57,13 +57,13 @@ _ALWAYS = ("check", "message", "split", "shard", "sequence", "offset", "file")
 
 @dataclass
 class Report:
-    """The checks that ran, how many things each looked at, and the findings.
+    """The checks that ran, how many items each examined, and the findings.
 
-    `keep`: of each check so many findings are kept, all are counted; None keeps them all. `found`: findings by check.
-    `reader`: what the arrays of a token dataset were read through, "megatron" or "independent".
-    `duplicate_documents`: documents of a token dataset whose tokens equal those of an earlier document; None where not
-    all documents were read. They are no finding.
-    Warnings are kept and counted like errors; `clean` goes by errors alone.
+    `keep`: how many findings of each check are kept (all are counted); None keeps all. `found`: number of findings by
+    check. `reader`: how the arrays of a token dataset were read, "megatron" or "independent".
+    `duplicate_documents`: number of documents of a token dataset whose tokens equal those of an earlier document; None
+    if not all documents were read. Duplicates are not findings.
+    Warnings are kept and counted like errors; `clean` depends on errors alone.
     """
 
     checked: dict[str, int] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class Report:
         self.add([Finding(check=check, message=message, **where)])
 
     def include(self, other: "Report") -> None:
-        """Adds all that another report says, as if its checks had run here."""
+        """Adds everything in another report, as if its checks had run here."""
         for check, count in other.checked.items():
             self.ran(check, count)
-        # Every finding it kept is counted as it is added, those beyond are counted here.
+        # add() counts the findings that the other report kept; the rest are counted here.
         beyond = Counter(other.found)
         beyond.subtract(finding.check for finding in other.findings)
         errors = self.errors + other.errors
@@ -124,7 +124,7 @@ class Report:
 
 
 class FindingsError(SpanloomError):
-    """Validation found something, so what was built is not a dataset. `report` has all of it."""
+    """Validation found faults, so the output is not a dataset. `report` is the whole report."""
 
     exit_code = EXIT_FINDINGS
 

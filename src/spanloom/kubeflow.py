@@ -2,8 +2,8 @@
 
 In: a step's arguments with `--executor-input {{$}}`, which the launcher (on a cluster) or `kfp.local` replaces by JSON.
 Out: the same arguments without it, and, when the step is done, the executor output file that the JSON asks for: URI and
-metadata of each output artifact, and metrics. Without that file the local runner loses the artifacts. kfp itself is not
-imported: step images do without it.
+metadata of each output artifact, and metrics. Without that file the local runner loses the artifacts. kfp is not
+imported: the step images do not contain it.
 """
 
 import json
@@ -16,16 +16,16 @@ from spanloom.provenance import readable_json, sha256_json
 
 EXECUTOR_INPUT = "--executor-input"
 LIST_PREFIX = "artifacts:"
-"""`--ids artifacts:ids` stands for `--ids PATH` once for each artifact of the input `ids`: a list of artifacts has no
-placeholder of its own."""
+"""`--ids artifacts:ids` means one `--ids PATH` for each artifact of the input `ids`: Kubeflow has no placeholder for a
+list of artifacts."""
 
 MOUNTS = {"gs://": "/gcs/", "s3://": "/s3/", "minio://": "/minio/"}
-"""Where the launcher puts an artifact of each scheme. The local runner's URIs are paths already."""
+"""URI scheme → the folder where the launcher mounts its artifacts. The local runner's URIs are already paths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Executor:
-    """One task's executor input: what it was given, and what it is to say of itself."""
+    """One task's executor input: its parameters and artifacts, and the outputs that it must report."""
 
     given: dict[str, Any]
 
@@ -33,15 +33,15 @@ class Executor:
         return self.given.get("inputs", {}).get("parameterValues", {}).get(name)
 
     def input_paths(self, name: str) -> list[str]:
-        """Where the artifacts of an input are in this container: one, or all of a list, in order."""
+        """Paths in this container of the artifacts of an input: one artifact, or all of a list, in order."""
         return [_path(artifact) for artifact in _artifacts(self.given, "inputs", name)]
 
     def output_path(self, name: str) -> Path:
-        """Where the file or folder of an output artifact goes."""
+        """The path to which the file or folder of an output artifact is written."""
         return Path(_path(_artifacts(self.given, "outputs", name)[0]))
 
     def write(self, metadata: dict[str, dict[str, Any]]) -> None:
-        """Writes the executor output file. `metadata`: artifact → what its step says of it.
+        """Writes the executor output file. `metadata`: artifact → its metadata.
 
         The artifact `dataset` is a small file that points at the dataset root, which the step published itself.
         """
@@ -62,8 +62,8 @@ class Executor:
 def split_arguments(arguments: list[str]) -> tuple[list[str], Executor | None]:
     """Takes `--executor-input` out of a command line.
 
-    Where it was there, options with an empty value go too (a pipeline parameter is always passed: empty means "the
-    default"), and `artifacts:NAME` becomes the paths of that input's artifacts.
+    If it was present, options with an empty value are removed too (a pipeline parameter is always passed: empty means
+    "the default"), and `artifacts:NAME` becomes the paths of that input's artifacts.
 
         step assemble-split --ids artifacts:ids --max-rows "" --executor-input {…}
         step assemble-split --ids /gcs/b/0/ids --ids /gcs/b/1/ids
@@ -126,10 +126,10 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 def dataset_artifacts(
     result: dict[str, Any], *, tokenizer: tuple[str, ...] = (), numbers: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of a token dataset that a step made: artifact → metadata.
+    """What Kubeflow shows for a token dataset that a step built: artifact → metadata.
 
-    `result`: the manifest; `numbers`, what is counted beside rows and splits; `more`, other records of the dataset;
-    `tokenizer`, what is recorded of a copy of it.
+    `result`: the manifest; `numbers`: counts in addition to rows and splits, by default the realised valid fraction;
+    `more`: other metadata of the dataset; `tokenizer`: the manifest's tokenizer fields to show.
     """
     content = result["content"]
     counts = {
@@ -143,7 +143,7 @@ def dataset_artifacts(
 
 
 def report_artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What Kubeflow shows of a validation: artifact → metadata. `result`: its report as JSON."""
+    """What Kubeflow shows for a validation: artifact → metadata. `result`: its report as JSON."""
     findings = sum(result["found"].values())
     checked = {f"checked_{name.replace(' ', '_')}": count for name, count in result["checked"].items()}
     verdict = {"clean": result["clean"], "findings": findings}
@@ -151,7 +151,7 @@ def report_artifacts(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def identity_of(result: dict[str, Any]) -> dict[str, Any]:
-    """What tells one dataset from another, of its manifest."""
+    """The fields of a manifest that identify a dataset."""
     content = result["content"]
     return {
         "schema_version": result["schema_version"],
@@ -162,7 +162,7 @@ def identity_of(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def split_metrics(splits: dict[str, Any]) -> dict[str, int]:
-    """The counts of a manifest's splits as metrics, which become the table of numbers in the Kubeflow UI."""
+    """The counts of a manifest's splits as metrics, which the Kubeflow UI shows as a table."""
     return {
         f"{split}_{name}": count
         for split, counts in splits.items()

@@ -40,8 +40,8 @@ def usable_memory(membership: Path = PROC_CGROUP, cgroups: Path = CGROUPS) -> in
 
 
 def workers_that_fit(worker_bytes: int, membership: Path = PROC_CGROUP, cgroups: Path = CGROUPS) -> int:
-    """How many workers of `worker_bytes` to start: one a CPU, and no more than memory has room for beside this process,
-    for which as much is left as for a worker. At least 1.
+    """How many workers of `worker_bytes` to start: one per CPU, at most as many as fit in memory. As much memory as for
+    one worker is left for this process. At least 1.
 
     With 16 GiB, 64 CPUs and 305 MiB a worker: 16 · 1024 // 305 - 1 = 52.
     """
@@ -53,8 +53,8 @@ def _folders(membership: Path, cgroups: Path, controller: str) -> Iterator[Path]
     """The process's cgroup of a controller and those above it; "" is version 2, which has all controllers in one.
 
     A line of `membership` is `4:memory:/kubepods/pod1` in version 1, `0::/kubepods/pod1` in version 2. In a container
-    the file system often begins at the container's own cgroup, so folders of the path may be missing: its root has the
-    limits then, and is always among those returned.
+    the file system often starts at the container's own cgroup, so folders of the path may be missing. Then the root has
+    the limits; it is always among the returned folders.
     """
     for line in (_text(membership) or "").splitlines():
         _, _, rest = line.partition(":")
@@ -75,11 +75,11 @@ def _text(path: Path) -> str | None:
 
 
 def _cpus_v2(text: str | None) -> float | None:
-    """`150000 100000` is 1.5 CPUs; `max 100000` and, of version 1, `-1 100000` no limit."""
+    """`150000 100000` is 1.5 CPUs; `max 100000` and, in version 1, `-1 100000` mean no limit."""
     quota, _, period = (text or "").partition(" ")
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
 
 
 def _bytes(text: str | None) -> int | None:
-    """`max` is no limit; version 1 writes a number beyond any machine for that."""
+    """`max` means no limit; version 1 writes a number larger than any machine's memory instead."""
     return int(text) if text and text.isdigit() else None

@@ -1,8 +1,8 @@
-"""Processes of ours that do without pandas: pyarrow imports it, where it is installed, before it makes an array.
+"""Keeps pandas out of a process: if pandas is installed, pyarrow imports it before it builds an array.
 
-In: nothing. Out: whether `import pandas` works in this process. pyarrow asks pandas whether the values are its own. No
-command hands over any, and the import takes 0.3 s. Only for a process that runs Spanloom and nothing else: a command,
-a worker.
+In: nothing. Out: whether `import pandas` works in this process. pyarrow asks pandas whether values are pandas objects.
+No command passes pandas objects, and the import takes 0.3 s. Only for a process that runs nothing but Spanloom: a
+command, a worker.
 """
 
 import sys
@@ -11,19 +11,19 @@ from typing import Any
 
 
 def leave_out_pandas() -> None:
-    """Lets `import pandas` fail from here on, as where it is not installed. Has no effect once it is imported."""
+    """Makes `import pandas` fail from now on, as if it were not installed. No effect if it is already imported."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
 
 
 def allow_pandas() -> None:
-    """For what needs it: lets `import pandas` work again."""
+    """Makes `import pandas` work again, for code that needs it."""
     if _finder in sys.meta_path:
         sys.meta_path.remove(_finder)
 
 
 class _LeftOut:
-    """Finds pandas, so that who asks whether it is installed gets the right answer, and nothing that would load it."""
+    """Returns a spec for pandas without a loader: a check whether it is installed succeeds, an import fails."""
 
     def find_spec(self, fullname: str, *_: Any) -> ModuleSpec | None:
         return ModuleSpec(fullname, None) if fullname == "pandas" else None

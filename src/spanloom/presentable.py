@@ -1,6 +1,6 @@
-"""URLs and connection strings made fit to be shown: errors, logs, manifests and reports get them through here.
+"""Hides credentials in URLs and connection strings before errors, logs, manifests and reports show them.
 
-In: any text. Out: the same text with `***` for what gives access.
+In: any text. Out: the same text with `***` in place of each credential.
 
     postgresql://me:PW@db/traces?sslpassword=PW  →  postgresql://me:***@db/traces?sslpassword=***
     s3://KEY:SECRET@bucket/key                   →  s3://***@bucket/key
@@ -71,7 +71,7 @@ def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
 
 
 def secrets_of(url: str) -> frozenset[str]:
-    """The passwords in a URL or connection string, as they are written and as they are meant, for `presentable`.
+    """The passwords in a URL or connection string, as written and decoded, for `presentable`.
 
     A driver may quote what it took for a host: the parts of a password that holds `@` or `/` are among them.
     """

@@ -1,4 +1,4 @@
-"""Where every number came from: canonical JSON, hashes, the code's git SHA, versions, the machine.
+"""The provenance of a dataset: canonical JSON, hashes, the code's git SHA, versions, the machine.
 
 In: values, the installed package, the environment. Out: strings and dictionaries for a manifest.
 """
@@ -28,7 +28,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def readable_json(value: Any) -> bytes:
-    """JSON for people: two spaces, the writer's order of keys, a final newline."""
+    """JSON for readers: two spaces of indent, keys in the writer's order, a final newline."""
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
@@ -39,9 +39,9 @@ def sha256_json(value: Any) -> str:
 
 @cache
 def git_sha() -> str:
-    """The commit this code was made from: 40 hex digits, `…-dirty` with local changes, or `unknown`.
+    """The commit of this code: 40 hex digits, `…-dirty` with local changes, or `unknown`.
 
-    An image says it in SPANLOOM_GIT_SHA, a wheel carries it in a file, a checkout is asked through git.
+    An image has it in SPANLOOM_GIT_SHA, a wheel in a file; in a checkout git reports it.
     """
     if stated := os.environ.get(GIT_SHA_VARIABLE):
         return stated
@@ -56,7 +56,7 @@ def git_sha() -> str:
         ).stdout.strip()
 
     try:
-        # Installed inside somebody else's repository, git would name *their* commit: our file must be tracked.
+        # Inside another project's repository git reports that project's commit, so this file must be tracked.
         git("ls-files", "--error-unmatch", "provenance.py")
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
@@ -81,7 +81,7 @@ def require_git_sha(*, allow_unknown: bool) -> str:
 
 @cache
 def code_sha256(family: str) -> str:
-    """Hash over the package's own sources: tells a resumed build that the code changed, even between commits.
+    """Hash over the package's own sources: shows a resumed build that the code changed, even between commits.
 
     `family`: name of its folder under `families/`. The code of the other families does not count: a change there must
     not discard what this one has half done.
@@ -120,7 +120,7 @@ def library_versions(*more: str) -> dict[str, str | None]:
 
 
 def built_by() -> str:
-    """`user@host`; in a pod the host is its name."""
+    """`user@host`; in a pod, host is the pod's name."""
     import getpass
 
     try:

@@ -27,7 +27,7 @@ def valid_threshold(valid_fraction: float) -> int:
     """
     if not 0 <= valid_fraction <= 1:
         raise ValueError(f"valid_fraction must be in [0, 1], got {valid_fraction}")
-    # A context of our own, so that no caller's decimal settings can move a document.
+    # An own decimal context: the caller's decimal settings must not move a document.
     return int(Context(prec=28).multiply(Decimal(str(valid_fraction)), Decimal(2**64)))
 
 
@@ -54,7 +54,7 @@ def empty_valid(documents: int, valid_fraction: float) -> str:
 
 
 def among(digests: npt.NDArray[np.uint64], ordered: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """Which digests are in `ordered`, which is sorted and long: looked up, not sorted again for each batch.
+    """Which digests are in `ordered`, a long sorted array: by binary search, without sorting it again for each batch.
 
     Args: uint64 [N]; uint64 [M], sorted. Returns bool [N].
     """

@@ -3,7 +3,7 @@
 In: flat token arrays with one value of supervision per token. Out: the same arrays aligned to *labels*, for the disk.
 
 Everything in memory and in intermediate artifacts is **token-aligned**: position t describes token t. Training reads
-position t as "predict token t+1", so on disk the supervision is shifted left by one: `shift_to_labels`, the one place.
+position t as "predict token t+1", so on disk the supervision is shifted left by one. Only `shift_to_labels` does this.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ ALIGNMENT = "labels_shift_left_1"
 """Name of the on-disk alignment, recorded in every manifest: supervision[t] describes tokens[t + 1]."""
 
 SPAN_CONTEXT = 0
-"""The span that carries no loss, in every family. The others, and their names, are each family's own."""
+"""The span that carries no loss, in every family. Each family defines and names its other spans."""
 
 IGNORED = -100
-"""The label that PyTorch's cross entropy, and so every trainer, leaves out."""
+"""The label that PyTorch's cross entropy ignores, and therefore every trainer."""
 
 Tokens = npt.NDArray[np.int32]
 Flags = npt.NDArray[np.uint8]
@@ -165,7 +165,7 @@ def tokens_per_span(span_id: Flags, lengths: Lengths, spans: int) -> npt.NDArray
     Args: span_id uint8 [T], all below `spans`; lengths int32 [N], all ≥ 1. Returns int64 [N, spans].
     """
     ends = np.cumsum(lengths, dtype=np.int64)
-    # Spans are long, so what is counted is runs of one span: from where it changes, or where a document begins.
+    # Spans are long, so runs of one span are counted. A run starts where the span changes or a document begins.
     firsts = np.sort(np.concatenate([np.flatnonzero(span_id[1:] != span_id[:-1]) + 1, ends - lengths]))
     documents = np.searchsorted(ends, firsts, side="right")
     counts = np.bincount(

@@ -1,9 +1,9 @@
-"""Content made safe to look at: what would steer a terminal, a browser or the direction of text is shown, not obeyed.
+"""Makes text safe to display: characters that control a terminal, a browser or text direction become visible ones.
 
 In: any text. Out: text of visible characters, line feeds and tabs. Escaping for HTML is the template's work, on top.
 
-Names and messages come from files that others made: whatever is printed goes through `visible`, or `visible_line` where
-it must stay on one line, or `visible_json` where a program may read it.
+Names and messages come from foreign files: everything printed goes through `visible`, through `visible_line` if it must
+stay on one line, or through `visible_json` if a program may read it.
 """
 
 import re
@@ -53,7 +53,7 @@ def _json_escape(point: int) -> str:
 
 
 def hex_bytes(data: bytes) -> str:
-    """`⟨f0 9f⟩`: bytes that are no text by themselves."""
+    """`⟨f0 9f⟩`: bytes that are not valid text by themselves."""
     return f"⟨{data.hex(' ')}⟩"
 
 

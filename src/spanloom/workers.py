@@ -30,14 +30,14 @@ from spanloom.no_pandas import leave_out_pandas
 T = TypeVar("T")
 
 OnProgress = Callable[[int, int], None]
-"""Called with how much is done so far and how much there is; what is counted, the function says that takes it."""
+"""Called with the amount done so far and the total; the function that takes the callback defines the unit."""
 
 _FIELDS = ("rows", "tokens", "rejects", "written", "checked")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCount:
-    """How far shards are: source rows read, tokens rendered, rows rejected, documents written, documents checked."""
+    """Progress of shards: source rows read, tokens rendered, rows rejected, documents written, documents checked."""
 
     rows: int
     tokens: int
@@ -97,7 +97,7 @@ _SPAWN = _SpawnContext()
 
 
 class Counters:
-    """How far every shard is, in memory that all workers share."""
+    """The progress of every shard, in memory that all workers share."""
 
     def __init__(self, shards: int) -> None:
         self.shards = shards
@@ -335,7 +335,7 @@ def _close_passes() -> None:
 
 
 def _die_with_parent() -> None:
-    """A worker of a killed parent would go on writing into a directory that the next run already uses."""
+    """Without this, a worker of a killed parent keeps writing into a directory that the next run already uses."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""What trainers import, and a run that shows how the parts are put together. Its modules import torch at their top.
+"""The modules that trainers import, and a reference run that combines them. They import torch at their top.
 
     from spanloom.training import DocumentDataset    # torch is imported here, by `import spanloom.training` it is not
 
@@ -7,7 +7,7 @@ samples/          weights of documents, samples of a plan, their order in an epo
 megatron_dataset  Megatron's GPTDataset with loss mask, and span where there is one
 batch             the span on every rank, a step read ahead
 loss              the loss per span, with the counts of the whole step
-megatron_lm       Megatron-LM's own script with names of it swapped
+megatron_lm       Megatron-LM's own script with some of its functions replaced
 megatron_step     our batch and loss in its step
 pretrain_gpt      the entry: that script with our dataset, batch and loss
 pytorch           the dataset for other trainers, without Megatron

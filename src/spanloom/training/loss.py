@@ -20,7 +20,7 @@ import torch.distributed as dist
 from spanloom.errors import DatasetError
 
 NO_TOKENS = torch.finfo(torch.float32).tiny
-"""What stands for a count of 0 in a denominator. Added to any count it changes nothing, and 0 divided by it is 0."""
+"""Replaces a count of 0 in a denominator. Added to any count it changes nothing, and 0 divided by it is 0."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ _NO_PAD = -1
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetTokenizer:
-    """What Megatron's dataset asks of a tokenizer, for a trainer that needs no more of it: read off a manifest."""
+    """The tokenizer attributes that Megatron's dataset needs, read from a manifest, for a trainer that needs no more."""
 
     name: str
     sha256: str
@@ -105,7 +105,7 @@ class SupervisedShard:
         return self._arrays["tokens"](part)
 
     def forget(self) -> None:
-        """Begins a sample."""
+        """Forgets the positions taken so far; called at the start of a sample."""
         self._taken.parts.clear()
         self._taken.documents.clear()
 

@@ -1,6 +1,6 @@
-"""The user's Megatron-LM: its `pretrain_gpt.py` as a module, with the names in it that are swapped.
+"""Imports `pretrain_gpt.py` of the user's Megatron-LM as a module, and replaces functions in it.
 
-In: the folder of a Megatron-LM checkout, or PYTHONPATH. Out: a `LaunchScript`, or an error that says what was found.
+In: the folder of a Megatron-LM checkout, or PYTHONPATH. Out: a `LaunchScript`, or an error that reports what was found.
 
 `pretrain_gpt.py` is no library. What holds from 0.16 to 0.19 and in main is found by what the file has, not by its
 version: the function `get_batch` returns a sequence, `forward_step` gives its values names, one of them `loss_mask`,

@@ -23,7 +23,7 @@ _STEP = "spanloom_step"
 
 
 class SpanStep:
-    """Owns what a step knows between reading its batches and its loss."""
+    """Holds the state of a step from reading its batches until its loss."""
 
     def __init__(self, weights: SpanWeights, mask_place: int) -> None:
         """`mask_place`: where among the values of `get_batch` the loss mask is."""
@@ -34,7 +34,7 @@ class SpanStep:
         self._evaluated: SpanCounts | None = None
 
     def schedule(self, stock: Callable[..., Any]) -> Callable[..., Any]:
-        """`get_forward_backward_func` whose schedules say how many micro-batches they are called with."""
+        """`get_forward_backward_func` whose schedules record how many micro-batches they are called with."""
 
         def get_forward_backward_func(*args: Any, **kwargs: Any) -> Callable[..., Any]:
             forward_backward = stock(*args, **kwargs)

@@ -48,7 +48,7 @@ class EpochSampler(Sampler[int]):  # type: ignore[misc]  # torch is not followed
     """The samples that one rank reads, epoch after epoch, each epoch in an order of its own.
 
     All ranks together read sample number 0, 1, 2, … of the run; rank r of R reads the numbers n with n mod R = r. A run
-    that has consumed n samples goes on with `begin=n`, whatever the number of ranks then.
+    that has consumed n samples continues with `begin=n`, with any number of ranks.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def prepare(script: LaunchScript, content: Content, options: Options) -> None:
-    """Replaces in Megatron-LM what is not to be the stock's. Raises DatasetError where a name is not as expected."""
+    """Replaces functions of Megatron-LM with ours. Raises DatasetError if a function is not as expected."""
     # Only now: these import megatron, and `load_script` has settled which.
     from spanloom.training.loss import span_weights
     from spanloom.training.megatron_step import SpanStep
@@ -234,7 +234,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
 
 
 def _megatron_flags(flags: Sequence[str]) -> argparse.Namespace:
-    """Those of Megatron's flags that say what is trained and evaluated on."""
+    """Megatron's flags that name the training and evaluation data."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for name in ("data-path", "train-data-path", "valid-data-path", "test-data-path"):
         parser.add_argument(f"--{name}", nargs="*", default=[])
