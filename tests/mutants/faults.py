@@ -263,9 +263,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="option-not-passed-on",
-        module="spanloom.cli.options",
-        old="if name in options}",
-        new="if name in options and name != 'on_duplicate'}",
+        module="spanloom.api.building",
+        old='"max_rejects", "on_duplicate", "workers"',
+        new='"max_rejects", "workers"',
         why="`build --on-duplicate keep` would stop at the first copy",
         tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
     ),
