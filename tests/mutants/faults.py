@@ -262,6 +262,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/service/test_limits.py",),
     ),
     Fault(
+        name="command-forgets-an-option",
+        module="spanloom.cli.options",
+        old="if name in options}",
+        new="if name in options and name != 'think'}",
+        why="`chat generate --think drop` would refuse what it was told to leave out",
+        tests=("tests/cli/test_chat.py::test_the_end_of_a_run_says_what_was_lost",),
+    ),
+    Fault(
         name="option-not-passed-on",
         module="spanloom.api.building",
         old='"max_rejects", "on_duplicate", "workers"',
