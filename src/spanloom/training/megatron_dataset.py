@@ -40,7 +40,7 @@ _NO_PAD = -1
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetTokenizer:
-    """The tokenizer attributes that Megatron's dataset needs, read from a manifest, for a trainer that needs no more."""
+    """The tokenizer attributes that Megatron's dataset needs, read from a manifest."""
 
     name: str
     sha256: str
