@@ -1,7 +1,7 @@
 """Arrow IPC files and folders of Hugging Face `save_to_disk`: rows in order, each with its place.
 
-In: a local file, of the stream or the file format, or a folder. Out: rows as Python values. Memory follows a batch.
-Batches are checked in full before their values are used: what a damaged file says of its buffers is not believed.
+In: a local file, of the stream or the file format, or a folder. Out: rows as Python values. Memory use depends on the
+size of a batch. Each batch is validated in full before its values are used: a damaged file may hold wrong offsets.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _FILE_MAGIC = b"ARROW1"
 def saved_files(folder: Path) -> list[Path] | None:
     """The Arrow files of a folder that `save_to_disk` wrote, in the order of its rows; None for any other folder.
 
-    Raises SourceError for one with several splits, which are several data sets, and for a damaged one.
+    Raises SourceError for a folder with several splits, which are several data sets, and for a damaged folder.
     """
     if (folder / DICT_NAME).is_file():
         splits = _json(folder / DICT_NAME).get("splits")
@@ -69,7 +69,7 @@ def _json(path: Path) -> dict[str, Any]:
 def arrow_rows(
     path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
 ) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
-    """Place and values by column of each row. Raises SourceError where the file cannot be read."""
+    """Place and values by column of each row. Raises SourceError if the file cannot be read."""
     row = 0
     try:
         with pa.OSFile(str(path)) as file, _batches(file) as batches:
@@ -92,7 +92,7 @@ def arrow_rows(
 
 
 def arrow_batches(path: Path) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The number of its first row, from 0, and each batch, checked. Raises SourceError where it cannot be read."""
+    """Validated batches, each with the number of its first row, from 0. Raises SourceError for an unreadable file."""
     row = 0
     try:
         with pa.OSFile(str(path)) as file, _batches(file) as batches:
@@ -105,7 +105,7 @@ def arrow_batches(path: Path) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def _unreadable(fault: pa.ArrowException | OSError, path: Path, row: int) -> Exception:
-    """What to raise for a fault: that of the system as it is, any other as a SourceError."""
+    """The error to raise: a system error (with errno) unchanged, any other as a SourceError."""
     if isinstance(fault, OSError) and fault.errno is not None:
         return fault
     return SourceError(
@@ -126,7 +126,7 @@ def _batches(file: pa.NativeFile) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Raises ArrowInvalid for offsets that lead out of a buffer. Text may be anything but UTF-8."""
+    """Raises ArrowInvalid for offsets outside a buffer. Text that is not UTF-8 passes."""
     for column in batch.columns:
         try:
             column.validate(full=True)

@@ -1,8 +1,8 @@
 """CSV and TSV: one record a row under a header, compressed with gzip or zstd, or not.
 
 In: a local file. Out: a record a row, its values as text, with its place `FILE, row N`; row 1 is the first below the
-header. An empty field holds nothing, and is null. A quoted field may hold line feeds; a quote within it is doubled. A
-byte order mark at the beginning is passed over.
+header. An empty field is null. A quoted field may hold line feeds; a quote within it is doubled. A byte order mark at
+the beginning is skipped.
 """
 
 import csv
@@ -24,9 +24,9 @@ _REMEDY = "fix the row, or write the records as JSON Lines"
 def delimited(
     path: Path, delimiter: str, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
 ) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
-    """Place and values of each row. A row with another number of fields than the header goes to `unreadable`.
+    """Place and values of each row. A row whose number of fields differs from the header's goes to `unreadable`.
 
-    Raises SourceError for a file without a header, with two columns of one name, not UTF-8, or whose quotes do not end.
+    Raises SourceError for a file without a header, with duplicate column names, not UTF-8, or with an unclosed quote.
     """
     number = 0
 

@@ -1,9 +1,9 @@
-"""Which files a place means.
+"""The record files at a path.
 
-In: a file or a folder, local, and the endings that count. Out: paths in the order in which they are read.
+In: a local file or folder, and the accepted file name endings. Out: paths in the order in which they are read.
 
-A record that cannot be read is handed to `unreadable`, with a RecordError that names file and line or row; `stop`, the
-default, raises it. A file that cannot be opened always stops.
+A record that cannot be read is passed to `unreadable`, as a RecordError that names file and line or row; `stop`, the
+default, raises it. A file that cannot be opened always raises.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,15 +17,15 @@ OnUnreadable = Callable[[RecordError], None]
 
 
 def stop(error: RecordError) -> None:
-    """What is done by default with a record that cannot be read."""
+    """Raises `error`: the default treatment of a record that cannot be read."""
     raise error
 
 
 def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
-    """The file `place`, or all files below the folder with one of these endings, by relative path, or a SourceError."""
+    """The file `place`, or a folder's files with these endings, by relative path. Raises SourceError for none."""
     wanted = _in_words(suffixes)
     if place.is_dir():
-        # What begins with a dot is no data: a temporary file of a run that was killed, a cache.
+        # Names that begin with a dot are not data but caches, or temporary files of a killed run.
         files = sorted(
             path.relative_to(place).as_posix()
             for path in place.rglob("*")
@@ -55,12 +55,12 @@ def _in_words(suffixes: tuple[str, ...]) -> str:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuses a name that is not UTF-8: reports and manifests cannot hold it. Raises SourceError."""
+    """Raises SourceError for a name that is not UTF-8: reports and manifests cannot hold it."""
     for name in names:
         if not is_utf8(name):
             raise SourceError("the file's name is not UTF-8", where=repr(name), remedy="rename the file")
 
 
 def name_below(file: Path, place: Path) -> str:
-    """What a file is called in a manifest: its path below the folder that was given, or its name."""
+    """A file's name in a manifest: its path below the folder `place`, or its base name if `place` is the file."""
     return file.name if file == place else file.relative_to(place).as_posix()

@@ -1,11 +1,11 @@
 """JSON documents: an array of records in one file, read record by record; or one record alone.
 
-In: a local file, compressed or not. Out: values with their number, counted from 1. Memory follows the longest record:
-the file is read in pieces, and the standard library's decoder says where a record ends.
+In: a local file, compressed or not. Out: values with their number, counted from 1. Memory use depends on the longest
+record: the file is read in pieces, and the standard library's decoder finds the end of each record.
 
     [{"a": 1}, {"b": 2}]    two records
     {"a": 1}                one record
-    {"a": 1}\\n{"b": 2}      no JSON document but JSON Lines under another name: `is_json_lines` says so
+    {"a": 1}\\n{"b": 2}      JSON Lines under another name: `is_json_lines` detects it
 """
 
 import codecs
@@ -24,18 +24,18 @@ from spanloom.records.unpacked import OnRead, unpacked
 
 PIECE_BYTES = 1 << 20
 LONGEST_RECORD = 256 << 20
-"""Characters. A record that does not end before is refused: what is not closed would be read to the end of the file."""
+"""Characters. A longer record is refused: an unclosed record would otherwise be read to the end of the file."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NEAR_THE_END = 64
-"""Characters: whatever is cut off at the end of a piece looks wrong no further from it."""
+"""Characters: a value cut off at the end of a piece causes decoding errors only within this distance of the end."""
 _AFTER_A_VALUE = frozenset(" \t\r\n,]}")
 _REMEDY = "fix the file, or write one record a line (.jsonl), where a bad line can be skipped and counted"
 
 
 def is_json_lines(path: Path) -> bool:
     """Whether a `.json` file holds JSON Lines: its first line is an object, and more than white space follows."""
-    with unpacked(path) as stream:  # the line of an array may be the whole file: it is not read to its end
+    with unpacked(path) as stream:  # only the beginning: the first line of an array may be the whole file
         if not stream.read(PIECE_BYTES).removeprefix(BOM).lstrip().startswith(b"{"):
             return False
     first = True
@@ -58,8 +58,8 @@ def json_array(
 ) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each element of the array in a file, or of the one value that the file holds.
 
-    An element with a repeated key goes to `unreadable`. Raises SourceError where the file is no JSON: what comes after
-    such a place cannot be distinguished.
+    An element with a repeated key goes to `unreadable`. Raises SourceError if the file is not JSON: the records after
+    a syntax error cannot be separated.
     """
     with unpacked(path, on_read=on_read) as stream:
         text = _Text(path, stream)
@@ -97,7 +97,7 @@ def _element(text: "_Text", where: RecordPlace, unreadable: OnUnreadable) -> Ite
 
 
 class _Text:
-    """The text of a file from `at` on, of which a piece is held."""
+    """Reads the text of a file in pieces. `at`: the current position in the piece that is held."""
 
     def __init__(self, path: Path, stream: BinaryIO) -> None:
         self._path, self._stream = path, stream
@@ -109,7 +109,7 @@ class _Text:
         self._more()
 
     def peek(self) -> str:
-        """The next character that is no white space, "" at the end."""
+        """The next character that is not white space, "" at the end."""
         while True:
             match = _SPACE.match(self._held, self.at)
             self.at = match.end() if match else self.at
@@ -119,7 +119,7 @@ class _Text:
                 return ""
 
     def take(self) -> str:
-        """The JSON value that begins here, as it is written. Raises SourceError where there is none."""
+        """The source text of the JSON value that begins here. Raises SourceError for invalid JSON."""
         self.peek()
         while True:
             fault = None
@@ -141,14 +141,14 @@ class _Text:
         return written
 
     def _goes_on(self, end: int) -> bool:
-        """Whether a number may go on in the next piece: of `1.5` there may be `1` or `1.` here."""
+        """Whether a number may continue in the next piece: of `1.5`, this piece may end after `1` or `1.`."""
         return len(self._held) - end < _NEAR_THE_END and self._held[end : end + 1] not in _AFTER_A_VALUE
 
     def _cut_off(self, fault: json.JSONDecodeError) -> bool:
         return fault.msg.startswith("Unterminated string") or fault.pos >= len(self._held) - _NEAR_THE_END
 
     def _more(self, least: int = 0) -> bool:
-        """Reads on, at least as much as is held of a record already: so a long one is not decoded too often."""
+        """Reads the next piece. `least`: the length of an incomplete record: doubling keeps decoding attempts few."""
         if self._ended:
             return False
         piece = self._stream.read(max(PIECE_BYTES, least))

@@ -1,10 +1,10 @@
 """JSON Lines: one JSON value a line, split at LF alone; compressed with gzip or zstd, or not.
 
 In: a local file. Out: lines as bytes, or their JSON values, each with its place, `FILE, line N` counted from 1. A byte
-order mark at the beginning is passed over, and a CR before LF. U+2028 and its like are text: they end no line.
+order mark at the beginning is skipped, and so is a CR before LF. U+2028 and similar characters do not end a line.
 
-Integers keep their digits. What cannot be written as UTF-8 (half of a surrogate pair) or held by a double (1e400) is
-refused like what is not JSON.
+Integers keep their digits. Text that UTF-8 cannot encode (half of a surrogate pair) and numbers that a double cannot
+hold (1e400) are refused like invalid JSON.
 """
 
 import json
@@ -21,23 +21,23 @@ from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead, unpacked
 
 RepeatedKeys = Literal["refuse", "last"]
-"""What is done with an object that holds a duplicate key: the record cannot be read, or the last value counts."""
+"""How an object with a duplicate key is treated: the record is unreadable, or the last value counts."""
 
 LONGEST_LINE = 256 << 20
-"""Bytes. A longer line is refused: a line is held whole, and 100 kB of zstd can be unpacked to one of 3 GB."""
+"""Bytes. A longer line is refused: a line is held in memory, and 100 kB of zstd can unpack to a line of 3 GB."""
 
 BOM = b"\xef\xbb\xbf"
 BYTES_COUNTED = 1 << 18
-"""Quotes are counted over several lines at once, of about so many bytes."""
+"""Quotes are counted over several lines at once, of about this many bytes in total."""
 _DIGITS_ALONE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _MANY_DIGITS, _TWO_DIGITS = b"0" * 19, b"00"
 _REMEDY = "fix it, or skip and count such lines with --on-error skip"
 
 
 def raw_lines(path: Path, on_read: OnRead | None = None) -> Iterator[bytes]:
-    """The bytes of each line, without its end.
+    """The bytes of each line, without its line ending.
 
-    Raises SourceError for a file that cannot be unpacked, and for a line beyond LONGEST_LINE.
+    Raises SourceError for a file that cannot be unpacked, and for a line longer than LONGEST_LINE.
     """
     number = 0
     with unpacked(path, where=lambda: f"{path}, after line {number}", on_read=on_read) as stream:
@@ -67,10 +67,10 @@ def json_lines(
     repeated_keys: RepeatedKeys = "last",
     on_read: OnRead | None = None,
 ) -> Iterator[tuple[RecordPlace, Any]]:
-    """Place and value of each line of a JSON Lines file; lines of white space alone are passed over.
+    """Place and value of each line of a JSON Lines file; blank lines are skipped.
 
-    Lines that cannot be read go to `unreadable`, also those nested too deep. Raises SourceError for a file that cannot
-    be unpacked.
+    Lines that cannot be read or are nested too deep go to `unreadable`. Raises SourceError for a file that cannot be
+    unpacked.
     """
     filled = filled_lines(path, on_read)
     values = _unique_values(filled) if repeated_keys == "refuse" else _last_values(filled)
@@ -82,12 +82,12 @@ def json_lines(
 
 
 def _last_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tuple[RecordPlace, Any, str | None]]:
-    """Place of each line, and its value or why it has none."""
+    """Place of each line, its value, and None; if the line is unreadable, None and the reason."""
     return ((where, *_value(line, json_value)) for where, line in filled)
 
 
 def _unique_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tuple[RecordPlace, Any, str | None]]:
-    """The same, where each key is to be in an object once."""
+    """Like `_last_values`, but a line with a duplicate key is unreadable."""
     ended: SourceError | None = None
     while ended is None:
         group, size = [], 0
@@ -97,7 +97,7 @@ def _unique_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tupl
                 size += len(line)
                 if size >= BYTES_COUNTED:
                     break
-        except SourceError as fault:  # after the lines before it
+        except SourceError as fault:  # raised after the lines before it were yielded
             ended = fault
         if not group:
             break
@@ -109,7 +109,7 @@ def _unique_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tupl
 
 
 def filled_lines(path: Path, on_read: OnRead | None = None) -> Iterator[tuple[RecordPlace, bytes]]:
-    """`lines` without those of white space alone."""
+    """`lines` without blank lines."""
     return ((where, line) for where, line in lines(path, on_read) if line.strip())
 
 
@@ -133,19 +133,19 @@ def _value(line: bytes, parse: Callable[..., Any], *more: Any) -> tuple[Any, str
 
 
 def json_value(line: bytes) -> Any:
-    """The value of a JSON text; of repeated keys the last counts. Raises ValueError."""
+    """The value of a JSON text; of repeated keys the last counts. Raises ValueError for text that is not JSON."""
     value = orjson.loads(line)
-    # orjson makes a float of an integer beyond 64 bits, which has 19 digits at least. Of 19 bytes in a row two that are
-    # nine apart are in every ninth: most lines are done with by these.
+    # orjson parses an integer beyond 64 bits, which has at least 19 digits, as a float. A run of 19 digits gives two
+    # neighbouring digits in every ninth byte. This fast check clears most lines.
     if _TWO_DIGITS in line[::9].translate(_DIGITS_ALONE) and _MANY_DIGITS in line.translate(_DIGITS_ALONE):
         return json.loads(line)
     return value
 
 
 def unique_keys(line: bytes, quotes: int | None = None) -> Any:
-    """The value of a JSON text. Raises ValueError or RecursionError for what is refused, a repeated key too.
+    """The value of a JSON text. Raises ValueError (also for a repeated key) or RecursionError.
 
     `quotes`: see `strict_json.loads`.
     """
-    # The standard library, which decides where strict_json is in doubt, lets half of a surrogate pair and 1e400 pass.
+    # Not strict_json.loads: its fallback, the standard library, accepts half of a surrogate pair and 1e400.
     return strict_json.checked(orjson.loads(line), line, quotes)

@@ -1,7 +1,7 @@
-"""Parquet files of records: rows in order, each with its place; what cannot be read is named.
+"""Parquet files of records: rows in order, each with its place; unreadable values are reported.
 
-In: a local file. Out: its columns, batches of rows, rows as Python values. Memory follows a batch, not the file.
-And how a writer of such a file is ended that did not come to its end.
+In: a local file. Out: its columns, batches of rows, rows as Python values. Memory use depends on the size of a batch,
+not of the file. `abandon` closes a Parquet writer after a failure.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,15 +19,15 @@ from spanloom.records.place import RecordPlace
 
 BATCH_ROWS = 256
 BATCH_BYTES = 128 << 20
-"""What a batch may hold at most where each of its rows names the longest text that the column can hold."""
+"""Most bytes of a batch in the worst case: every row refers to the longest text of the column's dictionary."""
 _REMEDY = "fetch it again"
 
 
 def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """The file, to be read in small buffers and without read-ahead: else a row group, often a file, is in memory.
+    """Opens the file with small buffers and no read-ahead, which would load a whole row group, often the whole file.
 
-    Pages are checked against their checksums where the file has such. `footer`: what was read of it before. Raises
-    SourceError for what cannot be opened or is not a Parquet file.
+    Page checksums are verified if the file has them. `footer`: the file's metadata, if it was read before. Raises
+    SourceError for a file that cannot be opened or is not Parquet.
     """
     try:
         return pq.ParquetFile(
@@ -48,10 +48,10 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
 
 
 def abandon(writer: pq.ParquetWriter) -> None:
-    """Ends a writer whose file goes away in any case, be the disk full or not.
+    """Closes a writer whose file will be removed, and ignores errors such as a full disk.
 
-    Closing writes a footer; a writer that could not be closed would try again when it is collected, and say on stderr
-    in a traceback of its own that it cannot.
+    Closing writes a footer. If that fails, the writer would try again when it is garbage-collected, and print a
+    traceback to stderr.
     """
     with suppress(pa.ArrowException, OSError):
         writer.close()
@@ -59,7 +59,7 @@ def abandon(writer: pq.ParquetWriter) -> None:
 
 
 def parquet_schema(path: Path) -> pa.Schema:
-    """The columns of a Parquet file. Raises SourceError for what is none."""
+    """The columns of a Parquet file. Raises SourceError for a file that is not Parquet."""
     with open_parquet(path) as file:
         return file.schema_arrow
 
@@ -67,12 +67,12 @@ def parquet_schema(path: Path) -> pa.Schema:
 def parquet_batches(
     file: pq.ParquetFile, path: Path, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The number of its first row, from 0, and each batch, of these row groups or of all.
+    """Batches of these row groups (default: all), each with the number of its first row, from 0.
 
-    Rows count from the first that is read. Raises SourceError naming the row where reading failed.
+    Row 0 is the first row that is read. Raises SourceError naming the row after which reading failed.
     """
     row = 0
-    # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
+    # Looked up now: a generator that is not exhausted may be closed at interpreter exit, after modules were cleared.
     unreadable = (pa.ArrowException, OSError)
     try:
         batch_rows = _batch_rows(file.metadata, columns)
@@ -86,9 +86,9 @@ def parquet_batches(
 
 
 def _batch_rows(footer: pq.FileMetaData, columns: Sequence[str]) -> int:
-    """Rows to read at once: `BATCH_ROWS`, or fewer where a dictionary could repeat a long text in every row.
+    """Rows to read at once: `BATCH_ROWS`, or fewer if a dictionary could repeat a long text in every row.
 
-    A dictionary is at most as large as its column in the row group, by the sizes of the footer.
+    A dictionary is at most as large as its column chunk, whose size is in the footer.
     """
     chunks = (
         footer.row_group(group).column(leaf)
@@ -107,7 +107,8 @@ def _batch_rows(footer: pq.FileMetaData, columns: Sequence[str]) -> int:
 
 
 def byte_lengths(texts: pa.Array) -> list[int]:
-    """The bytes of each text of a column, 0 of a null. By its buffers: importing pyarrow.compute takes 0.04 s."""
+    """The length of each text of a column in bytes, 0 for null. Read from its buffers: importing pyarrow.compute takes
+    0.04 s."""
     wide = texts.type in (pa.large_string(), pa.large_binary())
     bounds = np.frombuffer(texts.buffers()[1] or b"", dtype=np.int64 if wide else np.int32)
     lengths: list[int] = np.diff(bounds[texts.offset : texts.offset + len(texts) + 1]).tolist()
@@ -117,8 +118,8 @@ def byte_lengths(texts: pa.Array) -> list[int]:
 
 
 def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:
-    """The values of a column; `undecodable(index, value)` for one that is not UTF-8, which Parquet readers let pass, or
-    that Python has no value for: a time of nanoseconds, a day beyond the year 9999."""
+    """The values of a column. `undecodable(index, value)` replaces a value that is not UTF-8 (Parquet readers accept
+    it), or that Python cannot represent: a time in nanoseconds, a day after the year 9999."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
@@ -136,7 +137,7 @@ def _value(index: int, value: pa.Scalar, undecodable: Callable[[int, pa.Scalar],
 def parquet_rows(
     path: Path, columns: list[str], unreadable: OnUnreadable = stop
 ) -> Iterator[tuple[RecordPlace, list[Any]]]:
-    """Place and values of each row, in the order of `columns`, streamed. Rows count from 1 in a place."""
+    """Place and values of each row, in the order of `columns`, streamed. Places count rows from 1."""
     with open_parquet(path) as file:
         for first, batch in parquet_batches(file, path, columns):
             values, torn = batch_values(batch, columns)
@@ -149,7 +150,7 @@ def parquet_rows(
 
 
 def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], dict[int, str]]:
-    """The values of each column, and the rows of which one cannot be read: index → what they hold."""
+    """The values of each column, and the rows with an unreadable value: index → description of that value."""
     torn: dict[int, str] = {}
 
     def note(index: int, value: pa.Scalar) -> None:
@@ -164,5 +165,5 @@ def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list
 
 
 def one_line(fault: Exception) -> str:
-    """What Arrow says of a fault, without its line breaks."""
+    """The message of an Arrow error, without its line breaks."""
     return " ".join(str(fault).split())

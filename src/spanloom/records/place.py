@@ -1,10 +1,10 @@
-"""Where a record is: text for people, and the number in it for programs."""
+"""Where a record is: text for the user, and the number in it for programs."""
 
 from pathlib import Path
 
 
 class RecordPlace(str):
-    """`chat.jsonl, line 17`, of which 17 is the `number`."""
+    """The place of a record: `chat.jsonl, line 17`, with 17 as `number`."""
 
     number: int
 

@@ -5,14 +5,14 @@ order in which they are read, and their records as Python values.
 
     .jsonl .ndjson   one record a line                              + .gz .zst
     .json            an array of records, or one; or JSON Lines     + .gz .zst
-    .traj            the same, as SWE-agent writes a run            + .gz .zst
+    .traj            the same; SWE-agent's name for a run           + .gz .zst
     .csv .tsv        one record a row under a header, as text       + .gz .zst
     .parquet         one record a row                               + .gz .zst
     .arrow           one record a row, IPC stream or file           + .gz .zst
     a folder         one that `save_to_disk` wrote, or all such files below it
 
-In Parquet and Arrow all structs of a column have all keys that one of them has; a null there says that the key is
-absent. So nulls within a value are left out of its objects; the columns themselves keep them.
+In Parquet and Arrow, every struct of a column has the keys of all its structs; a null there means that the key is
+absent. So nulls inside a struct are left out; a column that is null itself is kept.
 """
 
 import glob
@@ -53,8 +53,8 @@ _DATA = tuple(suffix for suffix in SUFFIXES if suffix not in (*_JSON, *_TABLES))
 
 @dataclass(frozen=True, kw_only=True)
 class RecordFile:
-    """A file of records. `name`: its path below the folder that was given, or its name; unique among the files of a
-    run. `state`: its state before its records were read."""
+    """A file of records. `name`: its path below the given folder, or its base name; unique among the files of a run.
+    `state`: its state before its records were read."""
 
     path: Path
     name: str
@@ -63,11 +63,11 @@ class RecordFile:
 
 
 def find_record_files(places: Sequence[Path]) -> list[RecordFile]:
-    """The files of all places, in their order; a pattern stands for what it matches, by name.
+    """The files of all places, in the order of the places; the matches of a pattern are sorted by name.
 
-    In a folder `.json` files count only where there is nothing else, `.csv` and `.tsv` only where there are none of
-    these either: beside data they describe it. Raises SourceError
-    for a place without files, a file that is named twice, and two files of one name.
+    In a folder, `.json` files are read only if there are no other data files, `.csv` and `.tsv` only if there are no
+    `.json` files either: beside data, such files describe it. Raises SourceError for a place without files, a file that
+    is named twice, and two files of one name.
     """
     files: dict[Path, RecordFile] = {}
     names: dict[str, Path] = {}
@@ -115,7 +115,7 @@ def _data_below(place: Path) -> list[Path]:
 
 
 def kind_of(path: Path) -> Kind:
-    """What is in a file, by its ending, which is one of SUFFIXES; a `.json` file may be JSON Lines."""
+    """The format of a file by its ending, one of SUFFIXES. A `.json` file is inspected: it may be JSON Lines."""
     kind = KINDS[plain_suffix(path)]
     return "JSON Lines" if kind == "JSON" and is_json_lines(path) else kind
 
@@ -123,10 +123,10 @@ def kind_of(path: Path) -> Kind:
 def read_records(
     file: RecordFile, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
 ) -> Iterator[tuple[RecordPlace, Any]]:
-    """Place and value of each record of a file, streamed. What cannot be read goes to `unreadable`.
+    """Place and value of each record of a file, streamed. Unreadable records go to `unreadable`.
 
-    `on_read` gets how much of the file has been read, where that is known. Raises SourceError for a file that
-    cannot be read at all, or not to its end.
+    `on_read` receives the number of bytes read so far. Raises SourceError for a file that cannot be read at all, or
+    not to its end.
     """
     match file.kind:
         case "JSON Lines":
@@ -150,7 +150,7 @@ def _rows(
     file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None
 ) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
     def place(where: RecordPlace) -> RecordPlace:
-        """The row's in the file itself."""
+        """The row's place in the original file, not in its unpacked copy."""
         return RecordPlace.of(file.path, "row", where.number)
 
     def renamed(error: RecordError) -> None:
@@ -158,7 +158,7 @@ def _rows(
         unreadable(RecordError(error.what, where=place(error.where), remedy=error.remedy))
 
     def tell(done: int, of: int) -> None:
-        """A share of the file: it may be read from an unpacked copy."""
+        """Reports progress in bytes of the original file; `done` and `of` may count an unpacked copy, or rows."""
         if on_read is not None and of:
             on_read(file.state.bytes * done // of)
 
@@ -191,7 +191,7 @@ class _NoJsonError(Exception):
 
 
 def _json_value(value: Any) -> Any:
-    """A value of a column as JSON has it: without the keys that are absent, times as text, not-a-number as null."""
+    """A column's value for JSON: absent keys left out, times as text, NaN as null. Raises _NoJsonError otherwise."""
     if isinstance(value, str | bool | int) or value is None:
         return value
     if isinstance(value, float):

@@ -1,6 +1,6 @@
-"""Files of records at a place: a local file or folder as it is, objects staged.
+"""Files of records at a local path (used in place) or at a URI (downloaded).
 
-In: a place as text, the endings that count. Out: a local path.
+In: a path or URI as text, the accepted file name endings. Out: a local path.
 """
 
 from pathlib import Path
@@ -13,7 +13,10 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 
 def staged_records(scratch: Scratch, place: str, suffixes: tuple[str, ...]) -> Path:
-    """A file of one of these kinds, or all such files of a folder. Raises StorageError where there is none."""
+    """The local path of a file with one of these endings, or of a folder with all such files below a URI.
+
+    A local path is returned unchecked. Raises StorageError if there is no such object at or below the URI.
+    """
     path = scratch.path(place)
     if not is_uri(place):
         return path
@@ -24,9 +27,9 @@ def staged_records(scratch: Scratch, place: str, suffixes: tuple[str, ...]) -> P
 
 
 def objects_of_records(place: str, suffixes: tuple[str, ...]) -> dict[str, StoredObject]:
-    """The object at a URI, or all objects below it, that are of one of these kinds, by the names below the URI.
+    """The object at a URI, or all objects below it, with one of these endings, by their names relative to the URI.
 
-    One object at the URI itself has its own name. Raises StorageError where there is none.
+    An object at the URI itself is keyed by its base name. Raises StorageError if there is no such object.
     """
     uri = parse_uri(place)
     if uri.key.endswith(suffixes) and (stored := find(uri)):

@@ -1,8 +1,8 @@
-"""JSON as RFC 8259 has it, and without repeated keys, of which most parsers silently take the last.
+"""JSON of RFC 8259 that refuses repeated keys; most parsers silently keep the last of them.
 
-In: a JSON text. Out: its value. orjson parses; it takes the last of two equal keys as well, so what it made is held
-against the text: every string of the text, key or value, must have come through. Whatever is not plainly fine is parsed
-again by the standard library, slowly, which then decides and says what is wrong.
+In: a JSON text. Out: its value. orjson parses; it keeps the last of two equal keys, too. So the strings of its value
+are counted, keys and values, and compared with the text. If the counts differ, or in doubt, the slower standard library
+parses the text again and decides; its error is the one that is raised.
 
     {"a": "x", "b": ["y"]}    10 quotes / 2 = 5 strings, and the value holds 5
     {"a": "x", "a": ["y"]}    10 quotes / 2 = 5 strings, and the value holds 3
@@ -18,11 +18,11 @@ import orjson
 import pyarrow as pa
 
 SHORT = 2000
-"""Bytes of a text of which bytes count quotes sooner than numpy does."""
+"""Texts below this many bytes: `bytes.count` counts quotes faster than NumPy."""
 
 
 class RepeatedKeyError(ValueError):
-    """An object holds the key `key` twice."""
+    """An object holds `key` more than once."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {key!r} twice in one object")
@@ -33,7 +33,7 @@ def loads(text: str | bytes, quotes: int | None = None) -> Any:
     """The value of a JSON text. Raises RepeatedKeyError, UnicodeDecodeError (bytes that are not UTF-8), ValueError (not
     JSON) or RecursionError (nested too deep).
 
-    `quotes`: those of the text that begin or end a string, where `count_quotes` has counted them already.
+    `quotes`: the number of quotes that begin or end a string, if `count_quotes` has counted them already.
     """
     try:
         value = orjson.loads(text)
@@ -43,7 +43,7 @@ def loads(text: str | bytes, quotes: int | None = None) -> Any:
 
 
 def checked(value: Any, text: str | bytes, quotes: int | None = None) -> Any:
-    """The same where orjson has made `value` of the text already."""
+    """Like `loads`, for a text that orjson has already parsed to `value`."""
     try:
         if 2 * _strings(value) == (_quotes(text) if quotes is None else quotes):
             return value
@@ -53,14 +53,14 @@ def checked(value: Any, text: str | bytes, quotes: int | None = None) -> Any:
 
 
 def slowly(text: str | bytes) -> Any:
-    """The same by the standard library alone."""
+    """Like `loads`, with the standard library alone."""
     return json.loads(_decoded(text), object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def count_quotes(texts: pa.LargeBinaryArray) -> list[int | None]:
-    """How many quotes of each text begin or end a string (all but the escaped ones), counted over all texts at once.
+    """The number of unescaped quotes of each text, which begin or end a string; counted over all texts at once.
 
-    None where that takes a closer look: an escaped backslash before a quote.
+    None for a text with two backslashes before a quote: `loads` counts its quotes itself.
     """
     if not len(texts):
         return []
@@ -71,15 +71,15 @@ def count_quotes(texts: pa.LargeBinaryArray) -> list[int | None]:
 
 
 def count_quotes_of_lines(lines: Sequence[bytes]) -> list[int | None]:
-    """The same of texts in a list, of which none is empty."""
+    """Like `count_quotes`, for a list of texts. No text may be empty."""
     bounds = np.cumsum([0, *map(len, lines)])
     return _counted(np.frombuffer(b"".join(lines), dtype=np.uint8), bounds)
 
 
 def _counted(flat: "np.ndarray[Any, Any]", bounds: "np.ndarray[Any, Any]") -> list[int | None]:
-    """`flat`: the bytes of all texts, uint8. `bounds`: where each begins and the last ends, int64."""
+    """`flat`: the bytes of all texts, uint8. `bounds`: the start of each text and the end of the last, int64."""
     at = np.flatnonzero(flat == ord('"'))
-    # What is before a text is of another one. No JSON object begins with a quote, or with a backslash and a quote.
+    # The bytes before a text belong to the previous text. That is harmless: no JSON object begins with `"` or `\"`.
     escaped = flat[at - 1] == ord("\\")
     unclear = at[escaped & (flat[np.maximum(at - 2, 0)] == ord("\\"))]
     counts: list[int | None] = np.diff(np.searchsorted(at[~escaped], bounds)).tolist()
@@ -93,7 +93,7 @@ def _decoded(text: str | bytes) -> str:
 
 
 def _quotes(text: str | bytes) -> int:
-    """What `count_quotes` counts, of one text and in any case."""
+    """The number of unescaped quotes of one text, also with escaped backslashes before quotes."""
     data = text.encode() if isinstance(text, str) else text
     if b"\\" not in data:
         return data.count(b'"')
@@ -115,7 +115,8 @@ def _quotes(text: str | bytes) -> int:
 
 
 def _strings(value: Any) -> int:
-    """Keys and string values inside `value`. Raises ValueError at a float: orjson makes one of an integer too big."""
+    """The number of keys and string values inside `value`. Raises ValueError at a float, which may be an integer beyond
+    64 bits that orjson parsed as a float."""
     kind = type(value)
     if kind is dict:
         count, items = len(value), value.values()

@@ -1,7 +1,7 @@
-"""Files as they are or compressed with gzip or zstd, read as the bytes that they stand for.
+"""Plain files, or files compressed with gzip or zstd, read as their uncompressed bytes.
 
-In: a local file, whose ending says how it is packed. Out: a stream of its bytes, or a file of them for readers that
-jump about in it. Several members or frames are one file.
+In: a local file, whose ending gives its compression. Out: a stream of its bytes, or an unpacked file for readers that
+need random access. Several gzip members or zstd frames are read as one file.
 """
 
 import gzip
@@ -19,14 +19,14 @@ import pyarrow as pa
 from spanloom.errors import SourceError
 
 COMPRESSED = (".gz", ".zst")
-"""Endings of compressed files, after the ending that says what is in them."""
+"""Endings of compressed files; they follow the ending of the format."""
 
 OnRead = Callable[[int], None]
-"""Gets how many bytes of the file, as it is on the disk, have been read."""
+"""Receives the number of bytes read so far, counted in the file on disk (compressed bytes if it is compressed)."""
 
 
 def plain_suffix(path: Path) -> str:
-    """The ending that says what is in the file: `.jsonl` of `chat.jsonl.gz`."""
+    """The ending of the file's format: `.jsonl` for `chat.jsonl.gz`."""
     return Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix
 
 
@@ -34,14 +34,14 @@ def plain_suffix(path: Path) -> str:
 def unpacked(
     path: Path, *, where: Callable[[], str] | None = None, on_read: OnRead | None = None
 ) -> Iterator[BinaryIO]:
-    """The bytes of the file. Raises SourceError, with the place that `where` gives, where it cannot be unpacked."""
-    # Named now: a reader that is left in the middle is closed when Python ends, after its modules were emptied.
+    """A stream of the file's uncompressed bytes. Raises SourceError, located by `where`, if it cannot be unpacked."""
+    # Looked up now: a generator that is not exhausted may be closed at interpreter exit, after modules were cleared.
     damaged = (EOFError, zlib.error, pa.ArrowException, OSError)
     try:
         with _Counted(path, on_read) as file, _opened(path, file) as stream:
             yield stream
     except damaged as fault:
-        # Arrow's word for a stream that is damaged is an OSError too, but one without a number.
+        # Arrow raises OSError for a damaged stream, too, but without an errno.
         if isinstance(fault, OSError) and (path.suffix.lower() not in COMPRESSED or fault.errno is not None):
             raise
         place = where() if where is not None else str(path)
@@ -50,7 +50,7 @@ def unpacked(
 
 @contextmanager
 def unpacked_file(path: Path) -> Iterator[Path]:
-    """The file itself, or where it is compressed, a temporary file ($TMPDIR) of what it stands for."""
+    """The file itself or, if it is compressed, an unpacked temporary file in $TMPDIR."""
     if path.suffix.lower() not in COMPRESSED:
         yield path
         return
@@ -64,7 +64,7 @@ def unpacked_file(path: Path) -> Iterator[Path]:
 def _opened(path: Path, file: "_Counted") -> BinaryIO:
     if path.suffix.lower() not in COMPRESSED:
         return io.BufferedReader(file, buffer_size=1 << 16)
-    if not path.stat().st_size:  # either library would take it for a whole file without lines
+    if not path.stat().st_size:  # both libraries would accept it as a complete file without lines
         raise EOFError("it is empty")
     if path.suffix.lower() == ".gz":
         return cast(BinaryIO, gzip.GzipFile(fileobj=io.BufferedReader(file, buffer_size=1 << 16)))
@@ -72,7 +72,7 @@ def _opened(path: Path, file: "_Counted") -> BinaryIO:
 
 
 class _Counted(io.FileIO):
-    """A file that tells how far it has been read."""
+    """A file that reports the number of bytes read so far."""
 
     def __init__(self, path: Path, on_read: OnRead | None) -> None:
         super().__init__(path)
