@@ -1,21 +1,21 @@
-"""Where files are: this machine, `gs://` (google-cloud-storage) or `s3://` (boto3). Modules in the order of use:
+"""File access on this machine, in `gs://` (google-cloud-storage) and `s3://` (boto3). Modules in the order of use:
 
-    temporaries       what is being written, held while its process lives, and cleared where a process was killed
+    temporaries       temporary files, locked while their process lives, and cleared after a process was killed
     local             files on this machine: hashed, written whole or not at all, published create-only
-    small_files       small files of others, read with care: manifests, records
-    unchanged         whether a file that was hashed is still the same when it has been read
-    uri               `gs://bucket/key` taken apart and put together
-    stores/           one object store each, what they have in common, and trying again
-    transfer          many files at once, stopped together; which store a URI means
-    staging           objects → files on this machine, checked, going on where a transfer broke off
-    publishing        files → objects, create-only, checked; the same bytes count as written, other bytes are a conflict
-    filling           a folder that one command fills, and clears where a killed run had begun
-    filling_in_steps  the same in steps: the next run goes on after the last that ended
-    claim             one object that says whose a dataset root is
-    scratch           the folder of one command: local stand-ins for the places that it was given
+    small_files       defensive reading of small files that others may have written: manifests, records
+    unchanged         detects that a file changed between its hash and the end of reading it
+    uri               `gs://bucket/key` parsed and formatted
+    stores/           one module for each object store, their common parts, and retries
+    transfer          many files at once, stopped together; the store of a URI
+    staging           objects → files on this machine, verified; interrupted transfers are resumed
+    publishing        files → objects, create-only, verified; existing other bytes are a conflict
+    filling           a folder that one command fills; what a killed run left in it is removed
+    filling_in_steps  the same in steps: the next run resumes after the last finished step
+    claim             one object that names the build that owns a dataset root
+    scratch           the scratch folder of one command: local copies of its remote inputs and outputs
 
-What is imported from `spanloom.storage` itself is `temporaries`, `local` and `small_files`; the rest is imported by its
-own name, where URIs are taken.
+`spanloom.storage` itself exports `temporaries`, `local` and `small_files`. Code that handles URIs imports the other
+modules by name.
 """
 
 from spanloom.storage.local import (

@@ -1,7 +1,7 @@
-"""One object that says whose a place in a bucket is: of two builds that publish into one root exactly one goes on.
+"""One object that names the owner of a root in a bucket: of two builds that publish into one root, one continues.
 
-In: the root, and what the build is (all that decides its bytes). Out: the claim exists and is ours, or a ConflictError
-names who has it. All shards of one build, and its retries, share the claim.
+In: the root, and the build (everything that decides its bytes). Out: the claim exists and is ours, or a ConflictError
+names its owner. All shards of one build, and its retries, share the claim.
 """
 
 import json
@@ -21,22 +21,22 @@ from spanloom.storage.uri import Uri
 
 CLAIM_NAME = "claim.json"
 SKIP_VARIABLE = "SPANLOOM_SKIP_STORE_PROBE"
-"""Set to 1, the probe is left out: for an emulator that ignores the condition, where one build alone writes."""
+"""If 1, the probe is skipped: for an emulator that ignores the condition, when only one build writes to it."""
 
 
 def claim_root(root: Uri, build: dict[str, Any], what: str = "the dataset root") -> None:
-    """Creates `claim.json` below `root`, the first object of all. One of the same `build` that is there is ours.
+    """Creates `claim.json` below `root`, before any other object. An existing claim of the same `build` is ours.
 
-    `what`: the place, in messages. Raises ConflictError when another build has the root: it says whose it is and in
-    what the two differ. Raises StorageError when the store ignores the condition of create-only writes: two builds
-    would overwrite each other.
+    `what`: the name of the root in messages. Raises ConflictError if another build owns the root; it names the owner
+    and the differences between the builds. Raises StorageError if the store ignores the condition of create-only
+    writes: two builds would overwrite each other.
     """
     uri, store = root / CLAIM_NAME, open_store(root)
     if (claim := read_object(uri)) is None:
         with TemporaryDirectory(prefix="spanloom-claim-") as directory:
             path = Path(directory) / CLAIM_NAME
             path.write_bytes(readable_json({"build": build, **signature()}))
-            # What is there afterwards is read, and says whose it is.
+            # The claim is read again below: if another build was faster, it is theirs.
             with suppress(AlreadyThereError, LostUploadError):
                 store.create(path, uri, Sending())
         if (claim := read_object(uri)) is None:
@@ -46,11 +46,11 @@ def claim_root(root: Uri, build: dict[str, Any], what: str = "the dataset root")
 
 
 def check_create_only(data: bytes, uri: Uri) -> None:
-    """The probe: writes the small object `data`, which is ours and there, create-only again. A store that honours the
-    condition refuses; one that ignores it has the same bytes afterwards. So nothing new is written, and nothing needs
-    to be removed.
+    """Probes the store: writes our existing small object `data` again, create-only. A store that honours the condition
+    refuses; one that ignores it overwrites the object with the same bytes. So nothing changes, and nothing needs to be
+    removed.
 
-    Raises StorageError when the store ignores the condition. With `SKIP_VARIABLE` nothing is sent.
+    Raises StorageError if the store ignores the condition. With `SKIP_VARIABLE` set to 1, nothing is sent.
     """
     if os.environ.get(SKIP_VARIABLE) == "1":
         return

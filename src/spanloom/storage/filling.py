@@ -1,8 +1,8 @@
-"""A folder that one command fills from empty: a run that was killed leaves nothing that blocks the next.
+"""A folder that one command fills from empty: what a killed run leaves does not block the next run.
 
-In: the folder, the files that the command may write into it. Out: the folder, empty but for a record, while the block
-runs; the record names these files, is held as a lock, and goes last. Where a killed run left its record, what it names
-is removed, by exact name, and the command starts over; anything else that is there is a conflict.
+In: the folder, the files that the command may write into it. Out: while the block runs, a folder that holds only a
+record. The record names these files, is held as a lock, and is removed last. If a killed run left its record, the files
+that it names are removed, by exact name, and the command starts over; any other file in the folder is a conflict.
 """
 
 import json
@@ -29,12 +29,12 @@ RECORD_LIMIT = 1 << 28
 
 @contextmanager
 def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str]) -> Iterator[bool]:
-    """Holds the folder `out` for one run. Yields whether a run with the same `identity` had finished it, and was killed
-    before its record was gone: then all is complete, and there is nothing to do.
+    """Holds the folder `out` for one run. Yields True if a run with the same `identity` finished it and was killed
+    before its record was removed: then everything is complete, and there is nothing to do.
 
-    `files`: all that may be written, relative, the last of them last: it says that the folder is finished. The caller
-    has made sure that `out` is new or empty but for a record. Raises ConflictError where another run fills it.
-    When the block raises, what it gave its final name is the block's to remove.
+    `files`: all files that may be written, relative. The last one is written last: it marks the folder as finished.
+    The caller has checked that `out` is new, or holds only a record. Raises ConflictError if another run fills it.
+    If the block raises, the block must remove the files that already have their final names.
     """
     new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,13 @@ def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str])
 
 
 def has_begun_run(out: Path, record_name: str) -> bool:
-    """Whether a run was killed here, so that what it left may be cleared."""
+    """Whether a run was killed here, so that its files may be removed."""
     return is_regular(out / record_name)
 
 
 def check_unused(out: Path, record_name: str, what: str) -> None:
-    """Raises ConflictError where something is in `out` but a record. `what` goes there: "the export"."""
+    """Raises ConflictError if `out` holds anything except a record, or is not a folder. `what`: names the output in
+    the message, such as "the export"."""
     if (os.path.lexists(out) and not out.is_dir()) or (
         out.is_dir() and any(path.name != record_name for path in out.iterdir())
     ):
@@ -71,7 +72,7 @@ def check_unused(out: Path, record_name: str, what: str) -> None:
 
 @contextmanager
 def locked(record: Path) -> Iterator[IO[bytes]]:
-    """The record of a folder, opened and held as a lock. Raises ConflictError where another run holds it."""
+    """The record of a folder, opened and held as a lock. Raises ConflictError if another run holds it."""
     while True:
         if os.path.lexists(record) and not is_regular(record):
             raise special_file_conflict(record)
@@ -79,13 +80,13 @@ def locked(record: Path) -> Iterator[IO[bytes]]:
             what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
             hold_lock(stream, ConflictError(what, where=str(record.parent), remedy=remedy))
             if not is_regular(record) or not os.path.samestat(os.fstat(stream.fileno()), record.lstat()):
-                continue  # another run has ended, and taken away the record that was opened
+                continue  # another run finished meanwhile, and removed the record that was opened
             yield stream
             return
 
 
 def _clear(out: Path, stream: IO[bytes], identity: Any, files: Sequence[str]) -> bool:
-    """Clears what a killed run left and writes the record of this one, before anything else is written."""
+    """Removes what a killed run left, then writes the record of this run. True if that run had finished the folder."""
     stream.seek(0)
     if (left := _read(stream)) is not None:
         clear_temporaries_of(path_below(out, name) for name in left["files"])
@@ -100,7 +101,7 @@ def _clear(out: Path, stream: IO[bytes], identity: Any, files: Sequence[str]) ->
 
 
 def _read(stream: IO[bytes]) -> dict[str, Any] | None:
-    """The record of a run; None where it is torn: nothing else was written then."""
+    """The record of a run; None if it is incomplete: then the run wrote nothing else."""
     try:
         kept = json.loads(stream.read(RECORD_LIMIT))
         return {"identity": kept["identity"], "files": [str(name) for name in kept["files"]]} if kept["files"] else None

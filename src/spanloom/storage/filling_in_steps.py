@@ -1,13 +1,14 @@
-"""A folder that one command fills in steps: a run that ends early, killed or not, resumes after its last step.
+"""A folder that one command fills in steps: after a run that ended early, killed or not, the next resumes after its
+last finished step.
 
-In: the folder, what the run is (`identity`), the file that says that all is done. Out: `Steps`, in which each step says
-what it will write before it writes, and that it has ended. Both are in a record in the folder, one JSON value a line,
-which is held as a lock and goes last. What it names and no step has ended is removed, by exact name; a run with another
-identity removes all that it names. Anything else that is in the folder is a conflict.
+In: the folder, the run's `identity`, the file that marks everything as done. Out: `Steps`. Each step records the files
+it will write before it writes them, and then that it has ended. The record is a file in the folder, one JSON value a
+line, held as a lock and removed last. Files of an unfinished step are removed, by exact name; a run with another
+identity removes all recorded files. Any other file in the folder is a conflict.
 
     {"identity": …, "last": "manifest.json"}
     {"files": ["shard_00.parquet"]}      a step begins
-    {"ended": {"rows": 4096}}            its files are there
+    {"ended": {"rows": 4096}}            its files are complete
 """
 
 import json
@@ -25,8 +26,8 @@ from spanloom.storage.temporaries import clear_temporaries_of
 
 
 class Steps:
-    """The steps of one run. `finished`: a run had written all, and was killed before its record was gone. `ended`: what
-    the steps before have recorded."""
+    """The steps of one run. `finished`: an earlier run wrote everything, and was killed before its record was removed.
+    `ended`: the values that finished steps have recorded, in order."""
 
     def __init__(self, out: Path, stream: IO[bytes], *, identity: Any, last: str) -> None:
         self._out, self._stream, self._last = out, stream, last
@@ -41,25 +42,25 @@ class Steps:
             self._append(header)
 
     def begin(self, files: Sequence[str]) -> None:
-        """Says which files the next step writes, relative. Call it before the first is made."""
+        """Records which files the next step writes, relative. Call it before the first file is created."""
         self._append({"files": list(files)})
         self._begun, self._names = list(files), [*self._names, *files]
 
     def end(self, record: Any) -> None:
-        """The files of the step are complete, under their names and on the disk. `record`: for the next run."""
-        # First, since nobody knows what is in the record where appending fails. With the line in it, the next run needs
-        # the files; without, it removes them.
+        """Records that the step's files are complete and on disk. `record`: JSON value for `ended` of the next run."""
+        # First: if appending fails, it is unknown whether the line was written. If it was, the next run needs the
+        # files; if not, the next run removes them.
         self._begun = []
-        self.ended.append(json.loads(canonical_json(record)))  # as a run that goes on reads it
+        self.ended.append(json.loads(canonical_json(record)))  # as a resumed run reads it
         self._append({"ended": record})
 
     def undo(self) -> None:
-        """Removes what the step that has not ended left."""
+        """Removes the files of the unfinished step."""
         clear_temporaries_of(path_below(self._out, name) for name in (*self._begun, self._last))
         remove_files(self._out, reversed(self._begun))
 
     def _read_record(self, header: dict[str, Any]) -> bool:
-        """Takes up what a run of this identity has recorded, or clears what another has. Whether it was this one."""
+        """Resumes from the record of a run with this identity; otherwise removes all files in it. True if resumed."""
         steps = _read(self._stream)
         end = 0
         for line_end, value in steps:
@@ -104,8 +105,8 @@ class Steps:
 def filling_in_steps(out: Path, *, record_name: str, identity: Any, last: str) -> Iterator[Steps]:
     """Holds the folder `out` for one run. The block writes `last` after its last step.
 
-    Raises ConflictError where `out` is no folder, or holds what is not this command's, or another run fills it. When
-    the block raises, the steps that ended stay, and the same command goes on; where none has, nothing stays.
+    Raises ConflictError if `out` is not a folder, holds files of another origin, or is being filled by another run. If
+    the block raises, finished steps stay, and the same command resumes after them; if there are none, nothing stays.
     """
     if (out.exists() or out.is_symlink()) and not out.is_dir():
         raise ConflictError("the output is not a directory", where=str(out), remedy="give another --out")
@@ -137,7 +138,8 @@ def filling_in_steps(out: Path, *, record_name: str, identity: Any, last: str) -
 
 
 def _read(stream: IO[bytes]) -> list[tuple[int, dict[str, Any]]]:
-    """The lines of a record, each with where it ends. A line that is torn was written last, before what it tells of."""
+    """The lines of a record, each with its end offset in bytes. An incomplete line is ignored: the run was killed
+    before it wrote the line's files."""
     stream.seek(0)
     steps: list[tuple[int, dict[str, Any]]] = []
     end = 0

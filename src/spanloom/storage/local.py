@@ -1,8 +1,8 @@
-"""Files: hashed, written whole or not at all, published create-only.
+"""Files on this machine: hashed, written whole or not at all, published create-only.
 
 In: bytes or a finished temporary file. Out: a file that is either complete under its name or does not exist.
-Every write goes to a temporary name in the same directory, is fsynced, then renamed; the directory is fsynced after.
-What is no regular file has no whole to wait for: a device, a FIFO or an open descriptor is written through.
+Every write goes to a temporary name in the same directory, is fsynced, then renamed; then the directory is fsynced.
+A device, a FIFO or an open descriptor cannot be replaced by a rename: it is written to directly.
 """
 
 import errno
@@ -20,7 +20,7 @@ from typing import IO, Any, BinaryIO
 from spanloom.errors import ConflictError, StorageError
 from spanloom.storage.temporaries import discard, temporary_beside
 
-# EXDEV: a folder below the root may be a mount of its own.
+# EXDEV: a folder below the root may be a separate mount.
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
 
@@ -32,10 +32,10 @@ def sha256_file(path: Path) -> str:
 
 @contextmanager
 def written_atomically(path: Path) -> Iterator[BinaryIO]:
-    """A stream whose bytes replace `path` when the block ends, and vanish when it raises.
+    """A stream whose bytes replace `path` when the block ends, and are discarded if it raises.
 
     A device, a FIFO, /dev/stdout and the like are not replaced: the bytes go there as they are written.
-    Raises StorageError where nothing can be written: a folder, a disk, a socket, a FIFO that nobody reads.
+    Raises StorageError for a path that cannot be written to: a folder, a disk, a socket, a FIFO without a reader.
     """
     if (through := _no_regular_file(path)) is not None:
         with _named(path), through as stream:
@@ -43,7 +43,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
         return
     temporary = temporary_beside(path)
     try:
-        # Not "wb": NumPy then writes past Python, and misses a full disk.
+        # Not "wb": with it NumPy bypasses Python's stream, and does not notice a full disk.
         with _named(path), temporary.open("w+b") as stream:
             yield stream
             stream.flush()
@@ -56,7 +56,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors of a write say of which file they are: the system tells it only of those of an opening."""
+    """Adds the file name to errors of a write; the system gives it only for errors of `open`."""
     try:
         yield
     except BrokenPipeError:
@@ -68,20 +68,20 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces the file at `path` by `data`, whole or not at all; see `written_atomically`."""
+    """Replaces the file at `path` with `data`, whole or not at all; see `written_atomically`."""
     with written_atomically(path) as stream:
         stream.write(data)
 
 
 def _no_regular_file(path: Path) -> BinaryIO | None:
-    """What is at `path` opened to be written through; None for a regular file, or where nothing is."""
+    """Opens a device, FIFO or descriptor at `path` for direct writing; None for a regular or missing file."""
     if (descriptor := _descriptor(path)) is not None:
         if descriptor == 1 and sys.stdout is not None:
-            sys.stdout.flush()  # what was printed before comes before
+            sys.stdout.flush()  # keeps the order: text printed earlier is written first
         try:
             if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
                 raise OSError(errno.EBADF, "it is open for reading")
-            # The same open file again: one that is opened again would begin at the start of the file.
+            # dup, not open: opening the file again would begin at its start.
             return os.fdopen(os.dup(descriptor), "wb")
         except OSError as refusal:
             raise StorageError(
@@ -96,7 +96,7 @@ def _no_regular_file(path: Path) -> BinaryIO | None:
     if not (stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)):
         raise StorageError(f"{kind_of(kind)} is where a file is to be written", where=str(path), remedy=_ELSEWHERE)
     try:
-        opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # else a FIFO without a reader would hold us for ever
+        opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # otherwise a FIFO without a reader blocks forever
     except OSError as refusal:
         if refusal.errno != errno.ENXIO:
             raise
@@ -111,9 +111,9 @@ _ELSEWHERE = "give the name of a file"
 
 
 def _descriptor(path: Path) -> int | None:
-    """The open file of this process that a path means: /dev/stdout, /dev/fd/63 of a shell's `>(…)`."""
+    """The descriptor of this process that a path refers to: /dev/stdout, /dev/fd/63 of a shell's `>(…)`; else None."""
     ours = {os.path.realpath("/proc/self/fd"), "/dev/fd"}
-    for _ in range(40):  # as many links as the system follows
+    for _ in range(40):  # Linux follows at most 40 links
         parent = os.path.realpath(path.parent)
         if parent in ours and path.name.isdecimal():
             return int(path.name)
@@ -124,25 +124,25 @@ def _descriptor(path: Path) -> int | None:
 
 
 def kind_of(mode: int) -> str:
-    """What a mode of no regular file is called."""
+    """The name of a file type other than a regular file, by its mode: "a folder"."""
     names = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
     return names.get(stat.S_IFMT(mode), "a device")
 
 
 def publish(temporary: Path, path: Path, sha256: str) -> None:
-    """Moves a finished, fsynced temporary file to its final name, which must not hold other bytes.
+    """Moves a finished, fsynced temporary file to its final name, create-only.
 
-    A file that is there already with the same bytes counts as written, so a retry succeeds.
-    Raises ConflictError when it holds other bytes; the temporary file is removed and the existing one left alone.
+    An existing file with the same bytes counts as written, so a retry succeeds. Raises ConflictError if the existing
+    file holds other bytes; it is left alone, and the temporary file is removed.
     """
     try:
-        os.link(temporary, path)  # fails when the name is taken, where rename would overwrite
+        os.link(temporary, path)  # fails if the name is taken; rename would overwrite
     except FileExistsError:
         _check_same(path, sha256)
     except OSError as refusal:
         if refusal.errno not in _NO_HARD_LINKS:
             raise
-        # No hard links on this file system (some network mounts): a rename after looking is the best there is.
+        # No hard links on this file system (some network mounts): a check and then a rename is the best available.
         if path.exists():
             _check_same(path, sha256)
         else:
@@ -164,13 +164,13 @@ def _check_same(path: Path, sha256: str) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raises ConflictError where something is at `path` that is no regular file: nothing is published over it."""
+    """Raises ConflictError if `path` exists and is not a regular file: nothing is published over it."""
     try:
         kind = path.stat().st_mode
     except FileNotFoundError:
         if not path.is_symlink():
             return
-        kind = stat.S_IFLNK  # one that leads nowhere
+        kind = stat.S_IFLNK  # a broken link
     if not stat.S_ISREG(kind):
         raise ConflictError(
             f"{kind_of(kind)} is where a file is to be written", where=str(path), remedy=_ELSEWHERE
@@ -191,9 +191,10 @@ def publish_bytes(data: bytes, path: Path) -> None:
 
 
 def link_file(file: Path, path: Path) -> None:
-    """Puts the finished, fsynced `file` under the name `path` as well, which must not hold other bytes.
+    """Gives the finished, fsynced `file` the second name `path`, create-only.
 
-    A hard link; where the file system has none, a copy that appears whole. Raises ConflictError for other bytes.
+    Makes a hard link or, on a file system without links, a copy (whole or not at all). Raises ConflictError if `path`
+    holds other bytes.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -216,13 +217,13 @@ def link_file(file: Path, path: Path) -> None:
 
 
 def fsync_file(path: Path) -> None:
-    """Brings a file that a library wrote and closed to the disk."""
+    """Flushes a file that a library wrote and closed to disk."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def fsync_directory(directory: Path) -> None:
-    """Makes a rename in `directory` survive a power cut."""
+    """Makes a rename in `directory` durable after a power failure."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -231,7 +232,7 @@ def fsync_directory(directory: Path) -> None:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether a regular file is here; a link is none, whatever it leads to."""
+    """Whether `path` is a regular file; a link is not, whatever its target."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -239,10 +240,10 @@ def is_regular(path: Path) -> bool:
 
 
 def remove_files(root: Path, names: Iterable[str]) -> None:
-    """Removes the regular files `names` (relative, with slashes) below `root`, and then the folders that held nothing
-    else. What is not there stays away, what is no regular file stays.
+    """Removes the regular files `names` (relative, with slashes) below `root`, then their folders if they are empty.
+    Missing files are ignored; anything that is not a regular file stays.
 
-    Raises ConflictError for a name that is not below `root`, or that leads through a link.
+    Raises ConflictError for a name that is not below `root`, or whose folders include a link.
     """
     folders: set[Path] = set()
     for name in names:
@@ -257,7 +258,7 @@ def remove_files(root: Path, names: Iterable[str]) -> None:
 def path_below(root: Path, name: str) -> Path:
     """The path of the file `name` (relative, with slashes) below `root`.
 
-    Raises ConflictError for a name that would be elsewhere, by itself or through a link in place of a folder.
+    Raises ConflictError for a name that leads outside `root`, by itself or through a link in place of a folder.
     """
     if not is_name_below(name):
         raise ConflictError(f"{name!r} is no name for a file below a folder", where=str(root))
@@ -271,13 +272,13 @@ def path_below(root: Path, name: str) -> Path:
 
 
 def is_name_below(name: str) -> bool:
-    """Whether `name` is a relative path, with slashes, that stays below where it is put."""
+    """Whether `name` is a relative path, with slashes, that cannot leave the folder it is joined to."""
     parts = name.split("/")
     return all(parts) and not {".", ".."} & set(parts) and "\\" not in name and "\0" not in name
 
 
 def special_file_conflict(path: Path) -> ConflictError:
-    """The message for a link, or a special file, where only folders and files of ours may be."""
+    """The error for a link or a special file where only our own folders and files may be."""
     return ConflictError(
         "what is here is neither a file nor a folder: nothing is written or removed through it",
         where=str(path),
@@ -286,13 +287,13 @@ def special_file_conflict(path: Path) -> ConflictError:
 
 
 def remove_if_empty(directory: Path) -> None:
-    """Removes a folder in which nothing is; leaves any other alone."""
+    """Removes an empty folder; leaves any other alone."""
     with suppress(OSError):
         directory.rmdir()
 
 
 def open_lock(path: Path) -> BinaryIO:
-    """A file to be held as a lock, made where it is not there. Raises ConflictError for a link, a FIFO and the like."""
+    """Opens a lock file, created if missing. Raises ConflictError for a link, a FIFO and the like."""
     try:
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as refusal:
@@ -306,7 +307,7 @@ def open_lock(path: Path) -> BinaryIO:
 
 
 def hold_lock(lock: IO[Any], refusal: ConflictError) -> None:
-    """Holds an open file as a lock, until it is closed. Raises `refusal` where another process holds it."""
+    """Holds an open file as a lock, until it is closed. Raises `refusal` if another process holds it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -1,7 +1,7 @@
 """Files → objects, created and never overwritten: the same bytes count as written, other bytes are a conflict.
 
-In: finished files. Out: objects whose checksum the store has confirmed, with their sha256 and who wrote them in their
-metadata, so that a conflict can name both sides.
+In: finished files. Out: objects whose checksum the store has confirmed. Their metadata hold their sha256 and their
+writer, so that a conflict can name both sides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ BY_KEY, AT_KEY, GIT_SHA_KEY = "spanloom-by", "spanloom-at", "spanloom-git-sha"
 
 @dataclass(frozen=True, kw_only=True)
 class Upload:
-    """A file and the object that it becomes. `replace` is for reports, which are of no dataset's bytes."""
+    """A file and the object that it becomes. `replace` is for reports, which are not part of a dataset's bytes."""
 
     path: Path
     uri: Uri
@@ -35,13 +35,13 @@ class Upload:
 
 
 def signature() -> dict[str, str]:
-    """Who writes: user and host (in a pod, its name), the time, the code's git SHA."""
-    by = built_by().encode("ascii", "backslashreplace").decode()  # what HTTP headers can carry
+    """The writer as metadata: user and host (in a pod, its name), the time, the code's git SHA."""
+    by = built_by().encode("ascii", "backslashreplace").decode()  # HTTP headers carry ASCII only
     return {BY_KEY: by, AT_KEY: datetime.now(UTC).isoformat(timespec="seconds"), GIT_SHA_KEY: git_sha()}
 
 
 def signed_by(metadata: Mapping[str, str], written_at: str = "") -> str:
-    """`by … at … with git SHA …`, as far as it is known."""
+    """The writer in a message: `by … at … with git SHA …`, without the unknown parts."""
     known = [
         f"{word} {value}"
         for word, value in (
@@ -55,12 +55,12 @@ def signed_by(metadata: Mapping[str, str], written_at: str = "") -> str:
 
 
 def publish_file(path: Path, uri: Uri, *, replace: bool = False) -> None:
-    """Creates one object. Raises ConflictError when one of that name holds other bytes."""
+    """Creates one object, or replaces it with `replace`. Raises ConflictError if an object there holds other bytes."""
     publish_files([Upload(path=path, uri=uri, replace=replace)])
 
 
 def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
-    """Creates an object for each file below `directory`, the file named `last` when all others exist."""
+    """Creates an object for each file below `directory`; the file `last` follows when all others exist."""
     names = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
     uploads = [Upload(path=directory / name, uri=uri / name) for name in names if name != last]
     publish_files(uploads)
@@ -68,10 +68,10 @@ def publish_folder(directory: Path, uri: Uri, *, last: str) -> None:
 
 
 def publish_files(uploads: Sequence[Upload]) -> None:
-    """Creates the objects, several at once. Returns when all exist, with the checksum that the store confirmed.
+    """Creates the objects, several at once. Returns when all exist, and the store has confirmed their checksums.
 
-    An object that is there with the same bytes counts as written, so a retry succeeds. Raises ConflictError naming
-    both sides for the first that holds other bytes; nothing is overwritten.
+    An existing object with the same bytes counts as written, so a retry succeeds. Raises ConflictError, naming both
+    sides, for the first object that holds other bytes; only uploads with `replace` overwrite.
     """
     transfers = Transfers(sum(upload.path.stat().st_size for upload in uploads))
     transfers.run([lambda upload=upload: _publish(upload, transfers) for upload in uploads])  # type: ignore[misc]
@@ -90,8 +90,8 @@ def _publish(upload: Upload, transfers: Transfers) -> None:
 def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> None:
     """Uploads until the store has confirmed the file's bytes, `DAMAGED_TRIES` times at most.
 
-    An answer that got lost, or is wrong, does not decide: what is there does, and whose it is. Only what this very
-    upload wrote (by its metadata) is removed, and only when its checksum is not the file's.
+    A lost or wrong answer is not trusted: the object at the URI, and the writer in its metadata, decide. Only an object
+    that this very upload wrote is removed, and only if its checksum is not the file's.
     """
     uri, metadata, wrong = upload.uri, {SHA256_KEY: sha256, **signature()}, ""
     sending = Sending(metadata=metadata, replace=upload.replace, moved=transfers.moved, stop=transfers.stop)
@@ -101,7 +101,7 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
             if store.create(upload.path, uri, sending):
                 return
             unconfirmed, wrong = True, "the checksum that the store answered is not that of the file"
-        except AlreadyThereError:  # somebody was faster; or it was this very upload, whose answer got lost
+        except AlreadyThereError:  # another writer was faster; or this very upload succeeded, and its answer got lost
             taken = True
         except LostUploadError as lost:
             wrong = str(lost)
@@ -113,7 +113,7 @@ def _create(upload: Upload, sha256: str, store: Store, transfers: Transfers) -> 
             held = store.holds(present, upload.path)
             if held or (held is None and not unconfirmed):
                 return
-            with suppress(SpanloomError):  # not allowed, or gone already: the next try sees what is there
+            with suppress(SpanloomError):  # not permitted, or removed already: the next try looks again
                 keep_trying(partial(store.delete, present), store=store, uri=uri, stop=transfers.stop)
             wrong = "what is there after it has another checksum"
         elif not upload.replace:
@@ -132,7 +132,7 @@ def _check_same(present: StoredObject, path: Path, sha256: str) -> None:
     held = open_store(present.uri).holds(present, path)
     if held is not False and digest == sha256:
         return
-    if held is not False and digest is None:  # not ours: a checksum of 32 bits alone would be too little
+    if held is not False and digest is None:  # another program's: a checksum of 32 bits does not prove equality
         with TemporaryDirectory(prefix="spanloom-compare-") as directory:
             digest = sha256_file(stage_file(present.uri, Path(directory) / "object"))
         if digest == sha256:
@@ -148,7 +148,7 @@ def _check_same(present: StoredObject, path: Path, sha256: str) -> None:
 
 
 def remove_if_allowed(uri: Uri) -> None:
-    """Deletes an object that has served its turn. An account that may only create leaves it there."""
+    """Deletes an object that is no longer needed. Without permission to delete, the object stays."""
     store = open_store(uri)
     with suppress(SpanloomError):
         if (stored := find(uri)) is not None:

@@ -1,7 +1,7 @@
-"""The scratch folder of one command: what is remote is staged into it, or made in it and published from it.
+"""The scratch folder of one command: remote inputs are downloaded to it, remote outputs are published from it.
 
-In: places as the user gave them. Out: local paths for all of them. A local place is its own path and is not copied.
-Errors that name a path below the scratch folder are raised again with the URI that it stands for.
+In: places (paths or URIs) as the user gave them. Out: local paths for all of them. A local path is used in place.
+Errors that name a path below the scratch folder are raised again with the URI of that path.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ SCRATCH_VARIABLE = "SPANLOOM_SCRATCH"
 
 
 class Scratch:
-    """Local stand-ins for places. The folder is made when the first remote place needs it."""
+    """Local paths for places. The folder is created for the first remote place. `stands_for`: local path → its URI."""
 
     def __init__(self, name: str, chosen: Path | None, stack: ExitStack) -> None:
         self._name, self._chosen, self._stack = name, chosen, stack
@@ -31,9 +31,9 @@ class Scratch:
         self.stands_for: dict[Path, str] = {}
 
     def path(self, place: str) -> Path:
-        """The local path of a place: itself, or below the scratch folder, where nothing is staged by this alone.
+        """The local path of a place: a local place itself, or a path below the scratch folder. Downloads nothing.
 
-        The same places in the same order get the same paths, so a killed command finds what it had staged.
+        The same places in the same order get the same paths, so a restarted command finds what it had downloaded.
         """
         if not is_uri(place):
             return Path(place)
@@ -47,46 +47,46 @@ class Scratch:
         return path
 
     def inner(self, name: str) -> Path:
-        """A folder of the command's own, which stands for no place."""
+        """A folder for the command's own files, of no place."""
         path = self._made() / name
         path.mkdir(exist_ok=True)
         return path
 
     def file(self, place: str) -> Path:
-        """An input file, staged."""
+        """The local path of an input file, downloaded if it is remote."""
         path = self.path(place)
         return stage_file(parse_uri(place), path) if is_uri(place) else path
 
     def folder(self, place: str) -> Path:
-        """An input folder, staged whole."""
+        """The local path of an input folder, downloaded whole if it is remote."""
         path = self.path(place)
         return stage_folder(parse_uri(place), path) if is_uri(place) else path
 
     def publish_file(self, place: str, *, replace: bool = False) -> None:
-        """Publishes the file that was made at `path(place)`; nothing to do for a local place."""
+        """Publishes the file at `path(place)`; does nothing for a local place."""
         if is_uri(place):
             publish_file(self.path(place), parse_uri(place), replace=replace)
 
     def create(self, place: str | None, data: bytes) -> None:
-        """A small file at a place, if there is one. Raises ConflictError where other bytes exist there."""
+        """Creates a small file at `place`; None does nothing. Raises ConflictError if other bytes exist there."""
         if place:
             publish_bytes(data, self.path(place))
             self.publish_file(place)
 
     def replace(self, place: str | None, data: bytes) -> None:
-        """A small file at a place, if there is one, instead of what is there."""
+        """Writes a small file at `place`, replacing an existing one; None does nothing."""
         if place:
             write_atomically(self.path(place), data)
             self.publish_file(place, replace=True)
 
     def publish_folder(self, place: str, *, last: str) -> None:
-        """Publishes the folder that was made at `path(place)`, the file `last` last; nothing to do for a local one."""
+        """Publishes the folder at `path(place)`, the file `last` last; does nothing for a local place."""
         if is_uri(place):
-            clear_temporaries(self.path(place))  # of a run before this one that was killed
+            clear_temporaries(self.path(place))  # of an earlier run that was killed
             publish_folder(self.path(place), parse_uri(place), last=last)
 
     def bring_home(self, made: Path, place: str) -> None:
-        """Puts a small file that was made elsewhere in scratch at a place, local or remote."""
+        """Copies a small file that was made elsewhere in scratch to a place, local or remote."""
         if is_uri(place):
             publish_file(made, parse_uri(place))
         else:
@@ -103,13 +103,13 @@ class Scratch:
         return self._directory
 
     def discard(self) -> None:
-        """Removes the folder of a command that is done."""
+        """Removes the folder of a finished command."""
         if self._chosen is not None and self._directory is not None:
             shutil.rmtree(self._directory)
 
 
 def chosen_scratch(chosen: Path | None) -> Path | None:
-    """The folder that was chosen for what is temporary, by an option or in the environment; None stands for $TMPDIR."""
+    """The user's folder for temporary files, by an option or by $SPANLOOM_SCRATCH; None means $TMPDIR."""
     named = os.environ.get(SCRATCH_VARIABLE)
     return Path(named) if chosen is None and named else chosen
 
@@ -118,8 +118,8 @@ def chosen_scratch(chosen: Path | None) -> Path | None:
 def scratch_for(command: str, places: Sequence[object], chosen: Path | None = None) -> Iterator[Scratch]:
     """The scratch folder of one command over these places, removed at its end.
 
-    It is below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). In one that was chosen, what
-    a failed or killed run has staged and made stays, and the same command goes on with it.
+    It is below `chosen`, else $SPANLOOM_SCRATCH, else in a temporary folder ($TMPDIR). With the first two, the files of
+    a failed or killed run stay, and the same command resumes with them.
     """
     chosen = chosen_scratch(chosen)
     name = f"{command}-{hashlib.sha256(repr([str(place) for place in places]).encode()).hexdigest()[:16]}"

@@ -1,6 +1,6 @@
-"""Small files that somebody else may have made, read with care: manifests, records, cards.
+"""Defensive reading of small files that others may have written: manifests, records, cards.
 
-In: a path, and the error that a caller has for what is wrong with the file. Out: its bytes, or the JSON value in them.
+In: a path, and the error class to raise for an invalid file. Out: its bytes, or the JSON value in them.
 """
 
 import errno
@@ -21,17 +21,17 @@ DEEPEST = 64
 
 
 def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *, limit: int = SMALL_BYTES) -> bytes:
-    """The bytes of a small file that somebody else may have made.
+    """The bytes of a small, untrusted file.
 
-    Raises FileNotFoundError where nothing is, and `error` for all else that cannot be read as a file: a folder, a
-    FIFO, a device, links that lead in a circle, more than `limit` bytes. `what` names the file: "the manifest".
+    Raises FileNotFoundError if nothing is at `path`, and `error` for anything else that cannot be read: a folder, a
+    FIFO, a device, a cycle of links, more than `limit` bytes. `what` names the file in messages: "the manifest".
     """
 
     def refuse(why: str) -> SpanloomError:
         return error(f"{what} cannot be read: {why}", where=str(path), remedy=remedy)
 
     try:
-        # Without waiting: a FIFO opens at once and is distinguished from a file then.
+        # Non-blocking: a FIFO without a writer opens at once, and is then rejected by its type.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
@@ -39,7 +39,7 @@ def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *
             data = b"" if status.st_size > limit else stream.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
-    except ValueError as fault:  # a name that cannot be one: with a NUL, with half of a surrogate pair
+    except ValueError as fault:  # an invalid name: with a NUL, with half of a surrogate pair
         raise refuse(str(fault)) from None
     except OSError as refusal:
         raise refuse(refusal.strerror or str(refusal)) from None
@@ -49,16 +49,16 @@ def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *
 
 
 def read_json(path: Path, error: type[SpanloomError], what: str, remedy: str) -> Any:
-    """The value of a small JSON file that somebody else may have made: `read_small`, then `parse_json`."""
+    """The value of a small, untrusted JSON file: `read_small`, then `parse_json`."""
     return parse_json(read_small(path, error, what, remedy), error, what, str(path), remedy)
 
 
 def parse_json(data: bytes, error: type[SpanloomError], what: str, where: str, remedy: str) -> Any:
-    """A JSON text that somebody else may have made → its value.
+    """An untrusted JSON text → its value. `where`: its path or URI, for messages.
 
-    Raises `error` for what is not JSON, and for JSON that no program of ours writes and that fails further on: nested
-    deeper than `DEEPEST`, numbers beyond 64 bits, NaN, text that is not Unicode (half of a surrogate pair), a key
-    that is duplicate in an object.
+    Raises `error` for text that is not JSON, and for JSON that Spanloom never writes and later code cannot handle:
+    nested deeper than `DEEPEST`, numbers beyond 64 bits, NaN, text that is not Unicode (half of a surrogate pair), a
+    duplicate key in an object.
     """
     try:
         text = data.decode("utf-8-sig")

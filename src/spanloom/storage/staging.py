@@ -1,7 +1,7 @@
-"""Objects → files on this machine, hashed on the way, checked against what a manifest, their writer or the store says.
+"""Objects → files on this machine, hashed while they arrive, verified by a manifest, their metadata or the store.
 
-In: URIs. Out: files that are whole under their names. What a broken transfer left is resumed, in this run or
-in the next: it is beside the file under a temporary name that holds the object's version.
+In: URIs. Out: files that are complete under their names. An interrupted download is resumed, in this run or the next:
+the partial file is beside the final one, under a temporary name that encodes the object's version.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from spanloom.storage.transfer import OnProgress, Transfers, open_store
 from spanloom.storage.uri import Uri
 
 RANGE = 16 << 20
-"""Bytes of a range of a large object; held in memory until those before it are written."""
+"""Bytes of a range of a large object; held in memory until the ranges before it are written."""
 DAMAGED_TRIES = 3
-"""Downloads of one object; one that is damaged each time is not damaged by chance."""
+"""Downloads of one object before giving up: damage in every one of them is not chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """An object and the file that it becomes; `bytes` and `sha256` are what a manifest says of it, where one does."""
+    """An object and the file that it becomes. `bytes`, `sha256`: the values expected by a manifest, if there is one."""
 
     uri: Uri
     path: Path
@@ -40,7 +40,7 @@ class Download:
 
 
 def find(uri: Uri, stop: threading.Event | None = None) -> StoredObject | None:
-    """What the store says of an object, or None when there is none of that name."""
+    """The store's description of an object, or None if there is no such object."""
     store = open_store(uri)
     return keep_trying(lambda: store.find(uri), store=store, uri=uri, stop=stop)
 
@@ -50,17 +50,17 @@ def require(
     remedy: str = "fix the URI, or run the step that writes it",
     stop: threading.Event | None = None,
 ) -> StoredObject:
-    """`find`, with an error when the object is not there, or its bucket is not."""
+    """`find`, but raises StorageError if the object or its bucket does not exist."""
     if (stored := find(uri, stop)) is None:
-        list_objects(uri)  # a bucket that does not exist says so here
+        list_objects(uri)  # raises if the bucket does not exist
         raise StorageError("the object is not there", where=str(uri), remedy=remedy)
     return stored
 
 
 def list_objects(prefix: Uri) -> list[StoredObject]:
-    """All objects below `prefix/`, in the order of their keys; folder placeholders left out.
+    """All objects below `prefix/`, sorted by key, without folder placeholders.
 
-    Raises StorageError for a listing that goes in a circle, and for one that names nothing new until the deadline.
+    Raises StorageError for a listing that repeats itself, and for one that adds no object before the deadline.
     """
     store = open_store(prefix)
     objects: dict[str, StoredObject] = {}
@@ -90,13 +90,13 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
 
 
 def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | None = None) -> Path:
-    """Downloads one object to `path`. Raises StorageError when it is not there, or not what was expected."""
+    """Downloads one object to `path`. Raises StorageError if it is missing, or differs from `bytes` or `sha256`."""
     stage_files([Download(uri=uri, path=path, bytes=bytes, sha256=sha256)])
     return path
 
 
 def stage_folder(uri: Uri, directory: Path) -> Path:
-    """Downloads everything below `uri/` into `directory`. Raises StorageError when nothing is there."""
+    """Downloads everything below `uri/` into `directory`. Raises StorageError if there is nothing."""
     prefix = f"{uri.key}/" if uri.key else ""
     objects = list_objects(uri)
     if not objects:
@@ -114,17 +114,17 @@ def stage_folder(uri: Uri, directory: Path) -> Path:
 
 
 def safe_name(name: str, where: Uri) -> str:
-    """`name` when it is a relative path that stays below where it is put; else StorageError."""
+    """Returns `name`. Raises StorageError unless it is a relative path that cannot leave its folder."""
     if not is_name_below(name):
         raise StorageError(f"{name!r} is no name for a file below a folder", where=str(where))
     return name
 
 
 def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None = None) -> None:
-    """Downloads all of them, several at once. Raises StorageError naming the first that cannot be had or is wrong.
+    """Runs all downloads, several at once. Raises StorageError for the first object that is unavailable or wrong.
 
-    A file that is already with the right size and sha256 is kept; without a sha256 to hold it against it is
-    replaced. Objects may be named `a` and `a/b`, files may not.
+    An existing file with the right size and sha256 is kept; without an expected sha256 it is replaced. Also raises
+    StorageError if objects are named `a` and `a/b`, which files cannot be.
     """
     _check_names(downloads)
     objects: dict[Download, StoredObject] = {}
@@ -158,7 +158,7 @@ def stage_files(downloads: Sequence[Download], *, on_progress: OnProgress | None
 
 
 def _check_names(downloads: Sequence[Download]) -> None:
-    """Raises StorageError where one object would be a file and a folder that another is in, or a folder is there."""
+    """Raises StorageError if one object's file would be the folder of another's, or a folder has a file's path."""
     files = {download.path: download.uri for download in downloads}
     for download in downloads:
         above = next((folder for folder in download.path.parents if folder in files), None)
@@ -204,8 +204,8 @@ def _size(path: Path) -> int:
 
 
 def _stage(download: Download, stored: StoredObject, transfers: Transfers) -> None:
-    """Downloads until the bytes are known to be right: by their sha256, where a manifest or the object's own metadata
-    says it; else by the store's checksum; where it has none, by a second download with the same sha256.
+    """Downloads until the bytes are verified: by the sha256 of a manifest or of the object's metadata; else by the
+    store's checksum; if the store has none, by a second download with the same sha256.
     """
     store, partial = open_store(stored.uri), _partial(download.path, stored)
     digest = download.sha256 or stored.metadata.get(SHA256_KEY)
@@ -215,7 +215,7 @@ def _stage(download: Download, stored: StoredObject, transfers: Transfers) -> No
         if sha256 == digest:
             break
         held = store.holds(stored, partial)
-        if held or (held is None and sha256 in came):  # these are the bytes that the store has
+        if held or (held is None and sha256 in came):  # the download is intact: the store has these bytes
             if digest is None:
                 break
             partial.unlink()
@@ -249,7 +249,7 @@ def _another_object(stored: StoredObject, sha256: str, expected: str | None) -> 
 
 
 def _receive(stored: StoredObject, partial: Path, store: Store, transfers: Transfers) -> str:
-    """Fills `partial` up to the object's size, going on where it ends. Returns the sha256 of all of it."""
+    """Fills `partial` up to the object's size, resuming at its end. Returns the sha256 of the whole file."""
     digest = hashlib.sha256()
     with partial.open("a+b") as file:
         file.seek(0)
@@ -274,7 +274,7 @@ def _receive(stored: StoredObject, partial: Path, store: Store, transfers: Trans
             if have < stored.bytes:
                 raise DamagedTransferError(f"the connection ended after {have} of {stored.bytes} bytes")
 
-        if have > stored.bytes:  # somebody else's file under our name
+        if have > stored.bytes:  # a foreign file under our name
             file.truncate(0)
             raise StorageError("a partial download is longer than its object", where=str(partial), remedy="run again")
         if stored.bytes - have > PIECES_FROM:
@@ -289,8 +289,8 @@ def _receive(stored: StoredObject, partial: Path, store: Store, transfers: Trans
 
 
 def _ranges(stored: StoredObject, have: int, store: Store, transfers: Transfers) -> Iterator[bytes]:
-    """The bytes of an object from `have` on, in order: several ranges are on their way at once. What has been yielded
-    and written is what a later run goes on with."""
+    """The bytes of an object from `have` on, in order; several ranges are downloaded at once. A later run resumes after
+    the bytes that were yielded and written."""
 
     def receive(first: int, halt: threading.Event) -> bytes:
         end, data = min(first + RANGE, stored.bytes), bytearray()
@@ -316,7 +316,7 @@ def _ranges(stored: StoredObject, have: int, store: Store, transfers: Transfers)
 
 
 def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
-    """The bytes of a small object, checked like any download, or None when it is not there."""
+    """The verified bytes of a small object; None if it is missing. Raises StorageError for more than `limit` bytes."""
     if (stored := find(uri)) is None:
         return None
     if stored.bytes > limit:
@@ -328,9 +328,10 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
 
 
 def read_range(stored: StoredObject, first: int, end: int, stop: threading.Event | None = None) -> bytes:
-    """The bytes of an object from `first` up to `end`: held in memory, and by no checksum but their number and version.
+    """The bytes of an object from `first` up to `end`, in memory. Only their number and the object's version are
+    checked, no checksum.
 
-    Raises StorageError when they cannot be had, and when the object is no longer the one that was found.
+    Raises StorageError if they cannot be read, or if the object is no longer the one that was found.
     """
     store, data = open_store(stored.uri), bytearray()
 

@@ -1,15 +1,15 @@
-"""Temporary files: a file that is being written is beside its final name, and is held while its process lives.
+"""Temporary files: a file is written beside its final name, and is locked while its process lives.
 
-In: the path that a file is to have. Out: a fresh file in the same folder, with a lock that the kernel drops when the
-process ends, however it ends. So the next writer of the same path recognises what a killed process left: its name
-fits, and its lock is free.
+In: the final path of a file. Out: a new file in the same folder, with a lock that the kernel releases when the process
+ends, in whatever way. So the next writer of the same path recognises the file of a killed process: its name matches,
+and its lock is free.
 
-    .out.jsonl.spanloom-tmp-1f0c9a3e_k2v8d0qa    held; 1f0c9a3e is made of this machine and this mount
-    .out.jsonl.spanloom-tmp-k2v8d0qa             where the file system has no locks: no writer removes it
-    .out.jsonl.spanloom-tmp-0123456789abcdef     a download that goes on where it ended (`staging`)
+    .out.jsonl.spanloom-tmp-1f0c9a3e_k2v8d0qa    locked; 1f0c9a3e is a hash of this machine and this mount
+    .out.jsonl.spanloom-tmp-k2v8d0qa             on a file system without locks: no writer removes it
+    .out.jsonl.spanloom-tmp-0123456789abcdef     a download that can be resumed (`staging`)
 
-A lock of another machine may be invisible here. So a writer looks only at names that this machine made, below this
-mount, and leaves all others alone. A command that holds a whole folder (`filling`, a build) removes all of its names.
+A lock of another machine may be invisible here. So a writer considers only names that this machine made on this mount,
+and leaves all others alone. A command that holds a whole folder (`filling`, a build) removes all temporary files in it.
 """
 
 import fcntl
@@ -26,23 +26,23 @@ from functools import cache
 from pathlib import Path
 
 TEMPORARY_MARK = ".spanloom-tmp-"
-"""Part of every temporary name, so that what a killed process left behind is recognised and cleared."""
+"""Part of every temporary name, so that files of killed processes are recognised and removed."""
 
 _TEMPORARY_NAME = re.compile(rf"\.(.+){re.escape(TEMPORARY_MARK)}\w+")
-# SQLite makes files of its own beside a store that is being made.
+# SQLite creates files of its own beside a database that is being written.
 _HELD_NAME = re.compile(rf"(\.(.+){re.escape(TEMPORARY_MARK)}([0-9a-f]{{8}})_\w+)(-wal|-shm|-journal)?")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TRIES = 100
 
 _log = logging.getLogger(__name__)
 _held: dict[Path, int] = {}
-"""The temporary files of this process, and the open descriptor that has the lock of each."""
+"""The temporary files of this process, each with the open descriptor that holds its lock."""
 
 
 def temporary_beside(path: Path) -> Path:
-    """A fresh empty file in the directory of `path` (created when missing), held until `discard`.
+    """Creates an empty file in the directory of `path` (created if missing), locked until `discard`.
 
-    What processes that have ended left under temporary names of `path` is removed.
+    Temporary files of `path` that ended processes left are removed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     machine = _machine(path.parent)
@@ -54,7 +54,7 @@ def temporary_beside(path: Path) -> Path:
             _lock(descriptor, fcntl.F_WRLCK)
             ours = _is_named(descriptor, temporary)
         except BlockingIOError:
-            ours = False  # another writer saw it before it had its lock, and is removing it
+            ours = False  # another writer found it before it was locked, and is removing it
         except OSError:
             _remove_made(descriptor, temporary)
             break  # no locks here
@@ -68,7 +68,7 @@ def temporary_beside(path: Path) -> Path:
 
 
 def discard(temporary: Path) -> None:
-    """Removes a temporary file, where it has not become another one, and no longer holds it."""
+    """Removes a temporary file, if it was not renamed, and releases its lock."""
     try:
         temporary.unlink(missing_ok=True)
     finally:
@@ -77,9 +77,9 @@ def discard(temporary: Path) -> None:
 
 
 def clear_temporaries(folder: Path) -> None:
-    """Removes what killed processes left under temporary names below a folder that is ours with all that is in it.
+    """Removes all temporary files below a folder that belongs to the caller with all its content.
 
-    The caller holds the folder: locks of files are not looked at. Links are not followed.
+    The caller holds the folder: locks of files are not checked. Links are not followed.
     """
     for directory, _, names in os.walk(folder):
         for name in names:
@@ -88,10 +88,10 @@ def clear_temporaries(folder: Path) -> None:
 
 
 def clear_temporaries_of(paths: Iterable[Path], *, spare_held: bool = False) -> None:
-    """Removes the temporary files that killed processes left of these files, and of no others beside them.
+    """Removes the temporary files of these paths that killed processes left; other files in the folder stay.
 
-    The caller holds the folder. `spare_held`: other commands may write these files at the same time, and what one of
-    them holds on this machine stays.
+    The caller holds the folder. `spare_held`: other commands may write these files at the same time; temporary files
+    that they have locked on this machine stay.
     """
     names: dict[Path, set[str]] = {}
     for path in paths:
@@ -115,14 +115,14 @@ def _mode(path: Path) -> int:
 
 
 def _make(path: Path, beginning: str) -> tuple[int, Path]:
-    """A new file of a random name, open for reading and writing."""
+    """A new file with a random name, open for reading and writing."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}{TEMPORARY_MARK}{beginning}", dir=path.parent)
     temporary = Path(name)
     try:
-        # mkstemp makes files that nobody else can read; a dataset is read by other users and pods.
+        # mkstemp makes files that only their owner can read; other users and pods read a dataset.
         umask = os.umask(0)
         os.umask(umask)
-        os.fchmod(descriptor, 0o666 & ~umask)  # not by its name: another writer may be removing it
+        os.fchmod(descriptor, 0o666 & ~umask)  # not by name: another writer may be removing it
     except BaseException:
         _remove_made(descriptor, temporary)
         raise
@@ -139,10 +139,10 @@ def _remove_made(descriptor: int, temporary: Path) -> None:
 def _clear_left(path: Path, machine: str) -> None:
     """Removes the temporary files of `path` that this machine made and no process holds.
 
-    One that cannot be opened may be held. One that cannot be removed is named in the log: the file itself can be
-    written all the same.
+    A file that cannot be opened may be locked: it stays. A file that cannot be removed is logged: `path` can still be
+    written.
     """
-    ours = {held.name for held in list(_held)}  # a copy: other threads write, too
+    ours = {held.name for held in list(_held)}  # a copy: other threads change `_held`
     for temporary, beside in _temporaries_of(path, machine):
         if temporary.name in ours:
             continue
@@ -156,9 +156,9 @@ def _clear_left(path: Path, machine: str) -> None:
 
 
 def _temporaries_of(path: Path, machine: str) -> Iterator[tuple[Path, list[Path]]]:
-    """The temporary files of `path` that this machine made, each with those that SQLite made beside it."""
+    """The temporary files of `path` that this machine made, each with the files that SQLite made beside it."""
     names: dict[str, list[Path]] = {}
-    # A folder may be written to and not be listed.
+    # A folder may be writable but not listable.
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             match = _HELD_NAME.fullmatch(entry.name) if TEMPORARY_MARK in entry.name else None
@@ -172,15 +172,15 @@ def _temporaries_of(path: Path, machine: str) -> Iterator[tuple[Path, list[Path]
 
 @contextmanager
 def _kept_free(temporary: Path) -> Iterator[bool]:
-    """Whether no process holds a temporary file, and none takes hold of it while the block runs.
+    """Yields whether no process has a temporary file locked; none can lock it while the block runs.
 
-    False, too, where that cannot be known: the file system has no locks, or the file cannot be opened.
+    False also if that is unknown: the file system has no locks, or the file cannot be opened.
     """
     try:
-        # For reading: on NFS a lock needs a file open for what it excludes, and a shared one is enough here.
+        # For reading: on NFS, a file opened for reading takes only a shared lock, which is enough here.
         descriptor = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as refusal:
-        yield isinstance(refusal, FileNotFoundError)  # what SQLite made beside it may still be there
+        yield isinstance(refusal, FileNotFoundError)  # SQLite's files beside it may still exist
         return
     try:
         try:
@@ -194,7 +194,7 @@ def _kept_free(temporary: Path) -> Iterator[bool]:
 
 
 def _is_named(descriptor: int, path: Path) -> bool:
-    """Whether an open file is a regular file and still has this name."""
+    """Whether an open file is a regular file and still has the name `path`."""
     opened = os.fstat(descriptor)
     try:
         return stat.S_ISREG(opened.st_mode) and os.path.samestat(opened, path.lstat())
@@ -203,17 +203,17 @@ def _is_named(descriptor: int, path: Path) -> bool:
 
 
 def _lock(descriptor: int, kind: int) -> None:
-    """Locks an open file without waiting; it belongs to the open file, and goes when its last descriptor is closed.
+    """Locks an open file without waiting. The lock ends when the last descriptor of the open file is closed.
 
-    One byte far behind the end of any file: where locks keep others from writing (SMB), and where SQLite has its own,
-    nothing else touches it. Raises BlockingIOError where another process has it, OSError where there are no locks.
+    It covers one byte far beyond the end of any file: mandatory locks (SMB) then block no writes, and SQLite's own
+    locks do not collide. Raises BlockingIOError if another process has the lock, OSError if there are no locks.
     """
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi0q", kind, os.SEEK_SET, 1 << 62, 1, 0))
 
 
 def _machine(folder: Path) -> str | None:
-    """Eight hex digits for the running kernel and the mount that `folder` is on: what has them was locked by this
-    kernel, so its lock is seen. None where the system does not say, or has no such locks (macOS)."""
+    """Eight hex digits for the running kernel and the mount of `folder`: a file with these digits in its name was
+    locked by this kernel, so its lock is visible. None if the boot id is unknown, or without such locks (macOS)."""
     boot = _boot_id()
     if boot is None or not hasattr(fcntl, "F_OFD_SETLK"):
         return None

@@ -1,6 +1,6 @@
-"""Many files at once, stopped together; and which store a URI means.
+"""Many transfers at once, stopped together; and the store of a URI.
 
-In: pieces of work over objects. Out: all of them done, or the first fault and none of the others still running.
+In: jobs over objects. Out: all of them done, or the first error, and no other job is still running.
 """
 
 import threading
@@ -15,15 +15,15 @@ from spanloom.storage.stores.s3 import S3Store
 from spanloom.storage.uri import Uri
 
 CONNECTIONS = 8
-"""Files under way at once. Each upload to gs:// holds a piece of 16 MiB in memory. Uploads to s3:// hold `PIECES` parts
-of 32 MiB between them, downloads as many ranges of 16 MiB."""
+"""Files transferred at once. Each upload to gs:// holds a piece of 16 MiB in memory. All uploads to s3:// together hold
+at most `PIECES` parts of 32 MiB, all downloads at most `PIECES` ranges of 16 MiB."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with the bytes moved so far, and the bytes there are."""
+"""Called with the bytes moved so far, and the total bytes."""
 
 
 def open_store(uri: Uri) -> Store:
-    """The bucket that a URI names; its client is made once in a process."""
+    """The store for the bucket of a URI; its client is created once in a process."""
     return _open(uri.scheme, uri.bucket)
 
 
@@ -33,7 +33,7 @@ def _open(scheme: str, bucket: str) -> Store:
 
 
 class Transfers:
-    """A set of transfers: how many bytes have moved in all, whether they are to stop, and the slots for pieces."""
+    """A set of transfers: their total progress in bytes, their stop event, and their shared slots for pieces."""
 
     def __init__(self, total: int = 0, on_progress: OnProgress | None = None) -> None:
         self.stop = threading.Event()
@@ -43,7 +43,8 @@ class Transfers:
         self._moved = 0
 
     def moved(self, count: int) -> None:
-        """Counts bytes; they may come again after a dropped connection. Raises StoppedError when the set is to stop."""
+        """Adds bytes to the progress; after a dropped connection, bytes may be counted again. Raises StoppedError once
+        the set is stopped."""
         if self.stop.is_set():
             raise StoppedError
         with self._lock:
@@ -52,14 +53,14 @@ class Transfers:
                 self._on_progress(self._moved, self._total)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Runs all jobs, `CONNECTIONS` at once. The first fault stops the others and is raised."""
+        """Runs all jobs, `CONNECTIONS` at once. The first error stops the others and is raised."""
         if not jobs:
             return
         with ThreadPoolExecutor(min(CONNECTIONS, len(jobs))) as threads:
             futures = [threads.submit(job) for job in jobs]
             try:
                 finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
-            except BaseException:  # Ctrl-C: leaving the block would wait for gigabytes
+            except BaseException:  # Ctrl-C: without an abort, the executor would wait for gigabytes
                 self._abort(threads)
                 raise
             faults = [fault for future in futures if future in finished and (fault := future.exception()) is not None]

@@ -1,8 +1,8 @@
-"""A file that is hashed first and read afterwards: is what was read what was hashed?
+"""Detects that a file changed between its hash and the end of reading it.
 
-In: a path. Out: the state of the file (`FileState`), taken before the hash; an error where it differs after the
-last read. Every write, rename and replacement sets the time of change (ctime), which no program can set back: where the
-states are equal, nobody wrote in between. Not seen are writes through a memory map that is open since before the hash.
+In: a path. Out: the state of the file (`FileState`), taken before the hash; an error if it differs after the last
+read. Every write, rename and replacement sets the ctime, which no program can set back: if the states are equal,
+nobody wrote in between. Writes through a memory map that was opened before the hash are not detected.
 """
 
 import time
@@ -13,13 +13,12 @@ from spanloom.errors import SourceError
 from spanloom.storage.local import sha256_file
 
 CLOCK_TICK = 0.02
-"""Seconds, more than the tick of the clock that a kernel takes the times of files from: two writes in one tick look
-like one."""
+"""Seconds; longer than a tick of the kernel's clock for file times. Two writes in one tick get the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileState:
-    """Which file it is (`device`, `inode`), and what changes with each write (`bytes`, times in nanoseconds)."""
+    """The identity of a file (`device`, `inode`), and what a write changes (`bytes`, times in nanoseconds)."""
 
     device: int
     inode: int
@@ -33,7 +32,7 @@ class FileState:
 
 
 def file_state(path: Path) -> FileState:
-    """The state of the file now. Take it before the file is hashed; one that was written just now is waited for."""
+    """The state of the file now. Call it before the file is hashed; it waits a tick if the file was just written."""
     status = path.stat()
     if abs(time.time() - status.st_ctime) < CLOCK_TICK:
         time.sleep(CLOCK_TICK)
@@ -48,10 +47,10 @@ def file_state(path: Path) -> FileState:
 
 
 def check_unchanged(path: Path, before: FileState, *, sha256: str | None = None, where: str | None = None) -> None:
-    """Raises SourceError when the file differs from its state `before` its hash was taken.
+    """Raises SourceError if the state of the file differs from `before`, its state before it was hashed.
 
-    A network file system may number its files again: where only device or inode differ, equal bytes (`sha256`) are
-    enough. Where a time differs they are not: the bytes may have been others while they were read, and put back.
+    A network file system may renumber its files: if only device or inode differ, equal bytes (`sha256`) are enough. If
+    a time differs, they are not: the bytes may have changed while they were read, and been restored.
     """
     try:
         state = file_state(path)

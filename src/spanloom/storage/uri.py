@@ -1,4 +1,4 @@
-"""`gs://bucket/key` and `s3://bucket/key`, taken apart and put together.
+"""`gs://bucket/key` and `s3://bucket/key`, parsed and formatted.
 
 In: text as the user gave it. Out: `Uri`. A place without `://` is a local path.
 """
@@ -10,7 +10,7 @@ from spanloom.errors import StorageError
 
 SCHEMES = ("gs", "s3")
 S3_SCHEMES = ("minio", "s3a", "s3n")
-"""How other programs write a place in a store that speaks S3; `minio` is Kubeflow Pipelines' own."""
+"""Schemes of other programs for S3-compatible stores; `minio` is that of Kubeflow Pipelines."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,17 @@ class Uri:
 
     @property
     def name(self) -> str:
-        """The last part of the key, as a file of it would be called."""
+        """The base name: the last part of the key, or the bucket if the key is empty."""
         return self.key.rsplit("/", 1)[-1] or self.bucket
 
 
 def is_uri(place: str | Path) -> bool:
-    """Whether `place` names a store; else it is a path on this machine."""
+    """Whether `place` is a URI; otherwise it is a path on this machine."""
     return "://" in str(place)
 
 
 def parse_uri(text: str) -> Uri:
-    """Takes a URI apart. Raises StorageError when it is none of `SCHEMES`, names no bucket, or holds keys."""
+    """Parses a URI. Raises StorageError for a scheme not in `SCHEMES`, a missing bucket, or credentials in the URI."""
     scheme, _, rest = text.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in SCHEMES or not bucket:
@@ -57,7 +57,7 @@ def parse_uri(text: str) -> Uri:
 
 
 def _remedy(scheme: str, rest: str) -> str:
-    """What to write in place of a URI of a scheme that is none of `SCHEMES`."""
+    """The remedy for a URI whose scheme is not in `SCHEMES`."""
     if scheme.lower() in S3_SCHEMES:
         return f"write s3://{rest or 'bucket/key'}, with the store's address in AWS_ENDPOINT_URL=http://HOST:PORT"
     if scheme.lower() == "gcs":
