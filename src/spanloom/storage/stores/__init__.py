@@ -1,9 +1,9 @@
 """Object stores.
 
-objects   what a store says of an object, and what the two stores have in common
-retry     going on after dropped connections and 503s, up to a deadline
-in_order  pieces of one object under way at once, finished in order
-tls       the address and the certificate of a store: what no later try makes right
-gcs       `gs://`: find, look below, read, create, delete, and its errors in plain words
+objects   the description of an object, the protocol `Store`, and code that both stores share
+retry     retries after dropped connections and 503s, up to a deadline
+in_order  several pieces of one object transferred at once, finished in order
+tls       a store's address and certificate: errors that a retry cannot fix
+gcs       `gs://`: find, list, read, create, delete, and its errors in plain words
 s3        `s3://`: the same
 """

@@ -1,10 +1,10 @@
 """`gs://`: one bucket of Google Cloud Storage, over its JSON API, through google-cloud-storage's session.
 
-In: a bucket's name; credentials as Google's libraries find them, none when STORAGE_EMULATOR_HOST is set.
+In: a bucket's name; credentials as Google's libraries find them, none if STORAGE_EMULATOR_HOST is set.
 Out: a `Store`. Objects are created with `ifGenerationMatch=0` and the file's crc32c, large ones in resumable pieces.
 
-The requests are our own: the client's downloads do not compare the range that was answered with the one asked for, and
-its resumable uploads end in a ValueError when the store keeps less of a piece than was sent, which it may.
+This module makes the requests itself: the client's downloads do not compare the answered range with the requested one,
+and its resumable uploads raise ValueError if the store keeps less of a piece than was sent, which it may.
 """
 
 import base64
@@ -35,20 +35,21 @@ from spanloom.storage.stores.tls import check_address, check_ca_file, refused_ce
 from spanloom.storage.uri import Uri
 
 WHOLE = 8 << 20
-"""The largest file that is sent in one request."""
+"""Bytes of the largest file that is sent in one request."""
 CHUNK = 16 << 20
-"""What a dropped connection costs at most; held in memory by each upload. A multiple of 256 KiB."""
+"""Bytes of a piece: the most that is sent again after a dropped connection. Each upload holds one in memory. A multiple
+of 256 KiB."""
 BLOCK = 64 << 10
 TIMEOUT = (10, 60)
-"""Seconds to connect, and between bytes."""
+"""Seconds to connect, and to wait between bytes."""
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
 CA_VARIABLE = "REQUESTS_CA_BUNDLE"
 RESUME = 308
-"""Of an upload: go on. (A redirect elsewhere, but then with a Location.)"""
+"""HTTP status of an unfinished resumable upload. (Elsewhere a redirect, but then with a Location.)"""
 
 
 class GcsStore:
-    """A bucket. The session is shared by threads, each request is tried once here: `retry` is what tries again."""
+    """A bucket. Threads share the session. Each request is tried once here; `retry` repeats it."""
 
     CONDITION: ClassVar = "ifGenerationMatch=0"
 
@@ -75,7 +76,7 @@ class GcsStore:
         adapter = CountingAdapter(pool_connections=connections, pool_maxsize=connections)
         self._session: Any = client._http
         for prefix in ("http://", "https://"):
-            self._session.mount(prefix, adapter)  # else more threads than 10 would open and drop connections
+            self._session.mount(prefix, adapter)  # by default, more than 10 threads would open and drop connections
         check_address(client.api_endpoint, "STORAGE_EMULATOR_HOST", f"gs://{bucket}")
         ca_file = os.environ.get(CA_VARIABLE) or os.environ.get("CURL_CA_BUNDLE")
         if ca_file and client.api_endpoint.startswith("https:"):
@@ -111,7 +112,7 @@ class GcsStore:
     def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         from google.api_core.exceptions import NotFound, PreconditionFailed
 
-        # As stored, not unpacked on the way; the checksum of the whole is compared by `staging`.
+        # The bytes as stored, without decompression; `staging` compares the checksum of the whole.
         headers = {"Range": byte_range(first, end), "Accept-Encoding": "gzip"}
         parameters = {"alt": "media", "generation": stored.version}
         try:
@@ -158,7 +159,7 @@ class GcsStore:
         return taken
 
     def _send_whole(self, data: bytes, uri: Uri, resource: Mapping[str, Any], sending: Sending) -> StoredObject:
-        """`multipart/related`: the resource as JSON, then the bytes."""
+        """An upload in one `multipart/related` request: the resource as JSON, then the bytes."""
         edge = uuid.uuid4().hex
         first = f"--{edge}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(resource)}\r\n"
         second = f"--{edge}\r\nContent-Type: {resource['contentType']}\r\n\r\n"
@@ -179,7 +180,7 @@ class GcsStore:
     def _send_in_pieces(
         self, path: Path, size: int, uri: Uri, resource: Mapping[str, Any], sending: Sending
     ) -> StoredObject:
-        """A resumable upload: after any fault the store is asked how far it is, and that is where it goes on."""
+        """A resumable upload: after any error, the store is asked how many bytes it has; the upload resumes there."""
 
         def begin() -> str:
             answer = self._send(
@@ -205,7 +206,7 @@ class GcsStore:
                         stream.seek(taken)
                         data = stream.read(CHUNK)
                     span = f"{taken}-{taken + len(data) - 1}" if data else "*"
-                    asked, unsure = unsure, True  # until it has answered, the store alone knows how far it is
+                    asked, unsure = unsure, True  # until it answers, only the store knows how many bytes it has
                     headers = {"Content-Range": f"bytes {span}/{size}"}
                     answer = self._send("PUT", session, headers=headers, data=data)
                     if answer.status_code != RESUME:
@@ -219,7 +220,7 @@ class GcsStore:
         return keep_sending(attempt, store=self, uri=uri, stop=sending.stop, before=lambda: taken)
 
     def _send(self, method: str, address: str, **request: Any) -> Any:
-        """A request of an upload. Raises AlreadyThereError and LostUploadError beside what `_ask` raises."""
+        """A request of an upload. Raises AlreadyThereError, LostUploadError, and the errors of `_ask`."""
         from google.api_core.exceptions import GoogleAPICallError
 
         try:
@@ -229,7 +230,7 @@ class GcsStore:
                 raise AlreadyThereError from fault
             if fault.code == 400 and "crc32c" in _message(fault).lower():
                 raise LostUploadError(f"the store refused the bytes: {_message(fault)}") from fault
-            if fault.code in (404, 410) and method == "PUT":  # of a POST, 404 speaks of the bucket
+            if fault.code in (404, 410) and method == "PUT":  # for a POST, 404 refers to the bucket
                 raise LostUploadError(f"the store no longer knows of this upload: {_message(fault)}") from fault
             raise
 
@@ -245,7 +246,7 @@ class GcsStore:
         return f"{self._api}{before}{self._objects}/{quote(uri.key, safe='')}"
 
     def _ask(self, method: str, address: str, **request: Any) -> Any:
-        """One request. Raises google.api_core's exception for any status that is no success and no `RESUME`."""
+        """One request. Raises google.api_core's exception for any status except success and `RESUME`."""
         from google.api_core.exceptions import from_http_response
 
         answer = self._session.request(method, address, timeout=TIMEOUT, **request)
@@ -308,7 +309,7 @@ _ADDRESS = "look at the address (STORAGE_EMULATOR_HOST) and at the proxy between
 
 
 def _message(fault: Any) -> str:
-    """The store's own message, without the address that the client puts before it."""
+    """The store's own message, without the address that the client prepends."""
     try:
         text = fault.response.json()["error"]["message"]
     except (AttributeError, ValueError, KeyError, TypeError):
@@ -332,7 +333,7 @@ def _condition(sending: Sending) -> dict[str, str]:
 
 
 def _resource(uri: Uri, crc32c: str, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """The object to be, as an upload describes it; `crc32c` is hex."""
+    """The description of a new object in an upload; `crc32c` is hex."""
     return {
         "name": uri.key,
         "contentType": "application/octet-stream",
@@ -342,7 +343,7 @@ def _resource(uri: Uri, crc32c: str, metadata: Mapping[str, str]) -> dict[str, A
 
 
 def _json(answer: Any) -> dict[str, Any]:
-    """The object that an answer is. Raises DamagedTransferError for anything else: a page of a proxy, half of it."""
+    """The JSON object of an answer. Raises DamagedTransferError for anything else: a proxy's page, truncated JSON."""
     try:
         value = json.loads(answer.content)
     except (ValueError, RecursionError):
@@ -354,17 +355,17 @@ def _json(answer: Any) -> dict[str, Any]:
 
 
 def _bytes_stored(answer: Any, size: int) -> int:
-    """How many bytes of an unfinished upload the store has, by its answer `Range: bytes=0-LAST`."""
+    """The number of bytes of an unfinished upload that the store has, by its answer `Range: bytes=0-LAST`."""
     if (taken := answer.headers.get("Range")) is None:
         return 0
     match = re.fullmatch(r"bytes=0-(\d+)", taken)
-    if match is None or int(match[1]) + 1 >= size:  # having them all, it would not ask for more
+    if match is None or int(match[1]) + 1 >= size:  # with all bytes, the upload would be finished
         raise DamagedTransferError(f"the store has {taken!r} of an upload of {size} bytes and calls it unfinished")
     return int(match[1]) + 1
 
 
 def _described(resource: Mapping[str, Any], uri: Uri) -> StoredObject:
-    """An object resource of the JSON API. Raises DamagedTransferError for another, or another object's."""
+    """The object in a resource of the JSON API. Raises DamagedTransferError for anything else, or another object's."""
     crc32c, md5, metadata = resource.get("crc32c"), resource.get("md5Hash"), resource.get("metadata") or {}
     try:
         size = int(resource["size"])

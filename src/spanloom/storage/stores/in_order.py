@@ -1,6 +1,6 @@
-"""Pieces of one object under way at once, finished in order: ranges of a download, parts of an upload.
+"""Several pieces of one object transferred at once, finished in order: ranges of a download, parts of an upload.
 
-In: jobs, and slots that all objects share, which bound how many pieces are in memory. Out: the results, in the order of
+In: jobs, and slots shared by all objects, which bound the number of pieces in memory. Out: the results, in the order of
 the jobs.
 """
 
@@ -21,14 +21,14 @@ Job = Callable[[threading.Event], T]
 def in_order(
     jobs: Iterable[Job[T]], slots: threading.Semaphore, at_once: int, stop: threading.Event | None
 ) -> Generator[T, None, None]:
-    """Runs the jobs in threads, `at_once` at most and no more than there are free slots; yields each result in turn.
+    """Runs the jobs in threads, at most `at_once` and only with free slots; yields the results in order.
 
-    A job is taken from `jobs` when there is a slot for it. The slot is free again when the next result is requested, so
-    no more pieces are in memory than there are slots. An object waits for a slot only while it holds none, so objects
-    that share slots cannot wait for each other in a circle.
+    A job is taken from `jobs` when there is a slot for it. Its slot is released when the next result is requested, so
+    there are never more pieces in memory than slots. An object waits for a slot only while it holds none, so objects
+    that share slots cannot deadlock.
 
-    Raises what the first job in order raised, and StoppedError when `stop` is set. No job runs any more when this ends;
-    close the iterator where it is not read to its end.
+    Raises the error of the first job that failed, in order, and StoppedError if `stop` is set. When the iterator ends,
+    no job is running; close an iterator that is not exhausted.
     """
     waiting = iter(jobs)
     running: deque[Future[T]] = deque()
@@ -63,7 +63,7 @@ def in_order(
 
 
 def _slot(slots: threading.Semaphore, stop: threading.Event | None, *, wait: bool) -> bool:
-    """Takes a slot; without `wait` only where there is a free one."""
+    """Takes a slot; without `wait`, only if one is free. Returns whether it was taken."""
     while wait:
         if slots.acquire(timeout=LOOK_SECONDS):
             return True

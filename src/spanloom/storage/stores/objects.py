@@ -1,7 +1,7 @@
-"""What a store says of an object, and what the two stores have in common.
+"""The description of an object, the protocol `Store`, and code that both stores share.
 
-In: nothing. Out: the carrier `StoredObject`, the protocol `Store` that `gcs` and `s3` fulfil, the ways in which a
-single try ends other than well, and the check of an answer to a ranged request.
+In: nothing. Out: the carrier `StoredObject`, the protocol `Store` that `gcs` and `s3` implement, the errors of a single
+try, and the check of an answer to a range request.
 """
 
 import re
@@ -15,18 +15,18 @@ from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.uri import Uri
 
 SHA256_KEY = "spanloom-sha256"
-"""In an object's metadata: the sha256 of its bytes, as the one who wrote it found it."""
+"""Metadata key: the sha256 of an object's bytes, computed by its writer."""
 
 PIECES, PIECES_FROM = 8, 64 << 20
-"""Ranges of a download, and parts of an upload to `s3://`, that are under way at once; and the bytes of an object above
-which it is moved in several. Below, they would save little more than beginning their requests costs."""
+"""Ranges of a download, or parts of an upload to `s3://`, transferred at once; and the object size in bytes above which
+this is done. For smaller objects, parallel requests save little more than they cost."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredObject:
     """An object as its store describes it; `version` (generation, ETag) changes when its bytes do.
 
-    `crc32c` and `md5` are hex, None where the store does not tell them; `written_at` is for people.
+    `crc32c` and `md5` are hex, None if the store does not report them; `written_at` is for messages.
     """
 
     uri: Uri
@@ -43,11 +43,11 @@ class AlreadyThereError(Exception):
 
 
 class DamagedTransferError(Exception):
-    """What arrived is not what was requested, or not what was sent. Worth another try."""
+    """The received bytes differ from the requested ones, or from those that were sent. A retry may help."""
 
 
 class LostUploadError(Exception):
-    """The store has forgotten an upload, or refused its bytes as damaged: it must be begun again."""
+    """The store no longer knows an upload, or refused its bytes as damaged: it must start again."""
 
 
 def _not_counted(count: int) -> None:
@@ -59,9 +59,9 @@ class Sending:
     """How a file is sent.
 
     metadata  of the object
-    replace   whether an object of this name is replaced; else it is created, or nothing is written
-    moved     hears of bytes on their way
-    stop      ends the upload where it is
+    replace   whether an existing object is overwritten; if not, the upload is create-only
+    moved     receives the number of bytes sent, piece by piece
+    stop      when set, the upload is aborted
     """
 
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -71,51 +71,51 @@ class Sending:
 
 
 class Store(Protocol):
-    """One bucket. `find`, `page`, `read` and `delete` are a single try and let their client's exceptions out, which
-    `is_transient` and `explained` judge; `create` goes on by itself, piece by piece."""
+    """One bucket. `find`, `page`, `read` and `delete` try once and raise their client's exceptions, which
+    `is_transient` and `explained` classify; `create` retries by itself, piece by piece."""
 
     CONDITION: ClassVar[str]
-    """The condition of create-only writes, by the name that the store's documentation gives it."""
+    """The condition of create-only writes, as the store's documentation calls it."""
 
     def find(self, uri: Uri) -> StoredObject | None: ...
 
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         """One page of everything below `prefix/` (the whole bucket for an empty key), and the token of the next page.
 
-        Fails where there is no such bucket.
+        Raises if there is no such bucket.
         """
 
     def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
-        """Gives the bytes from `first` on, up to `end` where it is given, to `sink`; fails when the object is no longer
-        the one that was found.
+        """Passes the bytes from `first` on, up to `end` (default: the end of the object), to `sink`. Raises if the
+        object is no longer the one that was found.
 
-        The answer's status, range, length and version have been compared with what was requested before the first byte.
-        A store may answer less than was requested.
+        Before the first byte, the answer's status, range, length and version are compared with the request. A store may
+        answer with fewer bytes than requested.
         """
 
     def create(self, path: Path, uri: Uri, sending: Sending) -> bool:
         """Uploads a file. Returns whether the store's answer has the file's size and checksum.
 
-        Raises AlreadyThereError, writing nothing, when the name is taken and `replace` is not set; LostUploadError
-        when all must be sent again.
+        Raises AlreadyThereError, writing nothing, if the name is taken and `replace` is not set; LostUploadError if the
+        whole upload must start again.
         """
 
     def ways_to_overwrite(self, path: Path, uri: Uri) -> list[str]:
-        """Writes the object at `uri`, which has the bytes of `path`, create-only once more in each way in which
-        `create` writes. Returns the names of the requests that a store which ignores the condition took; none where it
-        refused them all. The bytes at `uri` are the same afterwards either way.
+        """Writes the bytes of `path` again to `uri`, whose object has the same bytes: create-only, by each kind of
+        request that `create` uses. Returns the names of the requests that the store accepted, so ignored the condition;
+        empty if it refused them all. The bytes at `uri` do not change.
         """
 
     def delete(self, stored: StoredObject) -> None:
-        """Removes the object; not another that has taken its place, where the store has a condition for that."""
+        """Removes the object. If the store has a condition for that, an object that replaced it is not removed."""
 
     def holds(self, stored: StoredObject, path: Path) -> bool | None:
-        """Whether the object's checksum and size are those of the file; None where the store does not report it."""
+        """Whether the object's checksum and size are those of the file; None if the store reports no checksum."""
 
     def is_transient(self, fault: Exception) -> bool: ...
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
-        """A fault of the store in words for the person who must act, or None when it is none of the store's."""
+        """An error of the store as a message for the user; None if the error is not the store's."""
 
 
 def replaced_meanwhile(stored: StoredObject) -> StorageError:
@@ -130,9 +130,9 @@ def replaced_meanwhile(stored: StoredObject) -> StorageError:
 def leading_bytes(
     status: int, content_range: str | None, content_length: str | None, *, first: int, end: int, total: int
 ) -> int:
-    """Checks an answer to a request for the bytes from `first` up to `end` of an object of `total` bytes; returns how
-    many of the answer's bytes come before `first`: 0 for a 206 of that range, or of the beginning of it; `first` for a
-    200 with the whole object, where all from `first` on was requested.
+    """Checks an answer to a request for the bytes from `first` up to `end` of an object of `total` bytes. Returns the
+    number of leading bytes to skip: 0 for a 206 with that range, or with its beginning; `first` for a 200 with the
+    whole object, if everything from `first` on was requested.
 
     Raises DamagedTransferError for anything else. RFC 9110, 14.4 and 15.3.7.
 
@@ -150,7 +150,7 @@ def leading_bytes(
                 f"the range bytes {first}-{end - 1}/{total} was requested, the answer is of {content_range or 'none'}"
             )
         expected, leave_out = int(match[2]) - first + 1, 0
-    elif status == 200 and end < total:  # read for each range, it would come as often as there are ranges
+    elif status == 200 and end < total:  # the whole object would be downloaded once for each range
         raise DamagedTransferError("a range was requested, the answer is the whole object")
     elif status == 200:
         expected, leave_out = total, first
@@ -167,7 +167,7 @@ def byte_range(first: int, end: int | None) -> str:
 
 
 def without_first(count: int, sink: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """A sink that gives all but the first `count` bytes on to `sink`."""
+    """A sink that skips the first `count` bytes and passes the others to `sink`."""
     left = count
 
     def rest(data: bytes) -> None:

@@ -1,7 +1,7 @@
-"""Going on after dropped connections and 503s: pauses that grow, up to a deadline without progress.
+"""Retries after dropped connections and 503s: growing pauses, up to a deadline without progress.
 
-In: one try, who judges its faults, how far it got. Out: its result, or a StoreGivenUpError with the last fault. A try
-that hangs, or moves next to nothing, is left where it is when the deadline has passed.
+In: a function that tries once, the store that classifies its errors, its progress. Out: its result, or a
+StoreGivenUpError with the last error. A try that hangs, or is too slow, is abandoned at the deadline.
 """
 
 import io
@@ -24,27 +24,28 @@ DEADLINE_VARIABLE = "SPANLOOM_STORAGE_DEADLINE"
 DEADLINE_SECONDS = 300.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
 TOLD_AT_PAUSE = 1.0
-"""The third fault in a row is reported: a dropped connection is nothing to speak of, a silent wait is."""
+"""The pause, in seconds, after the third error in a row, which is logged: fewer dropped connections are normal."""
 SLOWEST = 1024
-"""Bytes a second. A transfer that moves fewer, on average over the deadline, makes no progress."""
+"""Bytes a second. A slower transfer, on average over the deadline, counts as no progress."""
 LOOK_SECONDS = 0.25
-"""How often a try that is under way is looked at."""
+"""Seconds between two looks at a running try."""
 
 _log = logging.getLogger(__name__)
 
 
 class StoppedError(Exception):
-    """Another transfer of the same set failed, or the user interrupted: this one ends where it is."""
+    """Another transfer of the same set failed, or the user interrupted: this one is aborted."""
 
 
 def deadline_seconds() -> float:
-    """How long a store may go without any progress: $SPANLOOM_STORAGE_DEADLINE, else 300 seconds."""
+    """Seconds that a store may make no progress: $SPANLOOM_STORAGE_DEADLINE, else 300. Raises StorageError for an
+    invalid value."""
     text = os.environ.get(DEADLINE_VARIABLE) or str(DEADLINE_SECONDS)
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
-    if not seconds > 0:  # nor NaN, which no time is later than
+    if not seconds > 0:  # refuses NaN, too: no time is later than NaN
         raise StorageError(f"{DEADLINE_VARIABLE}={text!r} is not a number of seconds above 0")
     return seconds
 
@@ -58,14 +59,15 @@ def keep_trying(
     enough: float | None = None,
     stop: threading.Event | None = None,
 ) -> T:
-    """Calls `attempt` until it returns, a fault is not transient, or the deadline passes without enough `progress()`.
+    """Calls `attempt` until it returns, an error is not transient, or the deadline passes without enough `progress()`.
 
-    `progress()` is how far it has ever got, in bytes; `enough` is what must be added to it within the deadline, by
-    default SLOWEST bytes a second. The pause doubles from 0.25 s to 30 s, less up to half of it by chance, so that many
-    workers do not come back at once; enough progress sets it back. Raises what `store.explained` makes of the fault.
+    `progress()`: the most it has reached so far, by default in bytes. `enough`: how much it must grow within the
+    deadline, by default SLOWEST bytes a second. The pause doubles from 0.25 s to 30 s, shortened at random by up to a
+    half, so that many workers do not retry at once; enough progress resets it. Raises the error that `store.explained`
+    returns, StoreGivenUpError at the deadline, StoppedError when `stop` is set.
 
-    Each try runs in a thread of its own: a connection that hangs, or drips, cannot be interrupted otherwise. One that
-    is given up stays behind in that thread, which does not keep the process from ending.
+    Each try runs in a thread of its own: a connection that hangs, or is very slow, cannot be interrupted otherwise. An
+    abandoned try stays in its daemon thread, which does not keep the process alive.
     """
     deadline = deadline_seconds()
     enough = SLOWEST * deadline if enough is None else enough
@@ -142,7 +144,7 @@ def keep_sending(
     stop: threading.Event | None,
     before: Callable[[], int] = lambda: 0,
 ) -> T:
-    """`keep_trying`, whose progress is how many bytes of a body are on their way, after `before()` that are there."""
+    """`keep_trying` for an upload. Progress: the bytes of the request body sent, after `before()` bytes stored."""
     furthest = 0
 
     def sent(count: int) -> None:
@@ -157,17 +159,17 @@ def keep_sending(
 
 
 def counted(body: object) -> object:
-    """The body of a request, as a stream that is counted where somebody wants to know. For the clients' hooks."""
+    """The body of a request: within `keep_sending`, a stream that counts the bytes sent. For the clients' hooks."""
     sent = getattr(_this_thread, "sent", None)
     if sent is None or not body:
         return body
-    if isinstance(body, io.BytesIO):  # what boto3 makes of bytes
+    if isinstance(body, io.BytesIO):  # boto3 wraps bytes in one
         body = body.getvalue()
     return _SentBytes(body, sent) if isinstance(body, bytes | bytearray) else body
 
 
 class _SentBytes(io.BytesIO):
-    """Read by the client as the connection takes it."""
+    """A request body that reports how many bytes the client has read for sending."""
 
     def __init__(self, data: bytes | bytearray, sent: Callable[[int], None]) -> None:
         super().__init__(data)

@@ -1,8 +1,8 @@
-"""`s3://`: one bucket of S3 or of a store that speaks its protocol, through boto3.
+"""`s3://`: one bucket of S3 or of an S3-compatible store, through boto3.
 
 In: a bucket's name; credentials, region and AWS_ENDPOINT_URL as boto3 finds them. Out: a `Store`.
-Objects are created with `If-None-Match: *`, large ones in parts; the store checks each by its md5, and the whole
-is compared after.
+Objects are created with `If-None-Match: *`, large ones in parts. The store checks the md5 of each part; then the ETag
+of the whole object is compared.
 """
 
 import base64
@@ -36,23 +36,24 @@ from spanloom.storage.stores.tls import check_address, check_ca_file, refused_ce
 from spanloom.storage.uri import Uri
 
 PART = 32 << 20
-"""Bytes of a part, more for files of over 9,000 of them (10,000 are allowed); `PIECES` at most are in memory."""
+"""Bytes of a part; parts are larger for files that would have over 9,000 (10,000 are allowed). At most `PIECES` of them
+are in memory."""
 BLOCK = 64 << 10
 TRANSIENT_CODES = frozenset(
     {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError", "ServiceUnavailable",
      "ConditionalRequestConflict", "OperationAborted", "BadDigest", "RequestTimeTooSkewed"}
 )  # fmt: skip
 TRANSIENT_STATUS = frozenset({408, 429})
-"""Besides 500 and above, but 501: what a store does not implement now it will not in a minute."""
+"""HTTP statuses, in addition to 500 and above without 501 (not implemented), which a retry does not change."""
 ACCESS_CODES = frozenset(
     {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
 )
 NO_UPLOAD = frozenset({"NoSuchUpload", "InvalidPart"})
-"""The store has forgotten an upload, or a part that it had confirmed."""
+"""Error codes: the store no longer knows an upload, or a part that it had confirmed."""
 
 
 class S3Store:
-    """A bucket. The client is shared by threads, each request is tried once here: `retry` is what tries again."""
+    """A bucket. Threads share the client. Each request is tried once here; `retry` repeats it."""
 
     CONDITION: ClassVar = "If-None-Match: *"
 
@@ -70,7 +71,7 @@ class S3Store:
             max_pool_connections=connections,
             connect_timeout=10,
             read_timeout=60,
-            # md5 is what all stores that speak S3 check; the newer trailing checksums are not.
+            # All S3-compatible stores check md5; not all support the newer trailing checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -101,7 +102,7 @@ class S3Store:
         parameters = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
         listing = self._client.list_objects_v2(Bucket=self._name, **parameters)
         entries = listing.get("Contents", [])
-        # A page of HTML may be well-formed XML: it must not pass for a bucket without objects.
+        # An HTML page may be well-formed XML: it must not be taken for an empty bucket.
         if (
             "Name" not in listing
             or "IsTruncated" not in listing
@@ -162,7 +163,7 @@ class S3Store:
     def _send(
         self, request: Callable[[], dict[str, Any]], field: str, uri: Uri, stop: threading.Event | None
     ) -> dict[str, Any]:
-        """A request of an upload whose answer must have this field, tried until it has. Raises AlreadyThereError and
+        """A request of an upload, retried until the answer has this field. Raises AlreadyThereError and
         LostUploadError."""
         from botocore.exceptions import ClientError
 
@@ -224,24 +225,25 @@ class S3Store:
         return taken
 
     def _send_part(self, part: Mapping[str, Any], md5: str) -> dict[str, Any]:
-        """Sends a part. Raises DamagedTransferError when the store has got another: not every store compares."""
+        """Sends a part. Raises DamagedTransferError if the store received other bytes; not every store checks that."""
         answer: dict[str, Any] = self._client.upload_part(**part)
         if not _is_md5(answer, md5):
             raise DamagedTransferError(f"the ETag of part {part['PartNumber']} is {answer.get('ETag')}, not {md5}")
         return answer
 
     def _abort(self, place: Mapping[str, str], uri: Uri) -> None:
-        """Else the parts would stay, unseen and paid for. Tried once, and waited for no longer than for anything."""
+        """Aborts an upload; otherwise its parts remain in the bucket, invisible and billed. Tried once, with the usual
+        deadline."""
 
         def attempt() -> None:
-            with suppress(Exception):  # whatever it is, the fault that made the upload end is the one to report
+            with suppress(Exception):  # the error that ended the upload is the one to report
                 self._client.abort_multipart_upload(**place)
 
         with suppress(SpanloomError):
             keep_trying(attempt, store=self, uri=uri)
 
     def delete(self, stored: StoredObject) -> None:
-        # Without a condition: few stores know `If-Match` here.
+        # Without a condition: few stores support `If-Match` for DELETE.
         self._client.delete_object(Bucket=self._name, Key=stored.uri.key)
 
     def holds(self, stored: StoredObject, path: Path) -> bool | None:
@@ -250,14 +252,15 @@ class S3Store:
         if stored.md5 is not None:
             with path.open("rb") as stream:
                 return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == stored.md5
-        # An ETag of parts can be made again from the file where all parts but the last have the size of the first.
-        # It can prove the file right, never wrong: parts may be of any size, and under KMS an ETag is no md5.
+        # If all parts except the last have the size of the first, the ETag of an object in parts can be computed from
+        # the file. Equal ETags prove the file right; unequal ones prove nothing: parts may be of any size, and with KMS
+        # an ETag is not an md5.
         if re.fullmatch(r"[0-9a-f]{32}-[0-9]+", stored.version) and (part := self._first_part(stored)):
             return True if _tag_of_file(path, part) == stored.version else None
         return None
 
     def _first_part(self, stored: StoredObject) -> int:
-        """The size of an object's first part, 0 where the store does not tell."""
+        """The size of an object's first part in bytes, 0 if the store does not report it."""
         ask = partial(self._client.head_object, Bucket=self._name, Key=stored.uri.key, PartNumber=1)
         try:
             head = keep_trying(ask, store=self, uri=stored.uri)
@@ -294,7 +297,7 @@ class S3Store:
             return StorageError("no AWS credentials were found", where=where, remedy=_LOG_IN)
         if why := refused_certificate(fault):
             return untrusted(why, "AWS_CA_BUNDLE", where)
-        if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is sent on, again and again
+        if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is redirected endlessly
             return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
         if not isinstance(fault, raised.ClientError):
             message = " ".join(str(fault).split())
@@ -333,15 +336,15 @@ def _code(fault: Any) -> str:
 
 
 def _field(answer: Mapping[str, Any], name: str) -> Any:
-    """A field that every store answers. Raises DamagedTransferError without it: somebody else answered."""
+    """A field of every store's answer. Raises DamagedTransferError if it is missing: the answer is not a store's."""
     if not answer.get(name):
         raise DamagedTransferError(f"the answer has no {name}: it is not that of a store")
     return answer[name]
 
 
 def _is_md5(answer: Mapping[str, Any], tag: str) -> bool:
-    """Whether an upload's answer has this ETag. Under a key of the customer's or of KMS an ETag is no md5, but there
-    the store itself compares the md5 that was sent."""
+    """Whether an upload's answer has this ETag. With a customer's or a KMS key, an ETag is not an md5, but then the
+    store itself compares the md5 that was sent."""
     encrypted = answer.get("ServerSideEncryption") not in (None, "AES256") or "SSECustomerAlgorithm" in answer
     return encrypted or str(_field(answer, "ETag")).strip('"') == tag
 
@@ -373,12 +376,12 @@ def _tag_of_file(path: Path, part_bytes: int) -> str:
 
 
 def _described(entry: Mapping[str, Any], uri: Uri, size: int | None) -> StoredObject:
-    """An object by an answer to HEAD or an entry of a listing. Raises DamagedTransferError where it does not say."""
+    """The object in an answer to HEAD or an entry of a listing. Raises DamagedTransferError without ETag or size."""
     tag = str(_field(entry, "ETag")).strip('"')
     if size is None or size < 0:
         raise DamagedTransferError(f"the answer has no size of {uri.key!r}")
     encrypted = entry.get("ServerSideEncryption") not in (None, "AES256") or "SSECustomerAlgorithm" in entry
-    # Of an object made in parts the ETag is a hash of hashes. A listing says nothing of encryption, nor of metadata.
+    # The ETag of an object in parts is a hash of hashes. A listing reports neither encryption nor metadata.
     plain = re.fullmatch("[0-9a-f]{32}", tag) is not None and not encrypted and "Metadata" in entry
     written_at = entry.get("LastModified")
     return StoredObject(

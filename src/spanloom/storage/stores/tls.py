@@ -1,6 +1,6 @@
-"""The address of a store, and the certificate that it shows: what no later try makes right is an error at once.
+"""A store's address and certificate: errors that a retry cannot fix are raised at once.
 
-In: an address, the file of CAs that a client is to trust, a fault of a client. Out: nothing, or a StorageError that
+In: an address, the file of CAs that a client is to trust, an error of a client. Out: nothing, or a StorageError that
 names the environment variable to set.
 """
 
@@ -21,7 +21,7 @@ def check_address(address: str, variable: str, where: str) -> None:
 
 
 def check_ca_file(path: str, variable: str, where: str) -> None:
-    """Raises StorageError when the file is missing, cannot be read, or is not PEM with certificates."""
+    """Raises StorageError if the file is missing, cannot be read, or is not PEM with certificates."""
     try:
         ssl.create_default_context(cafile=path)
     except OSError as fault:  # also ssl.SSLError
@@ -34,9 +34,9 @@ def check_ca_file(path: str, variable: str, where: str) -> None:
 
 
 def refused_certificate(fault: BaseException) -> str | None:
-    """Why a certificate was refused, by the fault of a client, which wraps that of `ssl`; None for another fault.
+    """Why a certificate was refused, by a client's error that wraps an error of `ssl`; None for any other error.
 
-    Clients keep the inner fault as the cause, the context, or among the arguments (`reason` of urllib3).
+    Clients keep the inner error as the cause, the context, or among the arguments (`reason` of urllib3).
     """
     seen: list[BaseException] = []
     waiting: list[object] = [fault]
