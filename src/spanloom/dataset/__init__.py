@@ -1,21 +1,21 @@
-"""What every token dataset root has, whatever its family.
+"""Token datasets of every family: their files, and the code that all families share.
 
-manifest      what a dataset is made of, and the mark that it is one: the type, the schema, reading and writing
+manifest      what a dataset is made of, and the mark that it is finished: the type, the schema, reading and writing
 defaults      the defaults of the commands that all families share
-root/         the files of a root: names, inventory, lock, replacing, places
+root/         the files of a root: names, inventory, lock, replacement, local and remote roots
 rows/         the row table: one row a sequence
 split_writer  one split of one shard: its arrays and its row table
 
-family        what the shared commands ask of a family: `DatasetFamily`
-folder        what they ask of data that is no token dataset: `DataFolder`
-validate/     every file, token and label checked
+family        the interface of a family for the shared commands: `DatasetFamily`
+folder        the interface of data that is not a token dataset: `DataFolder`
+validate/     checks of every file, token and label
 statistics    counts by split, shard and the columns of the family
-facts         everything a report says, as plain values
+facts         the content of a report, as plain values
 
-document      a document as the views are given it
-inspect       documents picked and made ready to look at
+document      a document in the form that the views show
+inspect       selects documents and prepares them for display
 export/       Parquet for other trainers
-plan/         which documents make up each sample of training
-blend         which prefixes Megatron trains on, with their weights
+plan/         which documents make up each training sample
+blend         the prefixes that Megatron trains on, with their weights
 fetch         a dataset from a bucket to this machine
 """

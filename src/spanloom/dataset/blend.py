@@ -1,8 +1,8 @@
-"""Which prefixes Megatron trains on, and how often it draws from each: a blend, from the manifest.
+"""A blend from the manifest: the prefixes that Megatron trains on, and how often it samples each.
 
-In: a finished dataset. Out: for each split the prefixes of its shards with their tokens as weights, in the forms that
-Megatron's flags take. Several prefixes without weights stop after one epoch; weights by tokens make every document
-equally likely. No torch here.
+In: a finished dataset. Out: for each split, the prefixes of its shards with their tokens as weights, in the forms of
+Megatron's flags. With several prefixes and no weights, training stops after one epoch; weights by tokens make every
+document equally likely. Does not import torch.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from spanloom.errors import DatasetError
 
 @dataclass(frozen=True, kw_only=True)
 class Blend:
-    """A split's shards: prefixes of their tokens, and how many tokens each holds, which are the weights.
+    """A split's shards: the prefixes of their token files, and their numbers of tokens, which are the weights.
 
     `left_out`: prefixes of shards too short for one sample.
     """
@@ -33,10 +33,10 @@ class Blend:
 def blend(content: Content, root: Path | str, split: str, *, sequence_length: int = 1) -> Blend:
     """The blend of a split.
 
-    Args: content, the manifest's; root, where the trainer sees the dataset; sequence_length in tokens: a shard with
-    fewer than that and one more gives no sample, and Megatron refuses a blend with an empty part, so it is left out.
-    Of blocks, which are read without the one more, a single one is a sample.
-    Raises DatasetError when nothing is left.
+    Args: content, the manifest's; root, the dataset's path for the trainer; sequence_length in tokens. A shard with
+    fewer than `sequence_length + 1` tokens gives no sample; it is left out, because Megatron refuses a blend with an
+    empty part. Blocks are read without the extra token, so a single block is a sample.
+    Raises DatasetError if no shard is left.
     """
     kept: dict[str, int] = {}
     left_out = []
@@ -62,5 +62,5 @@ def blend(content: Content, root: Path | str, split: str, *, sequence_length: in
 
 
 def per_split(blends: dict[str, Blend]) -> dict[str, list[str] | None]:
-    """What `--per-split-data-args-path` reads: the three splits that Megatron knows, null where there is none."""
+    """The content of the file for `--per-split-data-args-path`: Megatron's three splits, null for a missing one."""
     return {split: blends[split].flat() if split in blends else None for split in ("train", "valid", "test")}

@@ -1,10 +1,10 @@
-"""The defaults of the commands that every dataset has: written here once. Constants alone, nothing imported."""
+"""The defaults of the commands for every dataset, defined once. Only constants, no imports."""
 
 DEEP = 64
-"""Rows, or blocks of each shard, that validation makes again where it has the source."""
+"""Rows, or blocks of each shard, that validation rebuilds if it has the source."""
 
 TOKENS_PER_FILE = 64 << 20
-"""An exported file is closed once it holds so many tokens."""
+"""An exported file is closed once it holds this many tokens."""
 
 SEQUENCE_LENGTH = 8192
-"""Tokens of a row of an export whose rows are packed, where documents are not blocks of one length."""
+"""Tokens of a row of an export with packed rows, if the documents are not blocks of one length."""

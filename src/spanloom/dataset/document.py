@@ -1,7 +1,7 @@
-"""A document as people look at it: its tokens with their text, cut into messages. What the views are given to show.
+"""A document prepared for display: its tokens with their text, cut into messages. The input of the views.
 
-In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All supervision is given twice: token-aligned,
-what a token *is*, and as on disk, what its position *learns*.
+In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All supervision is given twice: token-aligned
+(what a token *is*) and as on disk (what its position *learns*).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +14,12 @@ from typing import Any
 class ShownToken:
     """One token.
 
-    text     what it adds to the text, a special token's name, or nothing: a character that several tokens make up
-             is at the token that completes it
+    text     the text it adds, a special token's name, or "": a character made of several tokens is at the token that
+             completes it
     piece    its bytes; empty for a special token
     partial  it begins or ends inside a character
     span     token-aligned: 0 context, else a trained span; `trained` likewise
-    disk     (loss mask, span id) at this position on disk: about the *next* token, the label
+    disk     (loss mask, span id) at this position on disk: they describe the *next* token, the label
     """
 
     id: int
@@ -46,15 +46,15 @@ class ShownMessage:
 
     @classmethod
     def of(cls, token: ShownToken, first: int, last: int, *, role: str, channel: str = "") -> "ShownMessage":
-        """With span and training of the `token` that stands for the message."""
+        """A message with the `span` and `trained` of `token`, which represents it."""
         return cls(first=first, last=last, role=role, channel=channel, span=token.span, trained=token.trained)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """One document and where it came from, as far as its family says. `span_names[span]` names a span.
+    """One document and its origin, as far as its family records it. `span_names[span]` names a span.
 
-    `row`: of the source; `id` names it there; `groups`: column → value, such as its language.
+    `row`: the source row; `id`: its id there; `groups`: column → value, such as its language.
     """
 
     split: str
@@ -74,11 +74,11 @@ class ShownDocument:
 
     @property
     def span_tokens(self) -> list[int]:
-        """Labels of each span, as on disk."""
+        """Number of labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
 
     def as_dict(self) -> dict[str, Any]:
-        """The document as JSON has it. Lists of `tokens` have one value a token: what the token is, not its label."""
+        """The document as JSON. Each list in `tokens` has one value per token: what the token is, not its label."""
         return {
             "address": self.address,
             "id": self.id,
@@ -109,8 +109,8 @@ class ShownDocument:
 def cut_before_eod(
     tokens: Sequence[ShownToken], eod: int, begins: Callable[[int], bool]
 ) -> Iterator[tuple[int, int, bool]]:
-    """First and last position of each piece of a document that `begins` at a position, and whether it is the closing
-    EOD, a piece of its own."""
+    """Cuts a document at the positions where `begins` is true: `(first, last, is_eod)` of each piece, positions `first`
+    … `last - 1`. The closing EOD is a piece of its own, with `is_eod` true."""
     closing = len(tokens) - 1 if tokens and tokens[-1].id == eod else len(tokens)
     edges = [0, *filter(begins, range(1, closing)), closing, len(tokens)]
     for first, last in pairwise(dict.fromkeys(edges)):
@@ -118,9 +118,9 @@ def cut_before_eod(
 
 
 def shown_parts(first: int, last: int, count: int, most: int) -> tuple[range, int, range]:
-    """What is shown of the positions `first` … `last - 1` when at most `most` of their document's `count` tokens are
-    (0: all): the document's first and last half of them. Returns positions before the gap, how many are in it, and
-    positions after it.
+    """Which of the positions `first` … `last - 1` are shown if at most `most` of the document's `count` tokens are
+    (0: all): half of them at its beginning, half at its end. Returns the positions before the gap, the number of
+    positions in the gap, and the positions after it.
 
     a document of 10, most 4: 0 1 and 8 9 are shown; of the message 1 … 8: 1, then 6 left out, then 8
     """

@@ -1,7 +1,7 @@
-"""Everything a report says, as plain values: what `report.json` holds and the page shows.
+"""The content of a report, as plain values: `report.json` holds it, and the page shows it.
 
-In: a dataset's manifest, the report of its validation, its rows. Out: `facts`, a JSON value. It can be made of a broken
-dataset too: then it says why there are no statistics, and the findings say the rest.
+In: a dataset's manifest, the report of its validation, its rows. Out: `facts`, a JSON value. It works for a damaged
+dataset, too: then it gives the reason for missing statistics, and the findings give the rest.
 """
 
 import json
@@ -41,10 +41,10 @@ def dataset_facts(
     timings: Mapping[str, float] | None = None,
     name: str | None = None,
 ) -> dict[str, Any]:
-    """The facts of the dataset at `root`. `timings` (stage → seconds) adds to those in the manifest; `name` is that of
-    the dataset where it will not be called as its folder is now.
+    """The facts of the dataset at `root`. `timings` (stage → seconds) are added to those in the manifest; `name`: the
+    dataset's name, if it differs from its folder's current name.
 
-    Times, places and the machine are under `environment` alone: all else is equal for equal builds.
+    Times, places and the machine are only under `environment`: everything else is equal for equal builds.
     """
     content, environment = written.content, written.environment
     values = content.as_dict()
@@ -97,7 +97,7 @@ def _statistics(root: Path, content: Content, family: DatasetFamily) -> dict[str
 def _samples(
     root: Path, content: Content, family: DatasetFamily, by_shard: Mapping[Key, Counts]
 ) -> Iterator[dict[str, Any]]:
-    """The first and the longest document of each split: `document` as `spanloom inspect` takes it, `id`, `tokens`.
+    """The first and the longest document of each split: `document` (an address for `spanloom inspect`), `id`, `tokens`.
 
     Reads the row tables of at most two shards of a split.
     """
@@ -122,12 +122,13 @@ def _samples(
 
 
 def plural(column: str) -> str:
-    """Where the counts by a column are among the statistics: `language` → `languages`."""
+    """The key in the statistics of the counts by a column: `language` → `languages`."""
     return f"{column}s"
 
 
 def as_values(counts: Counts) -> dict[str, Any]:
-    """One group as plain values; lengths are rounded up by at most 1/64, and shares of what fits are exact."""
+    """One group as plain values. Length quantiles are rounded up by at most 1/64; counts of fitting documents are
+    exact."""
     return {
         "sequences": counts.sequences,
         "tokens": counts.tokens,
@@ -146,7 +147,7 @@ def as_values(counts: Counts) -> dict[str, Any]:
 def _lengths(by_split: dict[Key, Counts]) -> dict[str, Any]:
     """Documents by length for each split, in bins whose upper edges are `edges`: about eight to an octave."""
     wanted = 2.0 ** (np.arange(31 * BINS_PER_OCTAVE + 1) / BINS_PER_OCTAVE)
-    edges = np.unique(LENGTH_EDGES[np.searchsorted(LENGTH_EDGES, wanted)])  # of the fine ones, so that counts are exact
+    edges = np.unique(LENGTH_EDGES[np.searchsorted(LENGTH_EDGES, wanted)])  # a subset of the fine edges: exact counts
     coarse = np.searchsorted(edges, LENGTH_EDGES)
     splits = {
         str(key[0]): np.bincount(coarse, weights=counts.lengths, minlength=edges.size).astype(np.int64)
@@ -163,7 +164,7 @@ def _lengths(by_split: dict[Key, Counts]) -> dict[str, Any]:
 
 
 def _ratios(total: Counts | None, ratio: tuple[str, str] | None) -> dict[str, Any] | None:
-    """One span : another, document by document (bins with upper `edges`) and of all tokens together."""
+    """The ratio of the two spans: by document (bins with upper `edges`), and of all tokens together."""
     if total is None or ratio is None:
         return None
     above, below = (total.span_tokens[span] for span in ratio)
@@ -177,9 +178,9 @@ def _ratios(total: Counts | None, ratio: tuple[str, str] | None) -> dict[str, An
 
 
 def _median_ratio(documents: npt.NDArray[np.int64]) -> float | None:
-    """The upper edge of the bin of the middle document: half of the documents have at most this ratio.
+    """The median: the upper edge of the bin of the middle document; half of the documents have at most this ratio.
 
-    None where no document has both spans, and where the middle one is above all edges.
+    None if no document has both spans, or if the middle document is above all edges.
     """
     if not documents.sum():
         return None
@@ -192,7 +193,7 @@ def _valid_fraction(content: Content) -> dict[str, Any] | None:
         return None
     valid = content.totals.splits[VALID].sequences
     total = content.totals.sequences
-    # The documents of a conversation go together: trials are as many as there are conversations.
+    # All documents of a conversation are in one split: the number of trials is the number of conversations.
     trials = total if content.totals.cutting is None else content.totals.cutting["conversations"]
     low, high = wilson_interval(round(valid * trials / total) if total else 0, trials)
     fraction = content.split.valid_fraction
@@ -208,10 +209,10 @@ def _valid_fraction(content: Content) -> dict[str, Any] | None:
 
 
 def wilson_interval(hits: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval for a share of `hits` in `trials`; right near 0 and 1 too, where the split lives.
+    """Wilson's 95 % interval for a share of `hits` in `trials`; accurate also near 0 and 1, as valid fractions are.
 
-    The rule hashes ids, so each id is a trial with the asked fraction: an asked value far outside means that the ids
-    are not independent of it (a filtered source, or ids that repeat).
+    The split rule hashes ids, so each id is a trial with the requested fraction. A requested fraction far outside means
+    that the ids are not independent of the rule (a filtered source, or repeated ids).
     """
     if not trials:
         return 0.0, 1.0
@@ -222,7 +223,7 @@ def wilson_interval(hits: int, trials: int) -> tuple[float, float]:
 
 
 def _rejects(root: Path, content: Content) -> dict[str, Any]:
-    """Counts by reason, and the first few examples of each, cut short."""
+    """Counts by reason, and the first few examples of each, shortened."""
     counts = content.totals.rejected
     examples: dict[str, list[dict[str, Any]]] = {reason: [] for reason in counts}
     for shard in content.shards:
@@ -239,8 +240,8 @@ def _rejects(root: Path, content: Content) -> dict[str, Any]:
 
 
 def _read_examples(path: Path, examples: dict[str, list[dict[str, Any]]]) -> None:
-    """A line has `reason` and `detail`, and what names the row."""
-    if not path.is_file():  # a FIFO would be waited for
+    """Adds examples from a rejects file. A line has `reason`, `detail`, and fields that identify the row."""
+    if not path.is_file():  # opening a FIFO would block
         return
     try:
         with path.open("rb") as lines:
@@ -251,7 +252,7 @@ def _read_examples(path: Path, examples: dict[str, list[dict[str, Any]]]) -> Non
                     detail = _cut(reject.pop("detail"))
                     kept.append({**{name: _cut(value) for name, value in reject.items()}, "detail": detail})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return  # a missing or changed file is a finding of validation's
+        return  # validation reports a missing or changed file
 
 
 def _cut(value: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What the shared commands ask of a dataset family.
+"""The interface of a dataset family for the shared commands.
 
-A family answers in `families/NAME/dataset.py`, a module of plain functions with these names; mypy holds each module
-against `DatasetFamily`. `spanloom.families.dataset_family` looks the module up once, where a command or a container
-begins, and it is handed down from there. No shared module asks which family it serves.
+A family implements it in `families/NAME/dataset.py`, a module of plain functions with these names; mypy checks each
+module against `DatasetFamily`. `spanloom.families.dataset_family` looks the module up once, at the start of a command
+or a container, and the module is passed on as an argument. Shared modules never test which family they serve.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Vocabulary(Protocol):
-    """What each token stands for: its bytes, or its name where it is special."""
+    """The meaning of each token: its bytes, or its name if it is special."""
 
     def is_special(self, token: int) -> bool: ...
     def name(self, token: int) -> str: ...
@@ -50,27 +50,27 @@ class OpenedShard:
 
 
 class CheckRun(Protocol):
-    """The validation that a check is a part of."""
+    """The validation run that a check belongs to."""
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
-        """Runs `check` on all shards side by side; what it reports is added in the order of the shards."""
+        """Runs `check` on all shards in parallel; adds their reports, and returns their results, in shard order."""
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
-        """Counts documents as checked, takes a digest of the tokens of each. `tokens` int32 [T]; `lengths` int32 [N].
+        """Counts documents as checked, and adds a digest of each one's tokens. `tokens` int32 [T]; `lengths` int32 [N].
 
-        Raises CancelledError when nobody waits for the rest.
+        Raises CancelledError if the run was cancelled.
         """
 
     def go_on(self) -> None:
-        """Raises CancelledError when nobody waits for the rest."""
+        """Raises CancelledError if the run was cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WholeCheck:
-    """A dataset of which each document was checked by itself.
+    """A dataset whose documents have each been checked individually.
 
-    `readable`: splits and numbers of the shards whose files could be read; what is wrong with the others is reported
-    already. `open_with`: the reader of arrays.
+    `readable`: (split, shard number) of the shards whose files could be read; the faults of the others are already
+    reported. `open_with`: the reader of arrays.
     """
 
     root: Path
@@ -84,16 +84,16 @@ class WholeCheck:
         return [split for split in shard.splits if (split, shard.shard) in self.readable]
 
     def is_readable(self, shard: ShardEntry) -> bool:
-        """Whether all that a shard holds could be read."""
+        """Whether all splits of a shard that have documents could be read."""
         held = [split for split, counts in shard.splits.items() if counts.sequences]
         return self.readable_splits(shard) == held
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceCheck:
-    """A dataset to be checked against its source. `deep`: how many rows, or blocks of each shard, are made again.
+    """A dataset to be checked against its source. `deep`: how many rows, or blocks of each shard, are rebuilt.
 
-    `at_hand`: numbers of the shards of the source whose files are on this machine; None: all.
+    `at_hand`: numbers of the source shards whose files are on this machine; None: all.
     """
 
     whole: WholeCheck
@@ -105,9 +105,9 @@ class SourceCheck:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A part of the report page that only this family has: text before and after a table of amounts and their share.
+    """A section of the report page that only this family has: text before and after a table of amounts and shares.
 
-    `lines`: what, and how many tokens; `whole`: the tokens that shares are of.
+    `lines`: label and number of tokens; `whole`: the tokens that correspond to a share of 100 %.
     """
 
     title: str
@@ -120,19 +120,19 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What people see of a dataset, as values: for the card, the summaries on the terminal, and the report.
+    """The description of a dataset for users: for the card, the summaries on the terminal, and the report.
 
-    tags          the card's, beside those of every dataset
+    tags          tags of the card, in addition to those of every dataset
     introduction  the card's first paragraph
-    files         the card's paragraph on what a shard consists of
-    making        lines of the card's list of how it was made, the tokenizer among them
-    summary       name → line: how the tokens came to be, for `manifest show`
-    result        name → line: what the end of a build tells beside the counts
-    facts         what `report.json` says of the making
-    provenance    term → text, of the report page's last section
-    sections      of the report page
-    rows_in       what the rows that were read are in: "dataset", "stream"
-    one_length    all documents have one length, so that a table of lengths says nothing
+    files         the card's paragraph about the files of a shard
+    making        lines of the card's list of how it was made, including the tokenizer
+    summary       name → line: how the tokens were made, for `manifest show`
+    result        name → line: printed at the end of a build, in addition to the counts
+    facts         how the dataset was made, in `report.json`
+    provenance    term → text, in the report page's last section
+    sections      sections of the report page
+    rows_in       the container of the source rows: "dataset", "stream"
+    one_length    all documents have one length, so a table of lengths is omitted
     """
 
     tags: Sequence[str]
@@ -150,31 +150,31 @@ class Description:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the files of a dataset are. `arrays`: file name part → dtype; `span_names`: of the span ids, from 0 on."""
+    """The arrays and spans of a dataset. `arrays`: file name part → dtype; `span_names`: by span id, from 0 on."""
 
     arrays: Mapping[str, str]
     span_names: tuple[str, ...]
 
 
 def one_layout(arrays: Mapping[str, str], span_names: tuple[str, ...]) -> Callable[[Content], Layout]:
-    """The `layout` of a family whose datasets all have the same one."""
+    """The `layout` function of a family whose datasets all have the same layout."""
     same = Layout(arrays=arrays, span_names=span_names)
     return lambda content: same  # noqa: ARG005  # as all families
 
 
 def one_row_schema(schema: pa.Schema) -> Callable[[Content], pa.Schema]:
-    """The `row_schema` of a family whose datasets all have the same columns."""
+    """The `row_schema` function of a family whose datasets all have the same columns."""
     return lambda content: schema  # noqa: ARG005  # as all families
 
 
 def no_header_tokens(content: Content) -> tuple[int, int] | None:  # noqa: ARG001  # as all families
-    """The `header_tokens` of a family in whose documents no pair of tokens encloses a message's header."""
+    """The `header_tokens` function of a family whose messages have no header between two tokens."""
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportColumn:
-    """A column that the export takes from the rows as it is: one value for each document, of the Arrow type `kind`."""
+    """A column that the export copies from the row table: one value per document, of the Arrow type `kind`."""
 
     name: str
     meaning: str
@@ -186,11 +186,11 @@ class DatasetFamily(Protocol):
 
     @property
     def ID_COLUMN(self) -> str | None:
-        """The column of the row table that names a document, where one row of the source is one document."""
+        """The column of the row table that identifies a document; None if documents have no ids."""
 
     @property
     def GROUP_COLUMNS(self) -> tuple[str, ...]:
-        """Columns of the row table that documents can be counted by and chosen by."""
+        """Columns of the row table by which documents can be counted and selected."""
 
     @property
     def SPLITS(self) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ class DatasetFamily(Protocol):
 
     @property
     def RATIO(self) -> tuple[str, str] | None:
-        """Two spans whose tokens are compared: reasoning and answer."""
+        """Two spans whose token counts are compared, such as reasoning and answer; None for no comparison."""
 
     def layout(self, content: Content) -> Layout:
         """The arrays and spans that a dataset with this manifest must have."""
@@ -207,53 +207,53 @@ class DatasetFamily(Protocol):
         """The family's own columns of the row table, in a dataset with this manifest."""
 
     def check_content(self, content: Content) -> Iterator[Finding]:
-        """What the manifest says of options, tokenizer and input: by itself, and against the counts."""
+        """Checks options, tokenizer and input in the manifest, each alone and against the counts."""
 
     def check_sums(self, content: Content, shard: ShardEntry) -> Iterator[Finding]:
-        """The counts of one shard in the manifest checked against each other."""
+        """Checks the counts of one shard in the manifest against each other."""
 
     def check_shard(self, report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
-        """Every document of one split of one shard, read to its end.
+        """Checks every document of one split of one shard.
 
-        Returns the digests of this split's ids, uint64 [N]; none where documents have no ids.
+        Returns the digests of this split's ids, uint64 [N]; an empty array if documents have no ids.
         """
 
     def check_whole(self, report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-        """What only all documents together tell. `digests`: of the ids of all of them."""
+        """Runs the checks that need all documents together. `digests`: of the ids of all documents."""
 
     def check_source(self, report: Report, check: SourceCheck) -> None:
-        """The dataset checked against the source that it was built from."""
+        """Checks the dataset against the source that it was built from."""
 
     def stage_source(self, scratch: Scratch, place: str) -> Path:
-        """What the dataset was built from, on this machine: a local place as it is, a remote one staged."""
+        """The local path of the dataset's source: a local place itself, a remote one downloaded."""
 
     @property
     def stage_source_shards(self) -> Callable[[Scratch, str, tuple[int, ...]], Path] | None:
-        """As `stage_source`, but of the source only its manifest and the shards of these numbers.
+        """Like `stage_source`, but stages only the source's manifest and the shards with these numbers.
 
-        None for a family that cannot be validated by shard. The others check documents in `CheckRun.each` alone, and
-        need the files of one shard of the dataset and of the source for it.
+        None for a family that cannot be validated by shard. All other families check documents only within
+        `CheckRun.each`, and need only one shard's files of the dataset and of the source for it.
         """
 
     def stage_tokenizer(self, scratch: Scratch, place: str | None) -> Path | None:
-        """The tokenizer of the dataset on this machine; None stands for the usual places."""
+        """The local path of the dataset's tokenizer; None means the usual places."""
 
     def load_vocabulary(self, content: Content, tokenizer: Path | None) -> Vocabulary:
-        """The vocabulary of the dataset's tokens. Raises SpanloomError where `tokenizer` is another one."""
+        """The vocabulary of the dataset's tokens. Raises SpanloomError if `tokenizer` is not the dataset's."""
 
     def header_tokens(self, content: Content) -> tuple[int, int] | None:
-        """The tokens that open and close the frame of a message, where the format has such."""
+        """The tokens that open and close a message's header, if the format has such tokens."""
 
     def cut_messages(
         self, content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]
     ) -> Iterable[ShownMessage]:
-        """A document cut into messages. `row`: its row of the row table."""
+        """Cuts a document into messages. `row`: its row of the row table."""
 
     def document_notes(self, row: Mapping[str, Any]) -> Iterable[str]:
-        """What a row says of its document beside id and groups."""
+        """Notes about a document from its row, in addition to id and groups."""
 
     def describe(self, content: Content) -> Description:
-        """What people see of the dataset."""
+        """The description of the dataset for users."""
 
     def export_columns(self, content: Content) -> Sequence[ExportColumn]:
-        """What an export takes from the rows."""
+        """The columns that an export copies from the rows."""

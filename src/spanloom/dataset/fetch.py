@@ -1,7 +1,7 @@
-"""A dataset from a bucket to a training node: every file by the manifest's size and sha256, the manifest last.
+"""Downloads a dataset from a bucket: every file verified by the manifest's size and sha256, the manifest last.
 
-In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Files that are there already are kept, a
-broken download is resumed, and a folder without `manifest.json` is no dataset: run the same command again.
+In: the URI of a dataset root, a folder. Out: the same dataset in the folder. Existing files are kept, and a broken
+download is resumed. A folder without `manifest.json` is not complete: run the same command again.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ LOCK_NAME = ".spanloom-fetch.lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """How many files and bytes of what is in the folder now came, and were kept."""
+    """The numbers of files and bytes that were downloaded, and that were already in the folder."""
 
     files_fetched: int
     bytes_fetched: int
@@ -45,10 +45,10 @@ def fetch(
     *,
     check: Check[object] = manifest.check,
 ) -> Fetched:
-    """Brings the dataset at the URI `place` to `directory`. `check` is that of its manifest's schema.
+    """Downloads the dataset at the URI `place` to `directory`. `check`: the check of its manifest's schema.
 
-    Raises ManifestError where there is no finished dataset, StorageError for a file that is missing or is not what the
-    manifest says, ConflictError when `directory` holds other bytes under one of the names. Nothing is overwritten.
+    Raises ManifestError if there is no finished dataset, StorageError for a file that is missing or differs from the
+    manifest, ConflictError if `directory` holds other bytes under one of the names. Nothing is overwritten.
     """
     if not is_uri(place):
         raise SpanloomError(
@@ -75,7 +75,7 @@ def fetch(
                 remedy="fetch into another folder; `spanloom manifest diff` shows where the two differ",
             )
         missing = _missing(downloads)
-        if not missing:  # complete: needs to write nothing, so a read-only volume will do
+        if not missing:  # complete: nothing must be written, so a read-only volume works
             _clear_leftovers(directory)
             return _fetched(downloads, missing)
     with _locked(directory):
@@ -88,7 +88,7 @@ def fetch(
 
 
 def _place(directory: Path, name: str) -> Path:
-    """Where a file goes. Raises ConflictError where a link is there, or a link in place of a folder."""
+    """The local path of a file. Raises ConflictError if it, or one of its folders, is a link."""
     path = path_below(directory, name)
     if path.is_symlink():
         raise special_file_conflict(path)
@@ -106,7 +106,7 @@ def _fetched(downloads: list[Download], missing: list[Download]) -> Fetched:
 
 
 def _missing(downloads: list[Download]) -> list[Download]:
-    """Those whose file is not there. Raises ConflictError for one that is there with other bytes."""
+    """The downloads whose files do not exist. Raises ConflictError for an existing file with other bytes."""
     missing: list[Download] = []
 
     def look(download: Download) -> None:
@@ -124,7 +124,7 @@ def _missing(downloads: list[Download]) -> list[Download]:
 
 
 def _clear_leftovers(directory: Path) -> None:
-    """Removes what a run left that was killed at its very end, its lock among it, where that can be done."""
+    """Removes the lock and temporary files of a run that was killed at its very end, if the folder is writable."""
     if (directory / LOCK_NAME).exists():
         with suppress(OSError, ConflictError), _locked(directory):
             clear_temporaries_of([directory / manifest.MANIFEST_NAME])
@@ -132,7 +132,7 @@ def _clear_leftovers(directory: Path) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """One fetch at a time into a folder: two would write the same partial files."""
+    """Allows one fetch at a time into a folder: two would write the same partial files."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_NAME
     with open_lock(path) as lock:

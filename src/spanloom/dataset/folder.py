@@ -1,7 +1,8 @@
-"""What the shared commands ask of data that is no token dataset but a folder with a manifest of a schema of its own.
+"""The interface of data folders that are not token datasets, for the shared commands.
 
-Such a schema has the sections `content` and `environment`, and in `content` the `shards` with their files, as every
-manifest. `spanloom.families.data_folder` finds the module by the `schema_version`.
+The manifest of such a folder has a schema of its own. Like every manifest, it has the sections `content` and
+`environment`, and in `content` the `shards` with their files.
+`spanloom.families.data_folder` finds the module by the `schema_version`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,27 +23,27 @@ class DataFolder(Protocol):
 
     @property
     def WHAT(self) -> str:
-        """What these data are, for who took them for a token dataset."""
+        """What these data are, for a message to a user who expected a token dataset."""
 
     @property
     def INSTEAD(self) -> Mapping[str, str]:
-        """Commands that are for token datasets alone, each with what to do instead, such as `stats`."""
+        """Commands for token datasets only, such as `stats`, each with what to do instead."""
 
     def stage_source(self, scratch: Scratch, place: str) -> Path:
-        """What the folder was made from, on this machine: a local place as it is, a remote one staged."""
+        """The local path of the folder's source: a local place itself, a remote one downloaded."""
 
     def validate(self, root: Path, sources: Sequence[Path], deep: int | None) -> Report:
-        """The findings in the folder, with a manifest or a pending one; `deep`: items of each file checked against
-        the places it was made from, None for the default."""
+        """Validates the folder, finished or pending. `deep`: how many items of each file are checked against the
+        sources; None for the default."""
 
     def report_page(self, root: Path, report: Report, called: str) -> str:
-        """The findings, and what the folder holds, as a page."""
+        """A page with the findings and the content of the folder."""
 
     def sample_lines(self, root: Path, *, count: int, seed: int, split: str) -> Iterator[str]:
-        """Samples drawn for people, on a terminal."""
+        """Randomly drawn samples, rendered for a terminal."""
 
     def sample_page(self, root: Path, title: str, *, count: int, seed: int, split: str) -> str:
-        """The same as a page."""
+        """Randomly drawn samples as a page."""
 
     def summary(self, content: Mapping[str, Any]) -> Mapping[str, str]:
-        """name → line: what `manifest show` tells."""
+        """name → line, for `manifest show`."""

@@ -1,7 +1,7 @@
-"""Documents of a dataset picked and made ready to look at.
+"""Selects documents of a dataset and prepares them for display.
 
-In: a dataset root, which documents, the tokenizer asset. Out: `ShownDocument`s. Streams: what is held are the documents
-that were picked, however long the files are.
+In: a dataset root, a selection of documents, the tokenizer asset. Out: `ShownDocument`s. The row tables are streamed:
+only selected documents are held in memory.
 """
 
 import codecs
@@ -29,14 +29,15 @@ from spanloom.supervision import shift_to_tokens
 Pick = Literal["first", "random", "longest", "shortest"]
 
 SPECIAL_TEXT = re.compile(rb"<\|[A-Za-z0-9_]+\|>")
-"""What looks like a special token but is ordinary text: content that quotes the format, or tries to break out of it."""
+"""Ordinary text that looks like a special token: content that quotes the format, or tries to inject tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which documents: `addresses` (`train/00/17`) and `ids`, else by `pick` up to `count` of those that pass.
+    """Which documents: those with `addresses` (`train/00/17`) and `ids`; without both, up to `count` of those that pass
+    the filters, chosen by `pick`.
 
-    `groups`: column → value that a document must have there, such as `{"language": "de"}`.
+    `groups`: column → required value, such as `{"language": "de"}`.
     """
 
     addresses: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ class Selection:
 
 @dataclass(frozen=True, order=True)
 class _Place:
-    """One document; ordered by how early it is picked."""
+    """One document; a lower `rank` is picked earlier."""
 
     rank: tuple[float, ...]
     split: str = field(compare=False)
@@ -65,7 +66,7 @@ class _Place:
 
 @dataclass(frozen=True, kw_only=True)
 class _Dataset:
-    """What is looked at."""
+    """The inspected dataset."""
 
     root: Path
     content: Content
@@ -76,9 +77,9 @@ class _Dataset:
 def pick_documents(
     root: Path, content: Content, family: DatasetFamily, selection: Selection, vocabulary: Vocabulary
 ) -> list[ShownDocument]:
-    """The documents that are selected, in the order in which they were requested or rank.
+    """The selected documents, in the requested order or by rank; an empty list if none passes the filters.
 
-    Raises SpanloomError when an address is none or an id is not there; an empty list when nothing passes the filters.
+    Raises SpanloomError for an invalid or missing address, a missing id, or an unknown split, span or column.
     """
     dataset = _Dataset(root=root, content=content, family=family, vocabulary=vocabulary)
     if selection.addresses or selection.ids:
@@ -122,7 +123,7 @@ def _by_id(dataset: _Dataset, ids: tuple[str, ...]) -> list[_Place]:
     root, column = dataset.root, dataset.family.ID_COLUMN
     if column is None:
         raise SpanloomError("the documents of this dataset have no id to choose by", where=str(root))
-    first_cuts = {f"{name}#0": name for name in ids}  # of a conversation that has several documents
+    first_cuts = {f"{name}#0": name for name in ids}  # ids of a conversation that was cut into several documents
     places: dict[str, list[_Place]] = {name: [] for name in (*first_cuts, *ids)}
     wanted = pa.array(places, pa.string())
     for split, shard in _shards(dataset.content, None, None):
@@ -146,24 +147,24 @@ def _by_rank(dataset: _Dataset, selection: Selection) -> list[_Place]:
             f"there is no split {selection.split!r}", remedy=f"one of {', '.join(content.totals.splits)}"
         )
     places = _ranked(dataset, selection)
-    if selection.pick == "first":  # the rank is the order in which they come: no need to read on
+    if selection.pick == "first":  # documents arrive in rank order: stop reading after `count`
         return [place for place, _ in zip(places, range(selection.count), strict=False)]
     return heapq.nsmallest(selection.count, places)
 
 
 def _ranked(dataset: _Dataset, selection: Selection) -> Iterator[_Place]:
-    """Every document that passes the filters, with its rank; ties go to the one that is first."""
+    """Every document that passes the filters, with its rank; of equal ranks, the first in the dataset wins."""
     root, content = dataset.root, dataset.content
     for order, (split, shard) in enumerate(_shards(content, selection.split, selection.shard)):
         random = np.random.default_rng([selection.seed, order])
         reader = open_arrays(root, split, shard, content.arrays) if selection.special_text else None
         for batch in _rows(dataset, split, shard):
-            draws = random.random(batch.num_rows)  # drawn before the filters: a filter does not change the lots
+            draws = random.random(batch.num_rows)  # before the filters, so that a filter does not change the draws
             tokens = batch.column("tokens").to_numpy()
             ranks = {"first": np.zeros(batch.num_rows), "random": draws, "longest": -tokens, "shortest": tokens}
             rank = ranks[selection.pick].astype(np.float64)
             kept = np.flatnonzero(_filter(batch, selection, root))
-            if reader is None:  # no more of a batch than are wanted in all: the rest cannot be among the first
+            if reader is None:  # at most `count` of a batch can be among the first `count` of all
                 kept = kept[np.argsort(rank[kept], kind="stable")[: selection.count]]
             for at in kept.tolist():
                 (row,) = batch.slice(at, 1).to_pylist()
@@ -208,7 +209,7 @@ def _document(dataset: _Dataset, place: _Place) -> ShownDocument:
     reader = open_arrays(dataset.root, place.split, place.shard, content.arrays)
     lengths = reader.lengths(place.sequence, 1)
     arrays = reader.read(place.sequence, lengths)
-    spans = arrays.get("span", arrays["lossmask"])  # where one span is trained, the loss mask says which tokens are its
+    spans = arrays.get("span", arrays["lossmask"])  # with only one trained span, the loss mask is its span id
     tokens = shown_tokens(
         arrays["tokens"].tolist(),
         shift_to_tokens(spans, lengths).tolist(),
@@ -240,11 +241,11 @@ def shown_tokens(
     *,
     header: tuple[int, int] | None = None,
 ) -> list[ShownToken]:
-    """Text for each token, byte by byte: a character that several tokens make up is at the one that completes it.
-    `header` holds the tokens that open and close the frame of a message, where the format has such.
+    """The text of each token, decoded byte by byte: a character made of several tokens is at the token that completes
+    it. `header`: the tokens that open and close a message's header, if the format has such tokens.
 
     `☃` is e2 98 83: tokens [e2 98] [83]  →  texts "" and "☃", both partial. Bytes that never become a character are
-    kept as Python's surrogateescape has them, for `spanloom.text.visible` to show.
+    kept by Python's surrogateescape, for display by `spanloom.text.visible`.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     opens, closes = header or (None, None)

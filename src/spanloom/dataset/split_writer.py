@@ -1,8 +1,7 @@
-"""One split of one shard on disk: parallel IndexedDatasets, and a row for each of their sequences.
+"""Writes one split of one shard: parallel IndexedDatasets, and a row for each of their sequences.
 
-In: batches of sequences as they are to be on disk, supervision label-aligned. Out: in ROOT/SPLIT,
-`shard_NN_NAME.{bin,idx}` for each array and `shard_NN_rows.parquet`; the counts that a manifest records of them. Every
-family writes through it.
+In: batches of sequences in their form on disk, supervision label-aligned. Out: in ROOT/SPLIT,
+`shard_NN_NAME.{bin,idx}` for each array and `shard_NN_rows.parquet`; the counts for the manifest. All families use it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +23,9 @@ from spanloom.supervision import Flags, Lengths, Tokens, shift_to_labels, tokens
 
 
 class SplitWriter:
-    """The files of one split of one shard, and the counts of what went into them.
+    """The files of one split of one shard, and the counts of their content.
 
-    Nothing is under a final name before `publish`; leaving the block without it leaves nothing behind.
+    No file has its final name before `publish`; if the block ends without it, all files are removed.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class SplitWriter:
         span_names: Sequence[str],
         about: pa.Schema,
     ) -> None:
-        """`arrays`: name → dtype; `about`: what the family's own columns of a row are."""
+        """`arrays`: name → dtype; `about`: the schema of the family's own columns of a row."""
         self.split = split
         self._root, self._names, self._span_names = root, tuple(arrays), tuple(span_names)
         self._arrays = ParallelWriter(array_prefixes(root, split, shard, arrays))
@@ -63,15 +62,15 @@ class SplitWriter:
         self._fitting += [int((lengths <= limit).sum()) for limit in SEQUENCE_LENGTHS]
 
     def append_rows(self, about: pa.RecordBatch, lengths: Lengths, span_tokens: npt.NDArray[np.int64]) -> None:
-        """Their rows; may come in other cuts than the arrays. `span_tokens` int64 [N, S]: labels of each span."""
+        """N rows; batches may differ from those of the arrays. `span_tokens` int64 [N, S]: labels of each span."""
         self._rows.append(about, lengths, span_tokens)
         self._span_tokens += span_tokens.sum(axis=0)
 
     def append_documents(
         self, about: pa.RecordBatch, tokens: Sequence[Tokens], spans: Sequence[Flags], eod: int
     ) -> None:
-        """Documents of `tokens` and `spans`, token-aligned, and their rows. Each is closed by an EOD, which is context;
-        spans are shifted to labels, and the loss mask is 1 where a label has one."""
+        """Documents of `tokens` and `spans`, token-aligned, and their rows. An EOD, which is context, is added to each;
+        spans are shifted to labels, and the loss mask is 1 where a label has a span."""
         closing, context = np.array([eod], dtype=np.int32), np.zeros(1, dtype=np.uint8)
         lengths = np.array([ids.size + 1 for ids in tokens], dtype=np.int32)
         flat = np.concatenate([part for span in spans for part in (span, context)])
@@ -85,7 +84,7 @@ class SplitWriter:
         self.append_rows(about, lengths, tokens_per_span(labels, lengths, len(self._span_names)))
 
     def publish(self) -> ShardSplit:
-        """Publishes all files create-only; returns the counts and the files as a manifest lists them."""
+        """Publishes all files create-only. Returns the counts and the list of files for the manifest."""
         rows = self._rows.publish()
         files = [WrittenFile(path=self._rows.path, bytes=rows[0], sha256=rows[1])] if rows else []
         files += self._arrays.publish()
@@ -104,13 +103,13 @@ class SplitWriter:
 
 @contextmanager
 def split_writers(root: Path, shard: int, **options: Any) -> Iterator[dict[str, SplitWriter]]:
-    """A `SplitWriter` for train and one for valid, by name. `options`: see there."""
+    """A `SplitWriter` for train and one for valid, by name. `options`: arguments of `SplitWriter`."""
     with ExitStack() as stack:
         yield {split: stack.enter_context(SplitWriter(root, split, shard, **options)) for split in SPLITS}
 
 
 def by_split(digests: npt.NDArray[np.uint64], valid_fraction: float) -> Iterator[tuple[str, list[int]]]:
-    """Which of some documents go to train and which to valid, by their ids; a split that gets none is left out."""
+    """For each split, the indexes of its documents, by the `digests` of their ids; an empty split is left out."""
     valid = is_valid(digests, valid_fraction)
     for split, chosen in ((TRAIN, np.flatnonzero(~valid)), (VALID, np.flatnonzero(valid))):
         if chosen.size:

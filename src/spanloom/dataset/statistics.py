@@ -1,8 +1,8 @@
-"""Counts over a dataset, streamed out of its `shard_NN_rows.parquet` files.
+"""Counts over a dataset, streamed from its `shard_NN_rows.parquet` files.
 
-In: the root, the manifest's `content`, what to group by, which spans to compare. Out: `Counts` a group. Memory follows
-the number of groups, never the number of documents; validation holds the rows against the tokens on disk, so their
-counts are the dataset's.
+In: the root, the manifest's `content`, the columns to group by, the spans to compare. Out: `Counts` for each group.
+Memory use depends on the number of groups, not of documents. Validation checks the rows against the tokens on disk, so
+counts of the rows are counts of the dataset.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,27 +19,27 @@ from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.errors import SpanloomError
 
 PLACES = ("split", "shard")
-"""What the documents of every dataset can be grouped by; its family names more."""
+"""The groupings that every dataset has; its family adds columns."""
 
 SEQUENCE_LENGTHS = (2048, 4096, 8192, 16384)
-"""Training sequence lengths for which the documents that fit whole are counted."""
+"""Training sequence lengths for which the number of documents that fit whole is counted."""
 
 OTHERS = "(others)"
 GROUPS_KEPT = 1000
-"""Distinct values that get a group of their own; later ones are counted together, so that memory stays bounded."""
+"""Distinct values with a group of their own; later values are counted together, which bounds the memory."""
 
 FINE = 64
 LENGTH_EDGES: npt.NDArray[np.int64] = np.unique(
     np.concatenate([np.arange(1, FINE + 1), *(2**octave * np.arange(FINE, 2 * FINE + 1) for octave in range(25))])
 )
-"""Upper edges of the length bins: exact up to 128 tokens, then 64 to an octave. Powers of two are edges, so how many
-documents are at most 2,048 tokens long is exact, and a quantile is rounded up by at most 1/64."""
+"""Upper edges of the length bins: exact up to 128 tokens, then 64 per octave. Powers of two are edges, so the number of
+documents of at most 2,048 tokens is exact; a quantile is rounded up by at most 1/64."""
 
 RATIO_OCTAVES, RATIO_FINE = 8, 2
 RATIO_EDGES: npt.NDArray[np.float64] = 2.0 ** (
     np.arange(-RATIO_OCTAVES * RATIO_FINE, RATIO_OCTAVES * RATIO_FINE + 1) / RATIO_FINE
 )
-"""Upper edges of the bins of a ratio, from 1:256 to 256:1; the last bin takes everything above."""
+"""Upper edges of the bins of a ratio, from 1:256 to 256:1; the last bin counts everything above."""
 
 Key = tuple[str | None, ...]
 Counted = npt.NDArray[np.int64]
@@ -47,11 +47,11 @@ Counted = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """What one group of documents adds up to.
+    """The sums over one group of documents.
 
     span_tokens  name → labels of that span, as on disk; the first span is context, all others are trained
-    lengths      int64 [len(LENGTH_EDGES)], documents a bin
-    ratios       int64 [len(RATIO_EDGES) + 1], documents that have both spans of the ratio, a bin of it
+    lengths      int64 [len(LENGTH_EDGES)], documents per bin
+    ratios       int64 [len(RATIO_EDGES) + 1], documents with both spans of the ratio, per bin
     """
 
     sequences: int
@@ -75,11 +75,12 @@ class Counts:
         return self.tokens / self.sequences if self.sequences else None
 
     def fitting(self, limit: int) -> int:
-        """Documents of at most `limit` tokens; exact where `limit` is a power of two."""
+        """The number of documents of at most `limit` tokens; exact if `limit` is a power of two."""
         return int(self.lengths[: np.searchsorted(LENGTH_EDGES, limit, side="right")].sum())
 
     def quantile(self, share: float) -> int | None:
-        """The length that `share` of the documents do not exceed, rounded up to the edge of its bin."""
+        """The length that `share` of the documents do not exceed, rounded up to the edge of its bin; None without
+        documents."""
         if not self.sequences:
             return None
         at = int(np.searchsorted(np.cumsum(self.lengths), share * self.sequences, side="left"))
@@ -96,9 +97,8 @@ def collect(
 ) -> dict[tuple[str, ...], dict[Key, Counts]]:
     """Reads every row once and counts it in each of the `groupings`, such as `("split", "language")` or `()` for all.
 
-    `columns`: those of the row table that the family groups by; a value that a dataset lacks is None. `ratio`: the two
-    spans that are compared. Raises SpanloomError for an unknown grouping, ArtifactError when a file is missing or is
-    not such a table.
+    `columns`: the family's group columns of the row table; a missing value is None. `ratio`: the two spans to compare.
+    Raises SpanloomError for an unknown grouping, ArtifactError if a row table is missing or invalid.
     """
     known = (*PLACES, *columns)
     for by in groupings:
@@ -128,7 +128,7 @@ def _row_batches(root: Path, content: Content, columns: Sequence[str]) -> Iterat
 
 
 def _ratio_bins(values: Mapping[str, Counted], ratio: tuple[str, str] | None) -> Counted:
-    """The bin of the ratio of each of N documents, -1 where it has none. `values`: int64 [N] each."""
+    """The ratio bin of each of N documents, -1 for a document without both spans. `values`: int64 [N] each."""
     bins = np.full(values["tokens"].size, -1, dtype=np.int64)
     if ratio is not None:
         above, below = (values[f"{span}_tokens"] for span in ratio)
@@ -140,7 +140,7 @@ def _ratio_bins(values: Mapping[str, Counted], ratio: tuple[str, str] | None) ->
 def _groups(
     batch: pa.RecordBatch, by: tuple[str, ...], split: str, shard: int
 ) -> tuple[npt.NDArray[np.int64], list[Key]]:
-    """The group of each row: codes int64 [N] into the keys, which are distinct.
+    """The group of each row: `codes` int64 [N], which index the distinct `keys`.
 
     by (split, language), rows de en de of train  →  codes [0 1 0], keys [(train, de), (train, en)]
     """
@@ -167,7 +167,7 @@ def _groups(
 
 
 class _Tally:
-    """Growing sums, one line a group."""
+    """Running sums: growing arrays with one line for each group."""
 
     def __init__(self, spans: list[str]) -> None:
         self._spans = spans
@@ -185,7 +185,7 @@ class _Tally:
         }
 
     def add(self, codes: Counted, keys: list[Key], spans: Counted, tokens: Counted, ratio_bin: Counted) -> None:
-        """N documents: `codes` [N] into the keys, labels of `spans` [N, S], `tokens` [N], `ratio_bin` [N]; int64."""
+        """Adds N documents: `codes` [N] index `keys`, `spans` [N, S] labels, `tokens` [N], `ratio_bin` [N]; int64."""
         line = np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
         sums = self._sums
         np.add.at(sums["sequences"][:, 0], line, 1)
