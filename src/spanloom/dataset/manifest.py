@@ -1,14 +1,14 @@
-"""The dataset manifest that every family writes: what a dataset is made of, and the mark that it is one.
+"""The dataset manifest that every family writes: what a dataset is made of, and the mark that it is finished.
 
 In: the two sections `content` (what decides the bytes, and the inventory) and `environment` (when, where, with what).
-Out: `manifest.pending.json`, which a clean validation turns into `manifest.json`. A root without `manifest.json` is no
-dataset. Same input, options and code give the same `content`, for any user, place and number of workers.
+Out: `manifest.pending.json`, which a clean validation turns into `manifest.json`. A root without `manifest.json` is not
+a finished dataset. Same input, options and code give the same `content`, for any user, place and number of workers.
 
-`Manifest` is the type of it in Python, `spanloom_dataset_v1.schema.json` the same for everybody else; a test holds the
-two against each other.
+`Manifest` is its type in Python, `spanloom_dataset_v1.schema.json` its schema for other languages; a test compares the
+two.
 
-Folders of data that are no token datasets have manifests of a schema of their own, with the same two sections and the
-same list of files in their shards: what reads, writes, promotes and compares takes the `check` of that schema.
+Data folders that are not token datasets have manifests with their own schema, the same two sections and the same list
+of files in their shards: functions that read, write, promote or compare manifests take the `check` of that schema.
 """
 
 import json
@@ -40,11 +40,11 @@ class ManifestError(SpanloomError):
 
 M = TypeVar("M")
 Check = Callable[[Any, Path | Uri], M]
-"""JSON value, and where it was read → the manifest that it is. Raises ManifestError where it is not of the schema."""
+"""Function: JSON value, and its path or URI → the manifest. Raises ManifestError for a value not of the schema."""
 
 
 class _Section(BaseModel):
-    """Immutable. Keys that this version does not know are kept as they are and written again."""
+    """Immutable. Keys that this version does not know are kept unchanged, and written again."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -58,7 +58,7 @@ class ListedFile(_Section):
 
 
 class SplitCounts(_Section):
-    """What one split holds. `span_tokens`: labels of each span; `fitting`: documents of at most so many tokens."""
+    """The counts of one split. `span_tokens`: labels of each span; `fitting`: limit in tokens → documents within it."""
 
     sequences: int
     tokens: int
@@ -68,14 +68,14 @@ class SplitCounts(_Section):
 
 
 class ShardSplit(SplitCounts):
-    """What one split of one shard holds, with its files."""
+    """The counts and the files of one split of one shard."""
 
     files: tuple[ListedFile, ...]
 
 
 class ShardEntry(_Section):
-    """One shard. `rejected`: rows by reason; `packing`: what became of its tokens, where documents are blocks;
-    `cutting`: what became of its conversations, where a row may become several documents."""
+    """One shard. `rejected`: rows by reason; `packing`: counts of packing its tokens, if documents are blocks;
+    `cutting`: counts of cutting its conversations, if a row may become several documents."""
 
     shard: int
     rows_read: int
@@ -87,7 +87,7 @@ class ShardEntry(_Section):
 
 
 class Totals(_Section):
-    """What the shards add up to."""
+    """The sums over all shards."""
 
     rows_read: int
     rejected: dict[str, int]
@@ -97,12 +97,12 @@ class Totals(_Section):
 
     @property
     def sequences(self) -> int:
-        """Documents of all splits."""
+        """The number of documents of all splits."""
         return sum(counts.sequences for counts in self.splits.values())
 
 
 class TokenizerEntry(_Section):
-    """Whose tokens they are; ids are below `vocab_size`, `eod` ends a document."""
+    """The tokenizer; token ids are below `vocab_size`, `eod` is the id that ends a document."""
 
     name: str
     sha256: str
@@ -120,7 +120,7 @@ class InputShard(_Section):
 
 
 class Input(_Section):
-    """The source, by hash; `dataset` and `license` are what it says of itself."""
+    """The source, with hashes; `dataset` and `license` are its own statements."""
 
     schema_version: str
     manifest_sha256: str | None = None
@@ -130,7 +130,7 @@ class Input(_Section):
 
 
 class SplitRule(_Section):
-    """How documents were dealt to train and valid, where their ids decide."""
+    """How documents were assigned to train and valid, if their ids decide."""
 
     rule: str
     valid_fraction: int | float
@@ -140,7 +140,7 @@ class SplitRule(_Section):
 
 
 class RendererEntry(_Section):
-    """What made the tokens, where rows are rendered."""
+    """The renderer that made the tokens, if rows are rendered."""
 
     name: str
     version: str
@@ -149,9 +149,9 @@ class RendererEntry(_Section):
 
 
 class Content(_Section):
-    """What decides the bytes, and the inventory. `config` is the family's own: all its options that change a byte.
+    """What decides the bytes, and the inventory. `config`: all options of the family that change a byte.
 
-    `files`: those that belong to no shard, at the root, such as a tokenizer's.
+    `files`: files at the root that belong to no shard, such as a tokenizer's.
     """
 
     family: str
@@ -170,26 +170,26 @@ class Content(_Section):
     shards: tuple[ShardEntry, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it: what was never set is left out."""
+        """The section as JSON, without fields that were never set."""
         return self.model_dump(mode="json", exclude_unset=True)
 
     @cached_property
     def sha256(self) -> str:
-        """Hash of the canonical JSON: equal for datasets that are the same."""
+        """sha256 of the canonical JSON: equal for equal datasets."""
         return sha256_json(self.as_dict())
 
     @property
     def block_size(self) -> int | None:
-        """Tokens of each document where all documents are blocks of one length, as packing makes them; else None.
+        """Tokens of each document if packing made all documents blocks of one length; else None.
 
-        Blocks are to be read whole: with `sequence_length` = this and without the extra token that Megatron adds.
+        Blocks must be read whole: with this `sequence_length`, and without the extra token that Megatron adds.
         """
         size: int | None = self.config.get("block_size")
         return size
 
     @property
     def harmful(self) -> bool:
-        """Whether the documents are what a model must not learn: trainers open them only with `allow_harmful`."""
+        """Whether the documents show what a model must not learn: trainers open them only with `allow_harmful`."""
         return self.config.get("harmful") is True
 
     @cached_property
@@ -198,7 +198,7 @@ class Content(_Section):
         return {file.path: file for file in self.listed_files()}
 
     def listed_files(self) -> Iterator[ListedFile]:
-        """Every file that the manifest names, shard by shard; first those of no shard."""
+        """Every file in the manifest: first the files of no shard, then shard by shard."""
         yield from self.files
         for shard in self.shards:
             for counts in shard.splits.values():
@@ -208,14 +208,14 @@ class Content(_Section):
 
 
 class Manifest(_Section):
-    """A manifest as a whole."""
+    """A whole manifest."""
 
     schema_version: str
     content: Content
     environment: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The manifest as JSON, without fields that were never set."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -235,7 +235,7 @@ def known_families() -> tuple[str, ...]:
 
 
 def check(manifest: Any, where: Path | Uri) -> Manifest:
-    """A JSON value → the manifest. Raises ManifestError naming the first place that does not follow the schema."""
+    """A JSON value → the manifest. Raises ManifestError naming the first place that violates the schema."""
     data = manifest if isinstance(manifest, dict) else {}
     if {"storage", "schema_version"} <= data.keys() and "content" not in data:
         raise ManifestError(
@@ -271,13 +271,13 @@ def _damaged(what: str, where: Path | Uri) -> ManifestError:
 
 
 def _short(message: str) -> str:
-    """A message that may quote a value, without its middle where that is long."""
+    """A message that may quote a value; the middle of a long message is cut out."""
     return message if len(message) <= 300 else f"{message[:150]} … {message[-150:]}"
 
 
 def check_schema(manifest: Any, version: str, schema: Mapping[str, Any], where: Path | Uri) -> None:
-    """Raises ManifestError naming the first place of a JSON value that does not follow the JSON Schema `version`."""
-    import jsonschema  # 0.04 s, which commands that check no manifest need not wait for
+    """Raises ManifestError naming the first place of a JSON value that violates the JSON Schema `version`."""
+    import jsonschema  # here, because the import takes 0.04 s, which commands without a manifest need not spend
 
     errors = sorted(jsonschema.Draft202012Validator(schema).iter_errors(manifest), key=lambda error: list(error.path))
     if errors:
@@ -296,7 +296,7 @@ def check_family(family: str, where: Path | Uri | None = None) -> None:
 
 
 def read(path: Path) -> Manifest:
-    """Reads and checks the manifest in the file `path`, or of the dataset in the directory `path`."""
+    """Reads and checks the manifest in the file `path`, or of the dataset in the folder `path`."""
     return read_as(path, check)
 
 
@@ -319,18 +319,18 @@ def read_remote(place: Uri, check: Check[M]) -> tuple[M, bytes]:
     """The checked manifest in the object `place` (`….json`), or of the dataset at the root `place`; and its bytes."""
     uri = place if place.name.endswith(".json") else place / MANIFEST_NAME
     if (data := read_object(uri)) is None:
-        list_objects(place)  # a bucket that does not exist says so here
+        list_objects(place)  # raises if the bucket does not exist
         raise _no_dataset(place, pending=find(place / PENDING_NAME) is not None)
     return check(parse_json(data, ManifestError, "the manifest", str(uri), _AGAIN), uri), data
 
 
 def read_place_as(place: str, check: Check[M]) -> M:
-    """The manifest, of any schema, of the dataset at a place, a path or a URI, or in the file there."""
+    """The manifest, of any schema, at a path or URI: of a dataset root, or in a file."""
     return read_remote(parse_uri(place), check)[0] if is_uri(place) else read_as(Path(place), check)
 
 
 def schema_version_at(place: str) -> str | None:
-    """What the manifest at a root says that it is, or else the pending one; None where there is neither."""
+    """The `schema_version` in the manifest at a root, or in the pending one; None if neither can be read."""
     for name in (MANIFEST_NAME, PENDING_NAME):
         try:
             if is_uri(place):
@@ -340,7 +340,7 @@ def schema_version_at(place: str) -> str | None:
                 whole = read_json(Path(place) / name, ManifestError, "the manifest", _AGAIN)
             version = whole["schema_version"]
         except (FileNotFoundError, ManifestError, KeyError, TypeError):
-            continue  # the code that reads it as a manifest says what is wrong with it
+            continue  # the error is raised later, by the code that reads the manifest
         if isinstance(version, str):
             return version
     return None
@@ -361,7 +361,7 @@ def _no_dataset(where: Path | Uri, *, pending: bool) -> ManifestError:
 
 
 def read_any(root: Path) -> Manifest:
-    """The manifest of the dataset at `root`, or the pending one where it was built but not promoted yet."""
+    """The manifest of the dataset at `root`, or the pending one if the dataset is built but not promoted yet."""
     return read_any_as(root, check)
 
 
@@ -372,7 +372,7 @@ def read_any_as(root: Path, check: Check[M]) -> M:
 
 
 def as_json(check: Check[object]) -> Check[dict[str, Any]]:
-    """The same check, which returns the manifest as JSON has it."""
+    """The same check, but it returns the manifest as a JSON value."""
 
     def checked(manifest: Any, where: Path | Uri) -> dict[str, Any]:
         check(manifest, where)
@@ -382,7 +382,7 @@ def as_json(check: Check[object]) -> Check[dict[str, Any]]:
 
 
 def files_of(content: Mapping[str, Any]) -> Iterator[ListedFile]:
-    """Every file that the `content` of a manifest names, as JSON has it, shard by shard; of any schema."""
+    """Every file in the `content`, a JSON value of any schema: first the files of no shard, then shard by shard."""
     yield from map(ListedFile.model_validate, content.get("files", ()))
     for shard in content["shards"]:
         for counts in shard["splits"].values():
@@ -392,14 +392,14 @@ def files_of(content: Mapping[str, Any]) -> Iterator[ListedFile]:
 
 
 def same_content(manifest: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two manifests, as JSON has them, are of the same dataset."""
+    """Whether two manifests, as JSON values, are of the same dataset."""
     return canonical_json(manifest["content"]) == canonical_json(other["content"])
 
 
 def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] = check) -> None:
-    """Writes `manifest.pending.json`, create-only: one that is counts as written when its `content` is equal.
+    """Writes `manifest.pending.json`, create-only; an existing one with equal `content` counts as written.
 
-    Raises ConflictError when another one is there, pending or promoted.
+    Raises ConflictError if a manifest with other `content` exists, pending or promoted.
     """
     check(manifest, root / PENDING_NAME)
     for name in (MANIFEST_NAME, PENDING_NAME):
@@ -420,7 +420,8 @@ def write_pending(root: Path, manifest: Mapping[str, Any], check: Check[object] 
 def promote(root: Path, check: Check[object] = check, *, environment: Mapping[str, Any] | None = None) -> Path:
     """Turns `manifest.pending.json` into `manifest.json`, create-only. Returns the path of the manifest.
 
-    `environment`: what is known only now, such as how the dataset was validated; an existing manifest keeps its own.
+    `environment`: entries to add, such as how the dataset was validated; an existing `manifest.json` stays unchanged.
+    Raises ConflictError if it has other `content`.
     """
     pending, final = root / PENDING_NAME, root / MANIFEST_NAME
     if final.exists():
@@ -439,7 +440,7 @@ def promote(root: Path, check: Check[object] = check, *, environment: Mapping[st
 
 
 def _made(manifest: Mapping[str, Any]) -> str:
-    """Who made a dataset, when and with which code, for the one whose build it blocks."""
+    """Who made a dataset, when and with which code, for the message about a conflict with it."""
     environment = manifest["environment"]
     by = f"by {environment['built_by']} " if "built_by" in environment else ""
     return f"{by}at {environment['created_at']} with git SHA {manifest['content']['git_sha']}"
@@ -449,9 +450,9 @@ _NOTHING = object()
 
 
 def diff(before: Any, after: Any, path: str = "content") -> Iterator[tuple[str, Any, Any]]:
-    """Places where two JSON values differ: `(path, before, after)`, with None where one side has nothing there.
+    """Places where two JSON values differ: `(path, before, after)`, with None if one side has no value there.
 
-    Yields nothing exactly when their canonical JSON is the same: 1 and 1.0 differ, and so do null and nothing.
+    Yields nothing exactly if their canonical JSON is equal: 1 and 1.0 differ, and so do null and a missing value.
     """
     if isinstance(before, dict) and isinstance(after, dict):
         for key in [*before, *(key for key in after if key not in before)]:

@@ -1,6 +1,6 @@
 """The row table of a shard.
 
-table    `shard_NN_rows.parquet`, written and read
+table    writes and reads `shard_NN_rows.parquet`
 places   where each source row went: into a split, or rejected
-digests  which digests of ids occur more than once, in bounded memory
+digests  finds digests that occur more than once, in bounded memory
 """

@@ -1,11 +1,11 @@
-"""Which digests occur more than once, in memory that does not follow their number.
+"""Finds digests that occur more than once, in memory that does not grow with their number.
 
-In: digests of ids or of documents' tokens, uint64, in any order, or files of sorted ones. Out: those that occur more
+In: digests of ids or of documents' tokens, uint64, in any order, or files of sorted digests. Out: those that occur more
 than once, ascending.
 
-Up to `at_once` digests are sorted in memory and nothing is written. More are written to a temporary folder in sorted
-runs of that length, 8 bytes a digest. Then one range of digests after the other is read from all runs. A range that
-holds more than `at_once` digests is halved, so that the number of ranges follows from the number of digests.
+Up to `at_once` digests are sorted in memory, and nothing is written. More digests are written to a temporary folder in
+sorted runs of that length, 8 bytes a digest. Then one range of values after the other is read from all runs. A range
+with more than `at_once` digests is halved until each part fits.
 """
 
 import threading
@@ -25,14 +25,14 @@ Digests = npt.NDArray[np.uint64]
 AT_ONCE = 1 << 26
 """Digests held at once: 512 MiB. Twice that is used while a range is searched for equal neighbours."""
 CANDIDATES = 1 << 20
-"""Digests that `repeated` yields at once: who looks them up holds so many, where many ids are equal."""
+"""Digests that `repeated` yields at once: bounds the memory of the caller if many ids are equal."""
 _HIGHEST = (1 << 64) - 1
 _STORED = np.dtype("<u8")
 
 
 class _Run(Sequence[int]):
-    """Sorted digests in a file, from `first` to `last`. Read and not mapped: mapped pages would count as memory of
-    the process."""
+    """Sorted digests in a file, from number `first` up to `last`. Read, not memory-mapped: mapped pages would count as
+    memory of the process."""
 
     def __init__(self, path: Path, first: int = 0, last: int | None = None) -> None:
         self._path, self._first = path, first
@@ -45,20 +45,20 @@ class _Run(Sequence[int]):
         return int(self.read(at, at + 1)[0])
 
     def place(self, digest: int) -> int:
-        """How many digests of the run are below this one."""
+        """The number of digests in the run that are below `digest`."""
         return bisect_left(self, digest)
 
     def read(self, first: int, last: int) -> Digests:
-        """A part of it, uint64 [last - first]."""
+        """The digests from number `first` up to `last`, uint64 [last - first]."""
         return np.fromfile(self._path, _STORED, last - first, offset=(self._first + first) * _STORED.itemsize)
 
 
 class DigestRuns:
-    """Digests as they are added, by several threads at once if need be. Use it as a context: it may have made files.
+    """A collection of digests; several threads may add to it. Use it in a `with` block, which removes its files.
 
-    expected    about how many there will be; decides the memory that is taken, not the result
-    folder      where the temporary folder goes; None stands for the system's
-    at_once     see above
+    expected    estimated number of digests; decides the memory that is allocated, not the result
+    folder      parent of the temporary folder; None: the system's default
+    at_once     the most digests in memory, see the module
     """
 
     def __init__(self, expected: int, folder: Path | None = None, at_once: int = AT_ONCE) -> None:
@@ -88,11 +88,11 @@ class DigestRuns:
                 digests = digests[part.size :]
 
     def add_file(self, path: Path, first: int = 0, last: int | None = None) -> None:
-        """Adds digests that `write` wrote, from number `first` of the file to `last`. The file is read where it is."""
+        """Adds digests from a file that `write` wrote, from number `first` up to `last`. The file is not copied."""
         self._runs.append(_Run(path, first, last))
 
     def write(self, stream: BinaryIO) -> int:
-        """Writes all digests to a file, ascending: 8 bytes each, little-endian. Returns how many there are."""
+        """Writes all digests to a file, ascending: 8 bytes each, little-endian. Returns their number."""
         written = 0
         for digests in self._ranges():
             digests.astype(_STORED, copy=False).tofile(stream)
@@ -100,26 +100,26 @@ class DigestRuns:
         return written
 
     def repeated(self) -> Iterator[Digests]:
-        """The digests that occur more than once, ascending, each once, `CANDIDATES` at a time.
+        """The digests that occur more than once, ascending, each once, at most `CANDIDATES` at a time.
 
-        What is yielded is the same for every `at_once`.
+        `at_once` does not change the result.
         """
         waiting: Digests = np.empty(0, dtype=np.uint64)
         for again in self._again():
             repeats = np.unique(again)
             waiting = np.concatenate([waiting, repeats[np.isin(repeats, waiting[-1:], invert=True)]])
-            while waiting.size > CANDIDATES:  # the last one stays: the next range may go on with it
+            while waiting.size > CANDIDATES:  # the last digest stays: the next range may repeat it
                 yield waiting[:CANDIDATES]
                 waiting = waiting[CANDIDATES:]
         if waiting.size:
             yield waiting
 
     def surplus(self) -> int:
-        """How many digests equal an earlier one."""
+        """The number of digests that equal an earlier one."""
         return sum(again.size for again in self._again())
 
     def _again(self) -> Iterator[Digests]:
-        """Every digest that equals the one before it, ascending."""
+        """Every digest that equals the digest before it, ascending."""
         before: Digests = np.empty(0, dtype=np.uint64)
         for digests in self._ranges():
             if before.size and digests[0] == before[0]:
@@ -139,7 +139,7 @@ class DigestRuns:
         self._count = 0
 
     def _ranges(self) -> Iterator[Digests]:
-        """All digests in ascending order, at most `at_once` at a time. An array is good until the next is requested."""
+        """All digests, ascending, at most `at_once` at a time. An array is valid until the next one is requested."""
         if not self._runs:
             held = self._held[: self._count]
             held.sort()
@@ -153,7 +153,7 @@ class DigestRuns:
         yield from self._range(self._runs, 0, _HIGHEST)
 
     def _range(self, runs: list[_Run], low: int, high: int) -> Iterator[Digests]:
-        """The digests from `low` to `high`, both inside."""
+        """The digests from `low` to `high`, both inclusive."""
         edges = [(run, run.place(low), run.place(high + 1)) for run in runs]
         count = sum(last - first for _, first, last in edges)
         if not count:
@@ -165,7 +165,7 @@ class DigestRuns:
                 at += last - first
             self._held[:count].sort()
             yield self._held[:count]
-        elif low == high:  # one digest, more often than is held at once
+        elif low == high:  # one digest, repeated more than `at_once` times
             for first in range(0, count, self._held.size):
                 some = self._held[: min(self._held.size, count - first)]
                 some[:] = low

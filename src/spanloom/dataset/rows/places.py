@@ -1,10 +1,10 @@
-"""Where each source row of a shard went, in families that make documents of rows: into one split, or rejected.
+"""Where each source row of a shard went, in families that make documents from rows: into one split, or rejected.
 
-In: the row tables of a shard, which have a column `row`, and its rejects file. Out: findings; and what is in the
-dataset for one run of source rows after the other, so that memory follows neither the rows nor the rejects.
+In: the row tables of a shard, which have a column `row`, and its rejects file. Out: findings; and the dataset's rows
+for one range of source rows after the other, so that memory does not grow with the number of rows or rejects.
 
-    ROOT/rejects/shard_NN.jsonl   {"detail":…,"reason":…,"row":…,"shard":…,"ID":…}, canonical JSON, by row; ID is what
-                                  the source calls its ids
+    ROOT/rejects/shard_NN.jsonl   {"detail":…,"reason":…,"row":…,"shard":…,"ID":…}, canonical JSON, by row; ID is the
+                                  source's name of its id column
 """
 
 from collections import Counter
@@ -30,15 +30,15 @@ REJECT_TYPES: dict[str, tuple[type, ...]] = {
     "reason": (str,),
     "detail": (str,),
 }
-"""What a line of a rejects file holds, beside the id: a string, or null."""
+"""Required keys of a line in a rejects file, and their types; the id (a string, or null) is required, too."""
 
 REFUSAL_TYPES: dict[str, tuple[type, ...]] = {"run": (int, type(None)), "remedy": (str, type(None))}
-"""What it may hold beside these: the place of the message that is refused, and what to do."""
+"""Optional keys of such a line, either both or none: the place of the refused message, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """A row that a shard's rejects file names, in its line number `line`, counted from 1."""
+    """A rejected row in a shard's rejects file, at line number `line`, counted from 1."""
 
     line: int
     row: int
@@ -50,7 +50,7 @@ class RejectedRow:
 def rejected_rows(
     root: Path, shard: ShardEntry, id_column: str, fault: Callable[[Finding], object]
 ) -> Iterator[RejectedRow]:
-    """The rows that were set aside, as their file says. Invalid lines go to `fault` as findings."""
+    """The rejected rows in a shard's rejects file. Invalid lines go to `fault` as findings."""
     if shard.rejects_file is None:
         return
     path = rejects_file(root, shard.shard)
@@ -59,7 +59,7 @@ def rejected_rows(
     def wrong(message: str, line: int | None = None) -> None:
         fault(Finding(check="rejects", message=message, shard=shard.shard, file=name, line=line))
 
-    if not path.is_file():  # in the report already
+    if not path.is_file():  # already reported
         return
     before = -1
     try:
@@ -103,7 +103,7 @@ def _parsed(line: bytes, id_column: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedRows:
-    """What is in the dataset for a run of source rows: of each split its part of the row table, and the rejects."""
+    """The dataset's rows for a range of source rows: of each split its part of the row table, and the rejects."""
 
     tables: Mapping[str, pa.Table]
     rejected: Sequence[RejectedRow]
@@ -114,7 +114,7 @@ class PlacedRows:
 
 
 class RowPlaces:
-    """The row tables and the rejects of a shard, read side by side in the order of the source's rows."""
+    """The row tables and the rejects of a shard, read in parallel in the order of the source rows."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class RowPlaces:
         id_column: str,
         fault: Callable[[Finding], object],
     ) -> None:
-        """`columns` of the row tables, `row` among them; `id_column` of the rejects. Raises ArtifactError where a table
+        """`columns`: of the row tables, including `row`; `id_column`: of the rejects. Raises ArtifactError if a table
         cannot be read."""
         self._readers = {split: RowsReader(rows_file(root, split, shard.shard), columns) for split in splits}
         self._held = {split: reader.take(BATCH_ROWS) for split, reader in self._readers.items()}
@@ -133,7 +133,7 @@ class RowPlaces:
         self._next = next(self._rejects, None)
 
     def before(self, end: int) -> PlacedRows:
-        """What was not taken yet of the rows below `end`."""
+        """The source rows below `end` that were not returned yet."""
         rejected = []
         while self._next is not None and self._next.row < end:
             rejected.append(self._next)
@@ -141,14 +141,14 @@ class RowPlaces:
         return PlacedRows(tables={split: self._take(split, end) for split in self._readers}, rejected=rejected)
 
     def rest(self) -> bool:
-        """Whether anything is left."""
+        """Whether any row or reject is left."""
         for split, reader in self._readers.items():
             if not self._held[split].num_rows:
                 self._held[split] = reader.take(BATCH_ROWS)
         return self._next is not None or any(table.num_rows for table in self._held.values())
 
     def _take(self, split: str, end: int) -> pa.Table:
-        """The rows of a split below `end`, also those that are behind one that is not, in a table out of order."""
+        """The rows of a split below `end`; in an unordered table, also those after a row that is not below it."""
         held = self._held[split]
         while not held.num_rows or row_numbers(held)[-1] < end:
             more = self._readers[split].take(BATCH_ROWS)
@@ -161,7 +161,7 @@ class RowPlaces:
 
 
 def row_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
-    """The column `row`, int64 [N]."""
+    """The column `row`, int64 [N]; -1 for null."""
     numbers: npt.NDArray[np.int64] = table.column("row").fill_null(-1).to_numpy()
     return numbers
 
@@ -175,10 +175,10 @@ def check_row_places(
     id_column: str,
     several: bool = False,
 ) -> Iterator[Finding]:
-    """Each source row that was read is in one of the splits, or was rejected, for a reason that is counted; once,
-    or with `several` as often as it has documents.
+    """Checks that each source row is either in one split or rejected, and exactly once; with `several`, a row may be in
+    its split several times. Also checks the counts of the reasons for rejects.
 
-    `id_column` of the rejects. `go_on` is called now and then. Raises ArtifactError where a row table cannot be read.
+    `id_column`: of the rejects. `go_on` is called once a batch. Raises ArtifactError if a row table cannot be read.
     """
     faults: list[Finding] = []
     places = RowPlaces(root, shard, splits, ["row"], id_column, faults.append)
@@ -223,6 +223,6 @@ def check_row_places(
 
 
 def _times(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
-    """How often each of the `count` rows from `first` on is among `rows`."""
+    """The number of occurrences in `rows` of each of the `count` rows from `first` on, int64 [count]."""
     inside = rows[(rows >= first) & (rows < first + count)] - first
     return np.bincount(inside, minlength=count)

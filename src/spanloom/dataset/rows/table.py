@@ -1,6 +1,6 @@
-"""`shard_NN_rows.parquet`: one row a sequence beside the arrays, so that a document can be found and statistics sliced.
+"""`shard_NN_rows.parquet`: one row per sequence, beside the arrays, to find documents and to group statistics.
 
-In: what a family says of each sequence, its length, its labels of each span. Out: the file; and its rows, read forward.
+In: the family's columns of each sequence, its length, its labels of each span. Out: the file; and its rows, in order.
 
     sequence | the family's own columns | tokens | one column NAME_tokens for each span
 """
@@ -30,14 +30,14 @@ DOCUMENTS_OF_CONVERSATIONS = pa.schema(
         pa.field("weight", pa.float64(), nullable=False),
     ]
 )
-"""Columns of families that cut conversations into documents. `row`: of the source's shard, from 0; `cut`: which
-document of its conversation; `runs`: assistant runs that it trains."""
+"""Columns of families that cut conversations into documents. `row`: in the source's shard, from 0; `cut`: the number of
+the document in its conversation; `runs`: assistant runs that it trains."""
 
 BATCH_ROWS = 8192
 
 
 def rows_schema(about: pa.Schema, span_names: Sequence[str]) -> pa.Schema:
-    """The columns of the file, with those that the family brings in the middle."""
+    """The columns of the file, with the family's own columns in the middle."""
     return pa.schema(
         [
             pa.field("sequence", pa.int64(), nullable=False),
@@ -52,12 +52,12 @@ WEIGHT = pa.field("weight", pa.float64())
 
 
 def weighed(about: pa.Schema, config: Mapping[str, Any]) -> pa.Schema:
-    """The family's columns, and the column `weight` where `config` says what documents are weighed by."""
+    """The family's columns, and the column `weight` if `config` gives documents weights."""
     return about.append(WEIGHT) if config.get("weight") and WEIGHT.name not in about.names else about
 
 
 class RowsWriter:
-    """Writes the file; nothing is under its name before `publish`, and nothing at all where there are no rows."""
+    """Writes the file; it has its final name only after `publish`. Without rows, there is no file."""
 
     _GROUP = 65536
 
@@ -89,7 +89,7 @@ class RowsWriter:
         self._written, self._buffered, self._buffer = self._written + self._buffered, 0, []
 
     def publish(self) -> tuple[int, str] | None:
-        """Gives the file its name, create-only. Returns its size in bytes and its sha256; None where there is none."""
+        """Gives the file its name, create-only. Returns its size in bytes and its sha256; None without rows."""
         self._flush()
         if self._writer is None or self._temporary is None:
             return None
@@ -100,7 +100,7 @@ class RowsWriter:
         return size, sha256
 
     def discard(self) -> None:
-        """Removes what was not published."""
+        """Removes an unpublished file."""
         if self._writer is not None:
             abandon(self._writer)
         if self._temporary is not None:
@@ -108,9 +108,9 @@ class RowsWriter:
 
 
 def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in batches, with these columns of it; one whose field is nullable may be missing.
+    """The rows of a file in batches, with the columns `wanted`; a column whose field is nullable may be missing.
 
-    Raises ArtifactError where the file cannot be read, or its columns are others.
+    Raises ArtifactError if the file cannot be read, or a column has another type or an unexpected null.
     """
 
     def refuse(why: str) -> ArtifactError:
@@ -138,10 +138,10 @@ def row_batches(path: Path, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 class RowsReader:
-    """The file read forward, as many rows at a time as are requested. Raises ArtifactError where it cannot be."""
+    """Reads the file in order, in batches of any requested size. Raises ArtifactError if it cannot be read."""
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
-        """`columns`: the only ones that are read."""
+        """`columns`: the columns to read; None: all."""
         self._path = path
         with self._named():
             self._file = pq.ParquetFile(path, pre_buffer=False)
@@ -164,7 +164,7 @@ class RowsReader:
             return next(self._batches, None)
 
     def take(self, count: int) -> pa.Table:
-        """The next `count` rows, fewer at the end of the file; text is checked to be UTF-8, which no reader does."""
+        """The next `count` rows, fewer at the end of the file. Checks that text is UTF-8, which pyarrow does not."""
         held = [] if self._held is None else [self._held]
         rows = sum(table.num_rows for table in held)
         while rows < count and (batch := self._next()) is not None:
