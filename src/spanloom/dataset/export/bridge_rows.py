@@ -1,18 +1,17 @@
 """Documents → rows of Megatron-Bridge's packed Parquet, which `GPTSFTPackedParquetDataset` reads.
 
-In: documents as on disk, tokens and label-aligned loss mask; how many tokens a row holds. Out: rows of whole documents.
+In: documents as on disk, tokens and label-aligned loss mask; the tokens per row. Out: rows of whole documents.
 
     documents    [a b c EOD] [d e EOD]     lossmask [0 1 1 0] [1 1 0]
     input_ids    [a b c EOD d e EOD]       seq_start_id [0 4]
     loss_mask    [0 1 1 0 1 1 0]           position t is about token t + 1
 
-The mask is the one on disk: Bridge's own packing shifts it by one before it is written, and its reader does not.
+The mask is unchanged from disk: Bridge's own packing shifts the mask by one before writing, its reader does not.
 
-Bridge takes a row apart at `seq_start_id`: all tokens but the last of a part are inputs, all but the first are labels.
-A part is a document, or, where documents are packed blocks, a conversation: it ends behind an EOD whose next token
-carries no loss. So no trained label is ever the first token of a part, which is the label of nothing. Other documents
-are never cut: where EOD ends each answer, a cut would take the history away. Padding at the end of a block is left out:
-Bridge pads by itself.
+Bridge splits a row into parts at `seq_start_id`. Inputs are all tokens of a part except the last, labels all except the
+first. A part is a document; in packed blocks, it is a conversation, which ends after an EOD whose next token has no
+loss. So the first token of a part, which is never a label, is never trained. Other documents are never cut: if EOD ends
+each answer, a cut would remove the history. Padding at the end of a block is left out: Bridge pads by itself.
 
 Sources: `data/packing/parquet.py` and `gpt_sft.py` of NVIDIA-NeMo/Megatron-Bridge.
 """
@@ -42,15 +41,15 @@ MEANINGS = {
 }
 
 OPEN_ROWS = 64
-"""Rows that are filled at a time: a document goes into the first that has room for it."""
+"""Rows that are open at once: a document goes into the first row with room for it."""
 
 TOKENS_AT_ONCE = 1 << 18
-"""A row group: Bridge reads a whole one for each sample."""
+"""Tokens of a row group: Bridge reads a whole row group for each sample."""
 
 
 @dataclass
 class RowCounts:
-    """What became of the documents of a split. `parts` are what Bridge calls sequences."""
+    """Counts of packing the documents of a split. Bridge calls `parts` sequences."""
 
     documents: int = 0
     rows: int = 0
@@ -65,7 +64,8 @@ class RowCounts:
     shortest_row: int = 0
 
     def metadata(self, sequence_length: int) -> dict[str, Any]:
-        """What Bridge's own packing says of a split that has rows: its reader needs it with `pad_cu_seqlens`."""
+        """The metadata of Bridge's own packing, for a split with rows: Bridge's reader needs them with
+        `pad_cu_seqlens`."""
         return {
             "dataset_max_seqlen": self.longest_part,
             "max_samples_per_bin": self.most_parts,
@@ -87,9 +87,9 @@ class _Row:
 
 
 class RowPacker:
-    """Packs the documents of one split, in order, first fit: the same documents give the same rows.
+    """Packs the documents of one split, in order, by first fit: the same documents give the same rows.
 
-    What is held: `OPEN_ROWS` rows, and those of the row group under way.
+    Memory holds `OPEN_ROWS` rows, and the rows of the current row group.
     """
 
     def __init__(self, *, sequence_length: int, cut_behind: int | None, drop_too_long: bool, counts: RowCounts) -> None:
@@ -103,9 +103,10 @@ class RowPacker:
     def add(
         self, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], padding: npt.NDArray[np.int64] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The row groups that these documents finish. `lengths` int32 [N], the arrays flat [T], `padding` int64 [N].
+        """Adds documents, and yields the finished row groups. `lengths` int32 [N], the arrays flat [T], `padding` int64
+        [N]: tokens at the end of each document that are left out.
 
-        Raises DatasetError for a document that no row holds, unless such are dropped and counted.
+        Raises DatasetError for a document longer than a row, unless such documents are dropped and counted.
         """
         ends = np.cumsum(lengths, dtype=np.int64)
         for number, (end, size) in enumerate(zip(ends.tolist(), lengths.tolist(), strict=True)):
@@ -121,7 +122,7 @@ class RowPacker:
                 yield self._batch()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """The rows that are left."""
+        """Yields the remaining rows."""
         for row in self._open:
             self._close(row)
         self._open = []
@@ -150,7 +151,7 @@ class RowPacker:
             cuts = np.flatnonzero((tokens[:-1] == self._cut_behind) & (loss_mask[:-1] == 0)) + 1
             starts = np.concatenate([starts, cuts])
         row.starts.append(starts + row.size)
-        row.tokens.append(tokens.copy())  # the batch that they are of does not stay in memory for them
+        row.tokens.append(tokens.copy())  # a view would keep the whole batch in memory
         row.loss_mask.append(loss_mask.copy())
         row.size += tokens.size
         if row.size == self._length:

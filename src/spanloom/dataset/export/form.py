@@ -1,10 +1,10 @@
-"""What an export looks like: its columns and what they mean, for each trainer it is made for.
+"""The forms of an export: the columns and their meanings for each trainer.
 
 In: a manifest's `content`. Out: `Form`.
 
-`parquet` has all that a dataset holds: `span_id` where there is an array `span`, `attention_mask` where documents are
-blocks of one length, whose last may be padded, and what the family adds from its rows, such as an id. `trl` has just
-what TRL trains on. `megatron-bridge` has rows of whole documents, with labels ahead (`bridge_rows`).
+`parquet` has everything in a dataset: `span_id` if there is an array `span`, `attention_mask` if documents are blocks
+of one length (the last may be padded), and columns that the family adds from its rows, such as an id. `trl` has only
+the columns that TRL trains on. `megatron-bridge` has rows of whole documents, label-aligned (`bridge_rows`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.errors import DatasetError
 
 PADDING_COLUMN = "padding_tokens"
-"""The column of the row table that says how many tokens at the end of a block are padding."""
+"""The column of the row table with the number of padding tokens at the end of a block."""
 
 _FIELDS = {
     "input_ids": (pa.list_(pa.int32()), "the tokens of one conversation, the EOD at its end"),
@@ -39,7 +39,7 @@ _TRL = ("input_ids", "labels", "completion_mask")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What an export looks like. `sequence_length` and `drop_too_long` are of megatron-bridge alone, else None."""
+    """The form of an export. `sequence_length` and `drop_too_long` are for megatron-bridge only."""
 
     name: FormName
     schema: pa.Schema
@@ -49,17 +49,17 @@ class Form:
 
     @property
     def suffix(self) -> str:
-        """Megatron-Bridge knows packed files by the name."""
+        """The ending of the files. Megatron-Bridge recognises packed files by it."""
         return ".idx.parquet" if self.name == "megatron-bridge" else ".parquet"
 
     @property
     def unit(self) -> str:
-        """What a row of the export is."""
+        """The unit of a row of the export, for counts."""
         return "rows" if self.name == "megatron-bridge" else "documents"
 
     @property
     def options(self) -> dict[str, Any]:
-        """What decides the bytes, beside the dataset; nothing of the first form, which was the only one once."""
+        """What decides the bytes, beside the dataset. Empty for `parquet`, which was once the only form."""
         if self.name == "parquet":
             return {}
         if self.name == "trl":
@@ -75,9 +75,10 @@ def export_form(
     sequence_length: int | None = None,
     drop_too_long: bool = False,
 ) -> Form:
-    """The form of an export of a dataset with this manifest `content`; `columns`: those that its family adds.
+    """The form of an export of a dataset with this manifest `content`; `columns`: the columns that its family adds.
 
-    Raises DatasetError where a document does not fit into a row of `sequence_length` tokens and such are not dropped.
+    Raises DatasetError if a document is longer than a row of `sequence_length` tokens and such documents are not
+    dropped.
     """
     if name == "megatron-bridge":
         length = sequence_length or content.block_size or defaults.SEQUENCE_LENGTH
@@ -112,5 +113,5 @@ def export_form(
 
 
 def is_row_column(column: str) -> bool:
-    """Whether a column is one that the family adds from the row table."""
+    """Whether the family adds this column from the row table."""
     return column not in _FIELDS and column not in bridge_rows.SCHEMA.names

@@ -1,12 +1,12 @@
-"""A dataset as Parquet for other trainers, in one of three forms.
+"""Exports a dataset as Parquet for other trainers, in one of three forms.
 
-In: a dataset root, a form (`export_form`), what goes beside the data. Out: a new folder of Parquet files a
-split, what is beside them, and `export.json`, last. What is held is one batch; files are cut after a number of
-tokens, so size and memory do not follow the dataset.
+In: a dataset root, a form (`export_form`), additional files. Out: a new folder with Parquet files for each split, the
+additional files, and `export.json`, written last. One batch is in memory; a file ends after a number of tokens. So
+memory and file size do not grow with the dataset.
 
     on disk, labels ahead    tokens S u M hi E S a C f M ok R EOD      span 0 0 0 0 2 2 2 2 2 2 2 0 0
     exported, token-aligned  input_ids the same                        span_id 0 0 0 0 0 2 2 2 2 2 2 2 0
-                             labels    -100 where the loss mask is 0, else the token: trainers shift by themselves
+                             labels    -100 where the loss mask is 0, else the token; trainers shift labels themselves
 """
 
 import json
@@ -50,14 +50,14 @@ PACKED_METADATA = "packed_metadata.json"
 """Megatron-Bridge's `packed_metadata_path`."""
 
 RECORD_NAME = ".spanloom-export-unfinished"
-"""In a folder whose export has not come to its end."""
+"""The record in a folder whose export is not finished."""
 
 TOKENS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written: `said` is what `export.json` will hold."""
+    """A written export: `said` is the content of `export.json`."""
 
     content: Content
     form: Form
@@ -65,7 +65,7 @@ class Exported:
 
 
 Beside = Mapping[str, Callable[[Exported], bytes]]
-"""Files that are beside the data, by name: the card, metadata."""
+"""Files in addition to the data, such as the card and metadata: name → function that makes the bytes."""
 
 
 def export_dataset(
@@ -78,13 +78,13 @@ def export_dataset(
     tokens_per_file: int = defaults.TOKENS_PER_FILE,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Writes every document of the dataset at `root` under the new folder `out`; returns what `export.json` holds.
+    """Writes every document of the dataset at `root` to the new folder `out`; returns the content of `export.json`.
 
-    `on_progress`: documents written so far, and those there are.
+    `on_progress`: receives the number of documents written so far, and their total.
 
-    The same dataset and options give the same bytes (under one version of pyarrow). Raises ConflictError when `out`
-    holds something, DatasetError when a file has not the size and sha256 of the manifest, ArtifactError when the
-    dataset cannot be read. Whatever is raised, nothing of this run stays; what a killed run left is cleared.
+    The same dataset and options give the same bytes (with one version of pyarrow). Raises ConflictError if `out` is not
+    empty, DatasetError if a file differs from the manifest's size or sha256, ArtifactError if the dataset cannot be
+    read. After an error, no file of this run stays; files of a killed run are removed.
     """
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
@@ -114,7 +114,7 @@ def export_dataset(
 
 
 def _part_names(content: Content, form: Form, tokens_per_file: int) -> Iterator[str]:
-    """All files of tokens that may be written: each but the last of a shard holds `tokens_per_file` or more."""
+    """All data files that may be written: each except the last of a shard holds at least `tokens_per_file` tokens."""
     for shard in content.shards:
         for split, counts in shard.splits.items():
             for part in range(min(counts.sequences, counts.tokens // tokens_per_file + 1)):
@@ -186,7 +186,7 @@ def _export(
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """N documents as on disk: `lengths` int32 [N], the arrays flat [T], and what the rows say of each."""
+    """N documents as on disk: `lengths` int32 [N], the arrays flat [T]; `said`: column of the rows → N values."""
 
     lengths: Lengths
     arrays: dict[str, npt.NDArray[Any]]
@@ -194,7 +194,7 @@ class Documents:
 
 
 def _documents(root: Path, content: Content, form: Form, split: str, shard: int, tokens: int) -> Iterator[Documents]:
-    """The documents of one split of one shard, with what the rows beside them say."""
+    """The documents of one split of one shard, with the needed columns of their rows."""
     reader = open_arrays(root, split, shard, content.arrays)
     fields = [field for field in form.schema if is_row_column(field.name)]
     if content.block_size is not None:
@@ -214,7 +214,7 @@ def _documents(root: Path, content: Content, form: Form, split: str, shard: int,
 def _batches(
     documents: Iterator[Documents], content: Content, form: Form, counts: bridge_rows.RowCounts
 ) -> Iterator[pa.RecordBatch]:
-    """Documents as batches of the form's rows."""
+    """Documents → batches of rows in the form."""
     if form.sequence_length is None:
         for each in documents:
             yield exported_batch(form.schema, each.lengths, each.arrays, **each.said)
@@ -243,7 +243,7 @@ def exported_batch(
 ) -> pa.RecordBatch:
     """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
 
-    `row_columns` is what the rows say of each document: the columns that the family adds, and `padding_tokens`.
+    `row_columns`: N values for each column of the row table: the columns that the family adds, and `padding_tokens`.
     """
     tokens = arrays["tokens"]
     loss_mask = shift_to_tokens(arrays["lossmask"], lengths)
@@ -269,7 +269,7 @@ def exported_batch(
 
 
 def _real(lengths: Lengths, padding: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """uint8 [T]: 1, and 0 on the last `padding` tokens of each document."""
+    """uint8 [T]: 0 for the last `padding` tokens of each document, 1 for all others."""
     counts = np.stack([lengths - padding, padding], axis=1).reshape(-1)
     return np.repeat(np.tile(np.array([1, 0], dtype=np.uint8), lengths.size), counts)
 
@@ -280,7 +280,7 @@ def _column(path: Path, field: pa.Field) -> Iterator[Any]:
 
 
 class _Parts:
-    """`shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file once one holds enough tokens."""
+    """Writes `shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file starts once one holds enough tokens."""
 
     def __init__(self, prefix: Path, form: Form, tokens_per_file: int, undo: ExitStack) -> None:
         self.files: list[dict[str, Any]] = []
@@ -293,7 +293,7 @@ class _Parts:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Removes a file that was begun and not finished."""
+        """Closes an unfinished file; `undo` removes it."""
         if self._writer is not None:
             abandon(self._writer)
 
@@ -309,13 +309,13 @@ class _Parts:
             self.finish()
 
     def finish(self) -> None:
-        """Gives the file at hand its name, if there is one."""
+        """Gives the current file its final name, if there is one."""
         if self._writer is None:
             return
         self._writer.close()
         fsync_file(self._temporary)
         path, sha256, size = self._path(), sha256_file(self._temporary), self._temporary.stat().st_size
-        if not path.exists():  # else it is somebody else's, and a conflict
+        if not path.exists():  # an existing file is foreign, and a conflict
             self._undo.callback(path.unlink, missing_ok=True)
         publish(self._temporary, path, sha256)
         self._writer = None

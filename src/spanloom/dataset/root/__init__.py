@@ -1,11 +1,11 @@
 """The files of a dataset root.
 
-layout       where they are: the one place that spells their names
-opened       the manifest of a finished dataset, read once a process
-shard_files  those of one split of one shard, checked against the manifest
-inventory    all of them checked against the manifest; what shards add up to
-lock         a root held by one build at a time, and whose build it is
-made         a root that is made in one go
-replace      one dataset replaced by another
-places       a root at a URI: staged, published
+layout       paths and names of all files, defined only here
+opened       the manifest of a finished dataset, read once per process
+shard_files  the files of one split of one shard, checked against the manifest
+inventory    all files checked against the manifest; sums over shards
+lock         holds a root for one build at a time, and records which build
+made         makes a dataset without resumable steps, or reuses the finished one
+replace      replaces one dataset by another
+places       a root at a path or URI: staged, published
 """

@@ -1,7 +1,7 @@
-"""A dataset's files checked against its manifest, and what its shards add up to.
+"""Checks a dataset's files against its manifest, and sums the counts of its shards.
 
-In: the root and the manifest's `content`; counts of shards. Out: findings, for files that are missing, changed, or
-nobody's; totals.
+In: the root and the manifest's `content`; counts of shards. Out: findings for files that are missing, changed, or not
+listed; totals.
 """
 
 import os
@@ -18,11 +18,11 @@ from spanloom.findings import Finding
 from spanloom.storage import sha256_file
 
 AT_ONCE = 4
-"""Files hashed or shards checked side by side, at most: more cores than that wait for the disk."""
+"""Most files hashed, or shards checked, in parallel: with more, the cores wait for the disk."""
 
 
 def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    """Counts by name, name by name."""
+    """The sum of the counts, name by name."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
@@ -30,7 +30,7 @@ def _added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
 
 
 def add_up(shards: Sequence[ShardEntry]) -> Totals:
-    """What the shards of a dataset add up to."""
+    """The sums of the counts of a dataset's shards."""
     splits = {split: [shard.splits[split] for shard in shards if split in shard.splits] for split in shards[0].splits}
     packing = [shard.packing for shard in shards if shard.packing is not None]
     cutting = [shard.cutting for shard in shards if shard.cutting is not None]
@@ -53,7 +53,7 @@ def add_up(shards: Sequence[ShardEntry]) -> Totals:
 
 
 def first_damage(root: Path, content: Content) -> Finding | None:
-    """The first fault of the files, or None: whether a finished dataset is unchanged."""
+    """The first fault in the files of a finished dataset; None if they are unchanged."""
     with ThreadPoolExecutor(AT_ONCE) as threads:
         return next(check_inventory(root, content.listed_files(), content.totals.splits, threads), None)
 
@@ -61,11 +61,10 @@ def first_damage(root: Path, content: Content) -> Finding | None:
 def check_inventory(
     root: Path, files: Iterable[ListedFile], splits: Iterable[str], threads: Executor
 ) -> Iterator[Finding]:
-    """Sizes and hashes of the listed files, files in the folders of the splits and of rejects that are not listed.
+    """Checks the sizes and hashes of the listed files, and finds unlisted files in the folders of splits and rejects.
 
-    Further down, below folders in these, only files that are named as data are looked for: `shard_*`.
-
-    The files are hashed in `threads` (hashing holds no GIL), from now on and not from the first finding asked for.
+    In subfolders, only unlisted files with names of data (`shard_*`) are reported. Hashing begins in `threads` at the
+    call, not at the first requested finding; it does not hold the GIL.
     """
     listed = {file.path: file for file in files}
     return _faults(root, splits, set(listed), threads.map(partial(file_fault, root), listed.values()))
@@ -80,21 +79,21 @@ def _faults(
 
 
 def unlisted(listed: set[str], splits: Iterable[str], names: Iterable[str]) -> Iterator[Finding]:
-    """Files in the folders of the splits and of rejects that are not listed. `names`: of all files of the root."""
+    """Findings for unlisted files in the folders of splits and rejects. `names`: of all files of the root."""
     names_of_data = _names_of_data(listed)
     paths = sorted(map(PurePosixPath, names))
     for folder in (*splits, REJECTS):
         for path in paths:
             if path.parts[0] != folder or path.as_posix() in listed or any(part.startswith(".") for part in path.parts):
                 continue
-            # Megatron keeps its index cache in a folder beside the data by default: there, only what is
-            # named as data are is in the wrong place.
+            # By default Megatron keeps its index cache in a folder beside the data: there, only files with
+            # names of data are in the wrong place.
             if path.parent.as_posix() == folder or path.name.startswith(names_of_data):
                 yield Finding(check="inventory", message="the manifest does not list this file", file=path.as_posix())
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files below a folder, sorted; hidden ones and links to folders left out."""
+    """All files below a folder, sorted, without hidden files and links to folders."""
     files = []
     for parent, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -103,13 +102,13 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def _names_of_data(listed: Iterable[str]) -> tuple[str, ...]:
-    """How the names of data files begin: `shard_`, and in a root of another form what is before its numbers."""
+    """The prefixes of data file names: `shard_`, and the text before the number in the listed names."""
     stems = (re.match(r"[a-z]+_(?=\d)", path.rpartition("/")[2]) for path in listed)
     return tuple({"shard_", *(stem[0] for stem in stems if stem)})
 
 
 def file_fault(root: Path, file: ListedFile) -> Finding | None:
-    """What is wrong with a listed file: it is missing, or has another size or other bytes."""
+    """The fault of a listed file: it is missing, or has another size or other bytes. None if it has none."""
     path, name = root / file.path, file.path
     if not path.is_file():
         return Finding(check="inventory", message="the file is missing", file=name)

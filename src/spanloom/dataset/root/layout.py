@@ -1,11 +1,11 @@
-"""Where the files of a dataset are below its root: the one place that spells their names.
+"""Paths and names of a dataset's files below its root, defined only here.
 
     ROOT/manifest.json                       the commit marker, see `manifest`
     ROOT/SPLIT/shard_NN_ARRAY.{bin,idx}      one IndexedDataset for each array
     ROOT/SPLIT/shard_NN_rows.parquet         a row for each sequence
-    ROOT/rejects/shard_NN.jsonl              rows that were set aside
-    ROOT/tokenizer.json                      the tokenizer, where the dataset carries its own
-    ROOT/model/tokenizer.json                the same, where it carries the files of a model
+    ROOT/rejects/shard_NN.jsonl              rejected rows
+    ROOT/tokenizer.json                      the tokenizer, if the dataset contains it
+    ROOT/model/tokenizer.json                the tokenizer, if the dataset contains a model's files
 
 In: root, split, number of the shard, name of the array. Out: paths.
 """
@@ -38,12 +38,12 @@ def shard_name(shard: int) -> str:
 
 
 def array_prefix(root: Path, split: str, shard: int, array: str) -> Path:
-    """`ROOT/train/shard_03_tokens`, of which `.bin` and `.idx` are the files."""
+    """`ROOT/train/shard_03_tokens`, the path of `.bin` and `.idx` without the suffix."""
     return root / split / f"{shard_name(shard)}_{array}"
 
 
 def array_prefixes(root: Path, split: str, shard: int, arrays: Mapping[str, str]) -> Prefixes:
-    """The prefixes of all arrays. `arrays`: name → dtype, as a manifest has them."""
+    """The prefixes of all arrays. `arrays`: name → dtype, as in a manifest."""
     return {name: (array_prefix(root, split, shard, name), np.dtype(dtype)) for name, dtype in arrays.items()}
 
 
@@ -58,7 +58,7 @@ def rejects_file(root: Path, shard: int) -> Path:
 
 
 def tokenizer_at(root: Path, tokenizer: Path | None) -> Path | None:
-    """The tokenizer that was named; else the one that the dataset carries, where it carries one."""
+    """`tokenizer` if it is given; otherwise the dataset's own tokenizer, or None if it contains none."""
     if tokenizer is not None:
         return tokenizer
     places = (root / TOKENIZER_NAME, root / MODEL_FOLDER / TOKENIZER_NAME)
@@ -66,10 +66,10 @@ def tokenizer_at(root: Path, tokenizer: Path | None) -> Path | None:
 
 
 def open_arrays(root: Path, split: str, shard: int, arrays: Mapping[str, str]) -> ShardReader:
-    """The arrays of one split of one shard, read with numpy alone. Raises ArtifactError naming the file."""
+    """The arrays of one split of one shard, read with NumPy only. Raises ArtifactError naming an invalid file."""
     return open_shard_reader(array_prefixes(root, split, shard, arrays))
 
 
 def hub_split(split: str) -> str:
-    """Our name of a split → Hugging Face's."""
+    """Spanloom's name of a split → Hugging Face's: `valid` → `validation`."""
     return {VALID: "validation"}.get(split, split)

@@ -1,8 +1,8 @@
-"""A dataset root held by one build at a time on this machine, and what in it is whose.
+"""Holds a dataset root for one build at a time on this machine, and records which files belong to that build.
 
-In: the root. Out: `ROOT/.work`, the folder of intermediates, while the block runs. `build.json` in it says which build
-has begun and every file that it may write: of what is at a root, only what this record or a manifest names, by its
-exact name, is ever removed, and nothing through a link.
+In: the root. Out: `ROOT/.work`, the folder of intermediates, while the block runs. `build.json` in it names the build
+that has begun, and every file that it may write. Only files that this record or a manifest names, by exact name, are
+ever removed from a root, and nothing through a link.
 """
 
 import errno
@@ -37,7 +37,7 @@ WORK_NAME = ".work"
 LOCK_NAME = "lock"
 BUILD_JSON = "build.json"
 NEW_NAME = "new"
-"""Below `.work`: the dataset that is to replace the one at the root."""
+"""Below `.work`: the new dataset that will replace the one at the root."""
 
 REPLACED_JSON = "replaced.json"
 """Below `.work`: the manifest of a dataset that is being replaced."""
@@ -50,8 +50,8 @@ _NAMES_SAID = 3
 class BuildRecord:
     """The build that has begun at a root. `identity`: what decides the bytes, as JSON.
 
-    `files`: all that it may write below the root but the manifest and the views, relative. `work`: the names of all it
-    may make in `.work` but the record and the lock.
+    `files`: all files that it may write below the root, relative, without the manifest and the views. `work`: all names
+    that it may create in `.work`, without the record and the lock.
     """
 
     identity: dict[str, Any]
@@ -60,7 +60,7 @@ class BuildRecord:
 
 
 def data_names(*, shards: int, splits: Sequence[str], arrays: Mapping[str, str], rejects: bool) -> tuple[str, ...]:
-    """All files that a build of so many shards may write, relative to its root: the pending manifest and the data."""
+    """All files that a build of `shards` shards may write, relative to its root: the pending manifest and the data."""
     names = []
     for shard in range(shards):
         for split in splits:
@@ -73,7 +73,7 @@ def data_names(*, shards: int, splits: Sequence[str], arrays: Mapping[str, str],
 
 
 def check_apart(source: Path, root: Path) -> None:
-    """The dataset must not be in its source, nor around it: one would be taken for the other."""
+    """Raises ConflictError if the dataset's root is inside its source or contains it: their files would mix."""
     origin, other = source.resolve(), root.resolve()
     if origin == other or origin in other.parents or other in origin.parents:
         raise ConflictError(
@@ -84,9 +84,8 @@ def check_apart(source: Path, root: Path) -> None:
 
 
 def check_root(root: Path) -> None:
-    """Refuses a root in which something is that no dataset and no build of ours accounts for, and links in it.
-
-    Hidden files and `lost+found` are nobody's concern.
+    """Raises ConflictError for a root with files that belong to no dataset and no build of Spanloom, or with links or
+    special files among its folders. Hidden files and `lost+found` are ignored.
     """
     work = root / WORK_NAME
     for folder in (work, *(root / name for name in (*SPLITS, REJECTS))):
@@ -97,14 +96,14 @@ def check_root(root: Path) -> None:
             try:
                 kind = path.lstat().st_mode
             except FileNotFoundError:
-                continue  # another build is at work here, and will refuse this one
+                continue  # another build is running here, and its lock will refuse this build
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise special_file_conflict(path)
     if not root.is_dir() or (work / BUILD_JSON).exists():
         return
     foreign = [
         f"{WORK_NAME}/{path.name}"
-        for path in _entries(work)  # of a build that has just begun, or was killed before its record was written
+        for path in _entries(work)  # without a record, a build has just begun or was killed at once
         if path.name not in (LOCK_NAME, BUILD_JSON) and not path.name.startswith(f".{BUILD_JSON}.")
     ]
     if not os.path.lexists(root / MANIFEST_NAME):
@@ -127,7 +126,8 @@ def _entries(folder: Path) -> list[Path]:
 
 @contextmanager
 def held_root(root: Path) -> Iterator[Path]:
-    """The folder of intermediates, held by one build at a time. Raises ConflictError for a root that is not ours."""
+    """The folder of intermediates, held by one build at a time. Raises ConflictError for a root with foreign files
+    (`check_root`) or a running build, StorageError for a root that cannot be written."""
     check_root(root)
     work = root / WORK_NAME
     while True:
@@ -136,7 +136,7 @@ def held_root(root: Path) -> Iterator[Path]:
             lock = (work / LOCK_NAME).open("a")
         except FileNotFoundError as refusal:
             if root.is_dir():
-                continue  # a build that has just ended took the folder away in between
+                continue  # a build that has just ended removed the folder in between
             raise StorageError(
                 "the output root cannot be made", where=str(root), remedy="give an --out that you may write to"
             ) from refusal
@@ -150,7 +150,7 @@ def held_root(root: Path) -> Iterator[Path]:
             what, remedy = "another build is running into this root", "wait for it, or give another --out"
             hold_lock(lock, ConflictError(what, where=str(root), remedy=remedy))
             if not _same_file(lock, work / LOCK_NAME):
-                continue  # the lock of a folder that was taken away after it was opened guards nothing
+                continue  # the folder was removed after the lock was opened: this lock protects nothing
             try:
                 yield work
             except BaseException:
@@ -162,8 +162,8 @@ def held_root(root: Path) -> Iterator[Path]:
 
 
 def read_record(work: Path) -> BuildRecord | None:
-    """The build whose folder of intermediates this is; None where none has begun. Raises ConflictError where the
-    record cannot be read: nobody knows then what is whose."""
+    """The record of the build that has begun in this folder of intermediates, or None. Raises ConflictError if the
+    record cannot be read: then the owner of the files is unknown."""
     path = work / BUILD_JSON
     what = "the record of the build that has begun here"
     remedy = f"give another --out, or move {work} away, and what an unfinished build left beside it"
@@ -191,22 +191,22 @@ def read_record(work: Path) -> BuildRecord | None:
 
 
 def is_work_of(work: Path, record: BuildRecord) -> bool:
-    """Whether what is in the folder of intermediates is this build's, and not of another that has yet to end."""
+    """Whether the folder of intermediates belongs to this build, not to another unfinished one."""
     begun = read_record(work)
     return begun is None or begun.identity == record.identity
 
 
 def claim(root: Path, work: Path, record: BuildRecord) -> None:
-    """Makes the held folder that of this very build and no other."""
+    """Claims the held folder for this build: clears leftovers, then writes its record."""
     clear_leftovers(root, work, record)
     recorded = {"format": _BUILD_FORMAT, "identity": record.identity, "files": record.files, "work": record.work}
     write_atomically(work / BUILD_JSON, readable_json(recorded))
 
 
 def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: str = "remove the root") -> None:
-    """`claim` where another build has not come so far that it would be missed; else it raises ConflictError.
+    """`claim`, unless another build has already written files worth keeping: then raises ConflictError.
 
-    `remedy`: how to be rid of that one.
+    `remedy`: how to remove the other build, for the message.
     """
     begun = read_record(work)
     if begun is not None and begun.identity != record.identity:
@@ -227,10 +227,11 @@ def claim_or_discard(
     resume: bool,
     remove_views: Callable[[Path], object],
 ) -> None:
-    """`claim` where no other build has begun; without `resume` what another one left is discarded, and so are its own.
+    """`claim` if no other build has begun. Without `resume`, first discards the files of any unfinished build, including
+    this one.
 
-    `made_by`: whether the finished dataset at the root, which is to be replaced, has this identity; None where there is
-    none. Nothing of that dataset is touched. Raises ConflictError where another build has begun.
+    `made_by`: whether the finished dataset at the root, which is to be replaced, has a given identity; None if there is
+    no such dataset. Its files are not touched. Raises ConflictError with `resume` if another build has begun.
     """
     begun = read_record(work)
     if begun is not None and (not resume or begun.identity != record.identity):
@@ -244,27 +245,27 @@ def claim_or_discard(
 
 
 def clear_leftovers(root: Path, work: Path, record: BuildRecord) -> None:
-    """Removes what killed processes left under temporary names: in `.work`, and of this build's files at the root."""
+    """Removes temporary files of killed processes: all in `.work`, and those of this build's files at the root."""
     clear_temporaries(work)
     clear_temporaries_of(root / name for name in (*record.files, MANIFEST_NAME))
     clear_temporaries_of((root / name for name in VIEW_NAMES), spare_held=True)  # `validate` may be writing one now
 
 
 def release_if_unused(root: Path, work: Path, record: BuildRecord) -> None:
-    """Takes the claim back where the build, whose temporary files are cleared, has no file and no intermediate yet.
+    """Removes the claim if the build, whose temporary files are cleared, has no file and no intermediate yet.
 
-    The folders that were made for its files go too; `held_root` then removes `.work`.
+    Also removes the empty folders of its files; `held_root` then removes `.work`.
     """
     if any(
         os.path.lexists(path) for path in (*(root / name for name in record.files), *(work / n for n in record.work))
     ):
         return
-    remove_files(root, record.files)  # there are none: it is the empty folders that go
+    remove_files(root, record.files)  # there are no files: this removes only the empty folders
     (work / BUILD_JSON).unlink(missing_ok=True)
 
 
 def unfinished(root: Path, remedy: str) -> ConflictError:
-    """The message where another build has begun in a root."""
+    """The error for a root in which another build has begun."""
     return ConflictError(
         "the root holds an unfinished build with other options or another source",
         where=str(root),
@@ -280,7 +281,7 @@ def _same_file(stream: IO[str], path: Path) -> bool:
 
 
 def remove_intermediates(work: Path, record: BuildRecord) -> None:
-    """Removes what this build made in `.work`; the record and the lock stay."""
+    """Removes this build's files in `.work`; the record and the lock stay."""
     clear_temporaries(work)
     for name in record.work:
         path = work / name
@@ -293,7 +294,7 @@ def remove_intermediates(work: Path, record: BuildRecord) -> None:
 
 
 def remove_new(work: Path, record: BuildRecord) -> None:
-    """Removes the dataset in `.work/new`, its manifest first: no manifest ever is over missing files."""
+    """Removes the dataset in `.work/new`, its manifest first: a manifest never exists without its files."""
     new = work / NEW_NAME
     if new.is_dir():
         clear_temporaries(new)
@@ -302,7 +303,7 @@ def remove_new(work: Path, record: BuildRecord) -> None:
 
 
 def remove_work(root: Path) -> list[str]:
-    """Removes the folder of intermediates with all that its build made. Returns what others put there, which stays."""
+    """Removes the folder of intermediates and its build's files. Returns the paths of foreign files, which stay."""
     work = root / WORK_NAME
     if (record := read_record(work)) is not None:
         remove_intermediates(work, record)
@@ -314,7 +315,8 @@ def remove_work(root: Path) -> list[str]:
 
 
 def _release(work: Path) -> None:
-    """The lock goes last. Who has opened it meanwhile sees that it is gone; who makes a new one keeps the folder."""
+    """Removes the lock, then the folder. A process that opened the lock meanwhile notices its removal; a process that
+    creates a new lock keeps the folder."""
     (work / LOCK_NAME).unlink(missing_ok=True)
     try:
         work.rmdir()

@@ -1,7 +1,7 @@
-"""A dataset root that is made in one go: the finished one that is there, or the one that is made now.
+"""Makes a dataset without resumable steps, or reuses the finished one at the root.
 
 In: a held root, the record of the build, and two functions of the family. Out: the manifest. Builds that keep finished
-parts and go on from there do more than this (`families/harmony/build.py`).
+parts and resume after them are in `families/harmony/build.py`.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 Differs = Callable[[Content], str | None]
-"""What of the options or the input of a finished dataset is not as it is requested now; None where all is."""
+"""Function: describes how a finished dataset's options or input differ from the requested ones; None if they match."""
 
 Made = TypeVar("Made")
 
@@ -43,12 +43,12 @@ def made_or_standing(
     claim: Callable[[], None] | None = None,
     resume: bool = True,
 ) -> tuple[Made | Manifest, bool]:
-    """What `make` returns, or the manifest of the finished dataset that is at the held root; and whether it was.
+    """Returns `(result of make, False)`, or `(manifest, True)` of a matching finished dataset at the held root.
 
-    `make` writes the dataset and its pending manifest; where it fails, its temporary files are removed, and where none
-    of its files are, the claim too. `claim`: how the root is claimed, in place of `claim_unless_begun`. Without
-    `resume` a finished dataset is another one, unless its build was killed before its intermediates were removed.
-    Raises ConflictError where another dataset is there, or another build has begun.
+    `make` writes the dataset and its pending manifest. If it fails, its temporary files are removed, and also the claim
+    if it has written no file. `claim`: replaces `claim_unless_begun`. Without `resume`, a finished dataset is a
+    conflict, unless it is of this build, killed before its intermediates were removed. Raises ConflictError if there is
+    another dataset, or another build has begun.
     """
     if (root / manifest.MANIFEST_NAME).exists():
         if not resume and ((begun := read_record(work)) is None or begun.identity != record.identity):
@@ -61,7 +61,7 @@ def made_or_standing(
         claim_unless_begun(root, work, record)
     else:
         claim()
-    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a run that stopped: it is made again
+    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a killed run: it is written again
     try:
         return make(), False
     except BaseException:
@@ -71,7 +71,8 @@ def made_or_standing(
 
 
 def standing_dataset(root: Path, differs: Differs) -> Manifest:
-    """The finished dataset at `root`, whole and of this code. Raises ConflictError saying what differs."""
+    """The manifest of the finished dataset at `root`, undamaged and made by this code. Raises ConflictError naming the
+    difference."""
     finished = manifest.read(root)
     difference = differs(finished.content)
     if difference is None and finished.content.git_sha != git_sha():
@@ -84,7 +85,7 @@ def standing_dataset(root: Path, differs: Differs) -> Manifest:
 
 
 def another_dataset(root: Path, difference: str) -> ConflictError:
-    """The error for a root with a finished dataset that is not the one that is requested."""
+    """The error for a root whose finished dataset is not the requested one."""
     return ConflictError(
         f"the output root already holds another dataset: {difference}",
         where=str(root),
@@ -102,9 +103,9 @@ def write_pending(
     repeated_rows: int = 0,
     **content: Any,
 ) -> Manifest:
-    """The pending manifest of a dataset of these shards, split by ids; written, and returned.
+    """Writes and returns the pending manifest of a dataset of these shards, split by ids.
 
-    `config` has the `eod` (text and id) and the `valid_fraction`; `content`: the fields of `Content` that are left.
+    `config` contains `eod` (text and id) and `valid_fraction`; `content`: the remaining fields of `Content`.
     """
     totals, fraction = add_up(shards), config["valid_fraction"]
     whole = manifest.new_manifest(
@@ -133,6 +134,6 @@ def write_pending(
 
 
 def published(root: Path, name: str, data: bytes) -> ListedFile:
-    """A file of the dataset beside its shards, created, as a manifest lists it."""
+    """Creates a file of the dataset that belongs to no shard. Returns its entry for the manifest."""
     publish_bytes(data, root / name)
     return ListedFile(path=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -1,7 +1,7 @@
-"""A finished dataset's manifest, read and checked once a process for as long as its file is the same.
+"""A finished dataset's manifest, read and checked once per process while its file does not change.
 
-In: a root. Out: the `content`. A trainer opens a root once a shard and split, and reading and checking a manifest takes
-about a millisecond a shard, so that opening would grow with the square of the shards.
+In: a root. Out: the `content`. A trainer opens a root once per shard and split. Reading and checking a manifest takes
+about 1 ms per shard, so without a cache the total time would grow with the square of the number of shards.
 """
 
 import threading
@@ -14,15 +14,15 @@ from spanloom.dataset import manifest
 from spanloom.dataset.manifest import MANIFEST_NAME, Content
 
 _KEPT = 16
-"""Manifests kept of a kind, those used last: one of a thousand shards takes tens of megabytes."""
+"""Most recently used manifests kept by each `ReadOnce`: one with a thousand shards takes tens of megabytes."""
 
 R = TypeVar("R")
 
 
 class ReadOnce(Generic[R]):
-    """`read` of a root, kept until the file of its manifest is another: by inode, size and times of change.
+    """Caches `read(root)` until the manifest's file changes: device, inode, size, mtime or ctime.
 
-    What is returned is shared, and not to be changed. Errors are not kept. Threads may share one.
+    The returned value is shared and must not be modified. Errors are not cached. Thread-safe.
     """
 
     def __init__(self, read: Callable[[Path], R]) -> None:
@@ -31,12 +31,12 @@ class ReadOnce(Generic[R]):
         self._lock = threading.Lock()
 
     def __call__(self, root: Path) -> R:
-        key = root.absolute()  # a relative path means another folder after a chdir
+        key = root.absolute()  # a relative path refers to another folder after a chdir
         try:
-            # Taken before the file is read: a manifest that changes in between is read again the next time.
+            # Before the file is read: a manifest that changes in between is then read again the next time.
             status = (root / MANIFEST_NAME).stat()
         except OSError:
-            return self._read(root)  # which says what is missing
+            return self._read(root)  # raises the error that names the missing file
         identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         with self._lock:
             kept = self._kept.get(key)
@@ -53,4 +53,4 @@ class ReadOnce(Generic[R]):
 
 
 content_at: ReadOnce[Content] = ReadOnce(lambda root: manifest.read(root).content)
-"""The `content` of the finished dataset at a root. Raises ManifestError as `spanloom.dataset.manifest.read`."""
+"""The `content` of the finished dataset at a root. Raises ManifestError like `spanloom.dataset.manifest.read`."""

@@ -1,6 +1,6 @@
-"""A dataset root at a place, which may be a URI: staged for reading, published file by file.
+"""A dataset root at a path or a URI: staged for reading, published file by file.
 
-In: places as text. Out: local paths; objects that appear create-only, data first and what vouches for it last.
+In: places as text. Out: local paths; objects created in order: data, then indexes, then the manifest.
 """
 
 import shutil
@@ -26,7 +26,7 @@ from spanloom.storage.uri import Uri, is_uri, parse_uri
 
 @contextmanager
 def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
-    """A dataset on this machine as it is at `root`, right or wrong, while the block runs."""
+    """The local path of the dataset at `root`, staged without validation, while the block runs."""
     with scratch_for("root", [root], scratch) as staging:
         yield staged_root(staging, root)
 
@@ -34,16 +34,17 @@ def local_root(root: str, scratch: Path | None = None) -> Iterator[Path]:
 def staged_root(
     scratch: Scratch, place: str, check: Check[object] = manifest.check, only: Callable[[str], bool] | None = None
 ) -> Path:
-    """A dataset as it is at a place: its manifests and all files of its folders, listed or not, right or wrong.
+    """The local path of the dataset at a place. Stages its manifests and all files of its folders, also unlisted or
+    damaged ones, for validation.
 
-    `check` is that of its manifest's schema. `only`: which of the files are brought, by their path in the root.
+    `check`: that of its manifest's schema. `only`: whether to stage a file, by its path in the root.
     """
     path = scratch.path(place)
     if not is_uri(place):
         return path
     uri = parse_uri(place)
     if not staged_manifests(uri, path):
-        manifest.read_remote(uri, check)  # says what is wrong with a root that has none
+        manifest.read_remote(uri, check)  # raises the error for a root without a manifest
     content = manifest.read_any_as(path, manifest.as_json(check))["content"]
     known = {file.path: file.sha256 for file in manifest.files_of(content)}
     folders = {*SPLITS, REJECTS}
@@ -51,7 +52,7 @@ def staged_root(
     for name, entry in listed_root(uri).items():
         if (name.split("/")[0] in folders or name in known) and (only is None or only(name)):
             target = path / safe_name(name, uri)
-            # What an earlier run staged is kept only when it is what the manifest says; validation judges the rest.
+            # A file that an earlier run staged is kept only if it matches the manifest; validation checks the others.
             if not (target.is_file() and known.get(name) == sha256_file(target)):
                 downloads.append(Download(uri=entry.uri, path=target, bytes=entry.bytes))
     stage_files(downloads)
@@ -59,17 +60,18 @@ def staged_root(
 
 
 def listed_root(uri: Uri) -> dict[str, StoredObject]:
-    """The objects below a root by their path in it."""
+    """The objects below a root, by their paths relative to it."""
     return {entry.uri.key.removeprefix(f"{uri.key}/" if uri.key else ""): entry for entry in list_objects(uri)}
 
 
 def staged_manifests(uri: Uri, directory: Path) -> bool:
-    """Brings `manifest.json` and `manifest.pending.json` as they are at the root now. Whether one of them is there."""
+    """Stages the current `manifest.json` and `manifest.pending.json` of a root. Returns whether one of them exists."""
     return bool(_staged(uri, directory, (manifest.MANIFEST_NAME, manifest.PENDING_NAME)))
 
 
 def staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
-    """Brings report and card as they are at the root now: a card that somebody edited is not to be replaced."""
+    """Stages the current report and card of a root, and returns their bytes: a card that a user edited is not replaced.
+    """
     return _staged(uri, directory, VIEW_NAMES)
 
 
@@ -85,7 +87,7 @@ def _staged(uri: Uri, directory: Path, names: Iterable[str]) -> dict[str, bytes]
 
 
 def publish_data(files: Iterable[ListedFile], local_root: Path, uri: Uri) -> None:
-    """As on a disk: all data before any .idx, without which Megatron sees no dataset."""
+    """Publishes all data before any `.idx`, as on a disk: without its index, Megatron does not see a dataset."""
     files = list(files)
     for indexes in (False, True):
         publish_files(
@@ -100,11 +102,11 @@ def publish_data(files: Iterable[ListedFile], local_root: Path, uri: Uri) -> Non
 def publish_pending(
     uri: Uri, local_root: Path, written: Mapping[str, Any], check: Check[object] = manifest.check
 ) -> None:
-    """Publishes `manifest.pending.json`. Raises ConflictError where one with other content is."""
+    """Publishes `manifest.pending.json`. Raises ConflictError if one with other content exists."""
     pending = local_root / manifest.PENDING_NAME
     try:
         publish_file(pending, uri / manifest.PENDING_NAME)
-    except ConflictError:  # somebody was faster: theirs has its own time, but may have the same content
+    except ConflictError:  # another writer was faster: its manifest has another time, but may have the same content
         staged_manifests(uri, local_root)
         manifest.write_pending(local_root, written, check)
 
@@ -112,10 +114,11 @@ def publish_pending(
 def made_at(
     root: str, scratch: Scratch, identity: Callable[[], Mapping[str, Any]], make: Callable[[Path], Manifest]
 ) -> dict[str, Any]:
-    """The pending manifest of the dataset that `make` writes at `root`: in the folder, or here and then published.
+    """The pending manifest of the dataset that `make` writes at `root`, directly or, for a URI, in scratch and then
+    published.
 
-    `identity`: what decides its bytes, beside the code; a remote root is claimed for it first. Raises ConflictError
-    where another build has the root, or holds other bytes under one of the names.
+    `identity`: what decides its bytes, beside the code; a remote root is claimed with it first. Raises ConflictError if
+    another build owns the root, or other bytes exist under one of the names.
     """
     if not is_uri(root):
         return make(Path(root)).as_dict()
@@ -127,22 +130,22 @@ def made_at(
         return written.as_dict()
 
     claim_root(uri, {"git_sha": git_sha(), **identity()})
-    shutil.rmtree(scratch.path(root), ignore_errors=True)  # what a killed run left, perhaps of another source
+    shutil.rmtree(scratch.path(root), ignore_errors=True)  # files of a killed run, perhaps of another source
     return pending_at(root, scratch, assemble)
 
 
 def pending_at(
     root: str, scratch: Scratch, assemble: Callable[[Path], dict[str, Any]], check: Check[object] = manifest.check
 ) -> dict[str, Any]:
-    """What `assemble` writes as the pending manifest of a local root and returns as JSON has it, at a place.
+    """The pending manifest, as a JSON value, that `assemble` writes in a local root; published if `root` is a URI.
 
-    At a remote root a manifest with the same `content`, pending or promoted, counts as written.
+    At a remote root, a manifest with the same `content`, pending or promoted, counts as written.
     """
     if not is_uri(root):
         return assemble(Path(root))
     uri, local = parse_uri(root), scratch.path(root)
     if staged_manifests(uri, local):
-        return assemble(local)  # checked against what is there
+        return assemble(local)  # `assemble` compares it with the existing manifest
     written = assemble(local)
     publish_pending(uri, local, written, check)
     return written

@@ -1,15 +1,15 @@
-"""One dataset at a root replaced by another, so that one of the two is whole at every moment.
+"""Replaces the dataset at a root by another; at every moment, one of the two is complete.
 
-In: the root, held; the old dataset in it; the new one, whole and promoted, in `ROOT/.work/new`. Out: the new one at the
-root, and nothing of the old one. Files that neither lists stay as they are.
+In: the root, held; the old dataset in it; the new dataset, complete and promoted, in `ROOT/.work/new`. Out: the new
+dataset at the root, and no file of the old one. Files that neither manifest lists do not change.
 
     1  ROOT/manifest.json → ROOT/.work/replaced.json   the commit: from here on the new dataset counts, in .work/new
     2  the files that replaced.json lists are removed
     3  the files of .work/new get their names at the root as well, manifest.json last
     4  .work/new is removed, manifest.json first; then replaced.json
 
-Killed before 1, the old dataset is, and the same build goes on; killed after it, `finish_replacing` does the rest,
-from wherever it stopped. No manifest is over missing files at any moment.
+Killed before 1, the root still has the old dataset, and the same build resumes. Killed after 1, `finish_replacing` does
+the remaining steps. A manifest never exists without its files.
 """
 
 import os
@@ -25,14 +25,14 @@ from spanloom.split import SPLITS
 from spanloom.storage import fsync_directory, is_regular, link_file, path_below, remove_files
 
 IsOwnView = Callable[[Path], bool]
-"""Whether the file at this path, which has the name of a view, is one: only then it may be removed."""
+"""Function: whether the file at this path, which has a view's name, is a view of Spanloom and so may be removed."""
 
 
 def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> None:
-    """Refuses to replace the dataset at `root` where somebody else's files are among its own.
+    """Refuses to replace the dataset at `root` if foreign files are among its own.
 
-    `names`: what the new dataset may write. Raises ConflictError for one that is taken by what the old one does not
-    list, and for any file beside the data, which would make the new dataset fail its validation.
+    `names`: the files that the new dataset may write. Raises ConflictError for a name that a file outside the old
+    manifest has, and for any unlisted file in the data folders, which would make the new dataset fail its validation.
     """
     if not is_regular(root / MANIFEST_NAME):
         raise ConflictError(
@@ -61,9 +61,9 @@ def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> No
 
 
 def replace_dataset(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
-    """Replaces the dataset at `root` by the one in `work/new`. Returns names of views that others' files have.
+    """Replaces the dataset at `root` by the one in `work/new`. Returns the names of views that foreign files have.
 
-    Raises ConflictError before anything is changed where somebody else's files are in the way.
+    Raises ConflictError, before any change, if foreign files are in the way.
     """
     made = manifest.read(work / NEW_NAME).content
     check_replaceable(root, manifest.read(root).content, [file.path for file in made.listed_files()])
@@ -74,19 +74,19 @@ def replace_dataset(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]
 
 
 def is_replacing(work: Path) -> bool:
-    """Whether a replacement has begun and not come to its end."""
+    """Whether a replacement has begun and is not finished."""
     return (work / REPLACED_JSON).exists()
 
 
 def finish_replacing(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
-    """Goes on with a replacement from wherever it stopped. Returns names of views that others' files have."""
+    """Resumes a replacement after its last step. Returns the names of views that foreign files have."""
     new, replaced = work / NEW_NAME, work / REPLACED_JSON
     kept = []
     if not (root / MANIFEST_NAME).exists():
         made, old = manifest.read(new).content, manifest.read(replaced).content
         if (record := read_record(work)) is not None:
             clear_leftovers(root, work, record)
-        # From the last: a manifest lists an index after its data, and no index may be without them.
+        # In reverse order: a manifest lists an index after its data, and an index must not exist without its data.
         remove_files(root, reversed([file.path for file in old.listed_files()]))
         for name in filter(lambda name: is_own_view(root / name), VIEW_NAMES):
             (root / name).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""The files of one split of one shard, checked against the manifest by size and, the indexes, by hash.
+"""The files of one split of one shard, checked against the manifest: all by size, indexes also by hash.
 
-In: a manifest's `content`, the root. Out: paths with their entries, or an error that names the file. The `.bin` are not
-hashed, which takes minutes and is validation's work.
+In: a manifest's `content`, the root. Out: paths with their entries, or an error that names the file. The `.bin` files
+are not hashed here: that takes minutes, and validation does it.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _REBUILD = "build the dataset again, or fetch it again; `spanloom validate ROOT`
 
 
 def shard_files(content: Content, root: Path, split: str, shard: int) -> Iterator[tuple[Path, ListedFile]]:
-    """The `.idx` and `.bin` of all arrays, with their entries. Raises DatasetError for one that is not listed."""
+    """The `.idx` and `.bin` of all arrays, with their entries. Raises DatasetError for a file that is not listed."""
     prefixes = [array_prefix(root, split, shard, name) for name in content.arrays]
     for path in (prefix.with_name(prefix.name + suffix) for prefix in prefixes for suffix in (".idx", ".bin")):
         entry = content.files_by_path.get(f"{split}/{path.name}")
@@ -26,7 +26,7 @@ def shard_files(content: Content, root: Path, split: str, shard: int) -> Iterato
 
 
 def check_size(path: Path, entry: ListedFile) -> None:
-    """Raises DatasetError where a file is missing or has another size."""
+    """Raises DatasetError if a file is missing or has another size."""
     if not path.is_file():
         raise DatasetError("a file of the dataset is missing", where=str(path), remedy=_REBUILD)
     if (size := path.stat().st_size) != entry.bytes:
@@ -38,6 +38,6 @@ def check_size(path: Path, entry: ListedFile) -> None:
 
 
 def check_hash(path: Path, entry: ListedFile) -> None:
-    """Raises DatasetError where an index is not the one that is listed."""
+    """Raises DatasetError if an index's sha256 differs from its entry."""
     if sha256_file(path) != entry.sha256:
         raise DatasetError("this index is of another build than the manifest", where=str(path), remedy=_REBUILD)
