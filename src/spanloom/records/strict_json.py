@@ -2,7 +2,7 @@
 
 In: a JSON text. Out: its value. orjson parses; it keeps the last of two equal keys, too. So the strings of its value
 are counted, keys and values, and compared with the text. If the counts differ, or in doubt, the slower standard library
-parses the text again and decides; its error is the one that is raised.
+parses the text again, decides, and raises the error.
 
     {"a": "x", "b": ["y"]}    10 quotes / 2 = 5 strings, and the value holds 5
     {"a": "x", "a": ["y"]}    10 quotes / 2 = 5 strings, and the value holds 3

@@ -80,7 +80,7 @@ def publish_files(uploads: Sequence[Upload]) -> None:
 def _publish(upload: Upload, transfers: Transfers) -> None:
     uri, store = upload.uri, open_store(upload.uri)
     sha256 = upload.sha256 or sha256_file(upload.path)
-    # Looking first spares the upload of what is there already; the precondition is what keeps two builders apart.
+    # Looking first avoids the upload of existing bytes; the precondition prevents a race between two builds.
     if not upload.replace and (present := find(uri, transfers.stop)) is not None:
         _check_same(present, upload.path, sha256)
         return

@@ -1,8 +1,8 @@
-"""Plans: which documents, or windows of them, make up each sample of training.
+"""Plans: which documents, or windows of them, make up each training sample.
 
-bin_packing  which units go together into sequences of one length; pure
-windows      long documents cut into windows; pure
-format       the files of a plan, and opening one
-check        a plan checked against its dataset
-writer       making a plan
+bin_packing  packs units into sequences of one length; pure
+windows      cuts long documents into windows; pure
+format       the files of a plan, and opening a plan
+check        checks a plan against its dataset
+writer       makes a plan
 """

@@ -1,14 +1,14 @@
-"""Which units go together into sequences of one length. Arrays in, arrays out.
+"""Packs units into sequences of one length. Arrays in, arrays out.
 
-In: the size of each unit (a document, or a window of one), the length of a sequence. Out: groups of units, sequence by
-sequence, each group's sizes adding up to at most that length. Every unit of size 1 or more is in exactly one group.
+In: the size of each unit (a document, or a window of one), the length of a sequence. Out: groups of units, one group
+per sequence, whose sizes sum to at most that length. Every unit of size 1 or more is in exactly one group.
 
     sizes [5 3 2 5 1], length 7
-    best fit      [0 2] [3 4] [1]    the largest first, each into the fullest sequence that still takes it
-    sequential    [0] [1 2] [3 4]    in their order; a new sequence where the next unit does not fit
+    best fit      [0 2] [3 4] [1]    the largest first, each into the fullest sequence with room for it
+    sequential    [0] [1 2] [3 4]    in their order; a new sequence if the next unit does not fit
 
-Best fit works on the histogram of sizes: sequences that are filled alike are one entry with a count. Its time is linear
-in the units, plus a term that depends on the length alone, and its groups are as full as those of best-fit decreasing,
+Best fit works on the histogram of sizes: sequences with the same fill are one entry with a count. Its time is linear in
+the number of units, plus a term that depends only on the length. Its groups are as full as those of best-fit decreasing
 unit by unit.
 """
 
@@ -22,32 +22,31 @@ import numpy.typing as npt
 Sizes = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Units = npt.NDArray[np.int32]
 Groups = tuple[Units, npt.NDArray[np.int64]]
-"""Units of some sequences, end to end, int32 [T]; how many of them each sequence holds, int64 [K], sum = T."""
+"""Units of K sequences, concatenated, int32 [T]; the number of units of each sequence, int64 [K], sum = T."""
 
 _CHUNK = 1 << 21
-"""Units looked at together: what is held beside the sizes and one int32 a unit does not grow with their number."""
+"""Units processed at once: apart from the sizes and one int32 per unit, memory does not grow with their number."""
 
 _Kind = tuple[int, int, "_Kind | None"]
-"""How a sequence is filled: (size, how many units of it, what was put in before)."""
+"""The fill of a sequence, as a linked list: (size, number of units of that size, earlier entries)."""
 
 
 def size_dtype(length: int) -> np.dtype[np.uint16] | np.dtype[np.uint32]:
-    """The smallest type for sizes up to `length`; those of 16 bits are sorted in linear time."""
+    """The smallest dtype for sizes up to `length`; NumPy sorts 16-bit values in linear time."""
     return np.dtype(np.uint16) if length <= np.iinfo(np.uint16).max else np.dtype(np.uint32)
 
 
 def best_fit(sizes: Sizes, length: int, *, seed: int) -> Iterator[Groups]:
     """Groups by best-fit decreasing. `sizes` [N], all ≤ `length`; units of size 0 are left out.
 
-    `seed` decides which units of equal size are where. The same arguments give the same groups under any version of
-    numpy.
+    `seed` decides the order of units of equal size. The same arguments give the same groups with any version of NumPy.
     """
     counts = np.zeros(length + 1, dtype=np.int64)
     for first in range(0, sizes.size, _CHUNK):
         counts += np.bincount(sizes[first : first + _CHUNK], minlength=length + 1)
     order = _by_size(sizes, counts)
     next_of = np.cumsum(counts) - counts
-    next_of -= counts[0]  # `order` leaves out those of size 0
+    next_of -= counts[0]  # `order` has no units of size 0
     for size in (np.flatnonzero(counts[1:]) + 1).tolist():
         members = order[next_of[size] : next_of[size] + counts[size]]
         members[:] = members[_affine(members.size, seed, size)]
@@ -64,12 +63,13 @@ def best_fit(sizes: Sizes, length: int, *, seed: int) -> Iterator[Groups]:
 
 
 def kinds_of_sequences(counts: npt.NDArray[np.int64], length: int) -> list[tuple[int, list[tuple[int, int]]]]:
-    """How sequences are filled by best-fit decreasing: `(how many, [(size, units of it), …])`, sizes descending.
+    """The fills of sequences by best-fit decreasing: `(number of sequences, [(size, units of that size), …])`, sizes
+    descending.
 
-    `counts` int64 [length + 1]: units of each size. A unit goes into the sequence with the least space that still takes
-    it; having taken one, that sequence has the least space still, so it takes as many of this size as fit.
+    `counts` int64 [length + 1]: units of each size. A unit goes into the sequence with the least sufficient space.
+    After that, this sequence still has the least space, so it takes as many units of this size as fit.
     """
-    # By free space: sequences with a count. Bit s of `spaces` says that some have the space s.
+    # Free space → fills of open sequences, with counts. Bit s of `spaces`: there are sequences with free space s.
     open_by_space: dict[int, list[tuple[int, _Kind]]] = {}
     spaces = 0
     full_kinds: list[tuple[int, _Kind]] = []
@@ -91,7 +91,7 @@ def kinds_of_sequences(counts: npt.NDArray[np.int64], length: int) -> list[tuple
                 if not open_by_space[space]:
                     spaces &= ~(1 << space)
             else:
-                space, count, filled = length, left, None  # new sequences, as many as may be wanted
+                space, count, filled = length, left, None  # new sequences, at most one per unit
             copies = space // size
             full = min(count, left // copies)
             if full:
@@ -117,12 +117,12 @@ def _unrolled(kind: "_Kind | None") -> list[tuple[int, int]]:
 
 def sequential(sizes: Sizes, length: int) -> Iterator[Groups]:
     """Groups in the units' order (next fit). `sizes` [N], all ≤ `length`; units of size 0 are left out."""
-    waiting = np.empty(0, dtype=np.int32)  # the units of a sequence that the end of a chunk left open
+    waiting = np.empty(0, dtype=np.int32)  # the units of a sequence that is unfinished at the end of a chunk
     for first in range(0, sizes.size, _CHUNK):
         last = first + _CHUNK >= sizes.size
         units = np.concatenate([waiting, np.flatnonzero(sizes[first : first + _CHUNK]) + first], dtype=np.int32)
         ends = np.cumsum(sizes[units], dtype=np.int64)
-        # For each unit: the first one that no longer fits into a sequence which begins with it.
+        # For each unit: the first later unit that does not fit into a sequence that begins with it.
         beyond = np.searchsorted(ends, ends - sizes[units] + length, side="right").tolist()
         cuts, at = [0], 0
         while at < units.size and (last or beyond[at] < units.size):
@@ -135,7 +135,7 @@ def sequential(sizes: Sizes, length: int) -> Iterator[Groups]:
 
 
 def _by_size(sizes: Sizes, counts: npt.NDArray[np.int64]) -> Units:
-    """The units of size 1 and more, ordered by size and then by number: a counting sort, chunk by chunk."""
+    """The units of size 1 or more, ordered by size and then by number: a counting sort in chunks."""
     skipped = int(counts[0])
     order = np.empty(sizes.size - skipped, dtype=np.int32)
     next_of = np.cumsum(counts) - counts - skipped
@@ -145,7 +145,7 @@ def _by_size(sizes: Sizes, counts: npt.NDArray[np.int64]) -> Units:
         chunk_counts = np.bincount(chunk, minlength=counts.size)
         by_size = by_size[chunk_counts[0] :]
         chunk_counts[0] = 0
-        # Place of each: where its size continues, and how many of its size come before it in this chunk.
+        # Place of each unit: the next free place of its size, plus the units of its size before it in this chunk.
         places = np.arange(by_size.size) + np.repeat(next_of - (np.cumsum(chunk_counts) - chunk_counts), chunk_counts)
         order[places] = by_size + first
         next_of += chunk_counts

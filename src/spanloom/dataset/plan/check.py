@@ -1,7 +1,7 @@
-"""A plan checked against its dataset: every document once, every trained label once, no sample too long.
+"""Checks a plan against its dataset: every document once, every trained label once, no sample too long.
 
-In: a plan. Out: nothing, or ArtifactError at the first thing that is wrong. It reads what is on the disk, and shares
-with what wrote it the layout of the files alone.
+In: a plan. Out: nothing, or ArtifactError at the first fault. It reads the files on disk, and shares only their layout
+with the code that wrote them.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ _REMEDY = "remove the plan and make it again: spanloom plan ROOT --sequence-leng
 
 
 def check_plan(plan: Plan) -> None:
-    """Raises ArtifactError naming the file and the first unit, sample or window that is wrong.
+    """Raises ArtifactError naming the file and the first invalid unit, sample or window.
 
-    Memory: 3 bytes a document, 5 where sequences are longer than 65,535.
+    Memory: 3 bytes per document, 5 if sequences are longer than 65,535.
     """
     for split, counts in plan.content.splits.items():
         counted = {"documents": 0, "samples": 0, "windows": 0, "positions": 0, "repeated": 0, "long_documents": 0}
@@ -46,7 +46,7 @@ def check_plan(plan: Plan) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """The files of a shard's plan, read chunk by chunk."""
+    """The files of a shard's plan, read in chunks."""
 
     folder: Path
     split: str
@@ -56,7 +56,7 @@ class _Files:
         return plan_file(self.folder, self.split, self.shard.shard, name)
 
     def read(self, name: str, first: int, count: int) -> npt.NDArray[Any]:
-        """Rows `first` and up to `count` of them; none where the file is empty."""
+        """Up to `count` rows from `first` on; none if the file is empty."""
         if name not in expected_sizes(self.shard):
             return np.empty((0, FILES[name][1]) if FILES[name][1] > 1 else 0, dtype=FILES[name][0])
         dtype, width = FILES[name]
@@ -104,7 +104,7 @@ def _check_shard(plan: Plan, split: str, shard: ShardPlan) -> dict[str, int]:
 def check_units_and_samples(folder: Path, split: str, shard: ShardPlan, sizes: npt.NDArray[Any], length: int) -> None:
     """Raises ArtifactError unless every unit with a size is in one sample, and every sample fits.
 
-    `sizes` [D + W]: positions that each document and each window takes, 0 for a document that is too long.
+    `sizes` [D + W]: positions of each document and each window, 0 for a document that is too long.
     """
     files = _Files(folder=folder, split=split, shard=shard)
     _check_units(files, sizes)
@@ -112,7 +112,7 @@ def check_units_and_samples(folder: Path, split: str, shard: ShardPlan, sizes: n
 
 
 def _check_units(files: _Files, sizes: npt.NDArray[Any]) -> None:
-    """Every document that fits and every window is in one sample, and no other does."""
+    """Checks that every document that fits, and every window, is in exactly one sample, and that no other unit is."""
     seen = np.zeros(sizes.size, dtype=np.bool_)
     for _, units in _chunks(files, "units", files.shard.units):
         if units.size and not (units.min() >= 0 and units.max() < sizes.size):
@@ -179,17 +179,17 @@ def _check_windows(
 
 
 def _asks(lossmask: npt.NDArray[Any], head: int, question_begin: int, question_end: int, begin: int) -> bool:
-    """Whether a window is given the end of the question of the answer that its body begins in."""
+    """Whether a window contains the end of the question whose answer its body begins in."""
     before = np.flatnonzero(lossmask[:begin] == 0)
-    answer = int(before[-1]) + 1 if before.size else 0  # its token is the question's last
+    answer = int(before[-1]) + 1 if before.size else 0  # the token at this position is the question's last
     last = answer if answer < begin else answer - 1
     if last < 0 or (last > 0 and lossmask[last - 1]):
-        return True  # a question of one token, with which the body begins
+        return True  # the question is one token, at which the body begins
     return last < head or question_begin <= last < question_end
 
 
 def _chunks(files: _Files, name: str, rows: int, *, overlap: int = 0) -> Iterator[tuple[int, npt.NDArray[Any]]]:
-    """`(first row, rows)`; with `overlap` each chunk begins with the last rows of the one before."""
+    """`(first row, rows)` of each chunk; a chunk begins with the last `overlap` rows of the chunk before."""
     first = 0
     while first + overlap < rows or (first == 0 and rows):
         values = files.read(name, first, min(_CHUNK, rows - first))

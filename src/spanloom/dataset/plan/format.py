@@ -1,15 +1,15 @@
-"""A plan: which documents, or windows of documents, make up each sample of training. The format, and opening one.
+"""The format of a plan: which documents, or windows of documents, make up each training sample; and opening a plan.
 
-In: the folder that `spanloom plan` wrote, and the dataset that it is about. Out: `Plan`, checked. Nothing of the
-dataset is copied: a plan holds numbers of documents, and one corpus may have many plans.
+In: the folder that `spanloom plan` wrote, and its dataset. Out: `Plan`, checked. A plan holds only numbers of
+documents, no copy of the dataset; one dataset may have many plans.
 
     PLAN/plan.json                       the commit marker: dataset, options, counts, files
     PLAN/SPLIT/shard_NN_units.bin        int32 [U]     units, sample by sample: a document u < D, or window u - D
     PLAN/SPLIT/shard_NN_samples.bin      int64 [P + 1] sample k holds units samples[k] … samples[k + 1] - 1
     PLAN/SPLIT/shard_NN_windows.bin      int32 [W, 6]  document, head, question_begin, question_end, begin, end
 
-Opening one hashes nothing that was hashed when the plan was made: an index counts as unchanged where it is the same
-file (inode, size, time of writing), else it is hashed. docs/format.md has every field.
+Opening a plan does not hash unchanged indexes again: an index is unchanged if inode, size and mtime are the same as
+when the plan was made; otherwise it is hashed. docs/format.md describes every field.
 """
 
 from dataclasses import dataclass
@@ -47,14 +47,14 @@ class _Section(BaseModel):
 
 
 class PlanOptions(_Section):
-    """What decides a plan beside the dataset.
+    """What decides a plan, in addition to the dataset.
 
     sequence_length  positions of a sample
     strategy         best-fit: least padding; sequential: documents in their order
-    seed             of best-fit: which documents of equal length are where; of both: the default order of samples
-    long             documents longer than a sample: cut into windows, cut off at its length, or left out
-    question_tokens  of windows: at most so many positions of the question at the beginning of each
-    multiple_of      each document is padded to a multiple of it, as context and sequence parallelism want
+    seed             for best-fit: the order of documents of equal length; for both: the default order of samples
+    long             documents longer than a sample: cut into windows, truncated, or dropped
+    question_tokens  for windows: the most positions of the question at the beginning of each window
+    multiple_of      each document is padded to a multiple of it, for context and sequence parallelism
     """
 
     sequence_length: int
@@ -66,7 +66,7 @@ class PlanOptions(_Section):
 
 
 class ShardPlan(_Section):
-    """The plan of one split of one shard. `files`: those of `FILES` that are not empty."""
+    """The plan of one split of one shard. `files`: the non-empty files of `FILES`."""
 
     shard: int
     documents: int
@@ -77,8 +77,8 @@ class ShardPlan(_Section):
 
 
 class SlicingCounts(_Section):
-    """Documents end to end, cut every `sequence_length` tokens: sequences looked at and those there are, trained labels
-    of the former, and how many of these are without any of their question."""
+    """Counts if concatenated documents were cut every `sequence_length` tokens: `sequences` that were examined, of
+    `of_sequences` in total; their trained `labels`, and how many of these have lost all of their question."""
 
     sequences: int
     of_sequences: int
@@ -89,11 +89,11 @@ class SlicingCounts(_Section):
 class SplitPlan(_Section):
     """The plan of a split.
 
-    documents           of the dataset
-    long_documents      longer than a sample; windows, truncated or dropped says what became of them
-    samples, positions  `positions` of all samples are documents', `padding` the others
-    repeated            positions that are pinned, so read more than once
-    lost_labels         trained labels that no sample has: cut off, or of dropped documents
+    documents           documents of the split
+    long_documents      longer than a sample; see windows, truncated or dropped
+    samples, positions  in all samples, `positions` belong to documents, the others are `padding`
+    repeated            pinned positions, which are read more than once
+    lost_labels         trained labels in no sample: truncated, or in dropped documents
     shortened_questions trained labels of windows whose question is pinned without its middle
     """
 
@@ -113,7 +113,7 @@ class SplitPlan(_Section):
 
 
 class PlannedDataset(_Section):
-    """The dataset that a plan is about: the sha256 of its manifest's `content`."""
+    """The dataset of a plan, identified by the sha256 of its manifest's `content`."""
 
     content_sha256: str
     family: str
@@ -143,7 +143,7 @@ class _Whole(_Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A plan and its dataset, opened. `folder`: of the plan; `root`, `dataset`: the dataset's, with its manifest."""
+    """An opened plan. `folder`: the plan's; `root`: its dataset's; `dataset`: the content of the dataset's manifest."""
 
     folder: Path
     root: Path
@@ -155,7 +155,7 @@ class Plan:
         return self.content.options
 
     def split(self, name: str) -> SplitPlan:
-        """Raises DatasetError where the plan has no samples of this split."""
+        """The plan of a split. Raises DatasetError if the plan has no samples of this split."""
         entry = self.content.splits.get(name)
         if entry is None or not entry.samples:
             filled = [split for split, planned in self.content.splits.items() if planned.samples]
@@ -179,7 +179,7 @@ def expected_sizes(shard: ShardPlan) -> dict[str, int]:
 
 
 def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
-    """`content` and `environment` of a finished plan. Raises ArtifactError where it is missing or damaged."""
+    """`content` and `environment` of a finished plan. Raises ArtifactError if it is missing or damaged."""
     path = folder / PLAN_JSON
     try:
         stored = read_json(path, ArtifactError, "the plan", _AGAIN)
@@ -203,9 +203,9 @@ def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
 def open_plan(folder: Path | str, root: Path | str | None = None, *, verify: bool = False) -> Plan:
     """A finished plan with its dataset, checked against each other.
 
-    Args: root, where the dataset is here; None where it was when the plan was made. verify: every file of the plan
-    and every `.idx` is hashed, even one that is the same file as when it was hashed last.
-    Raises ArtifactError for a plan that is damaged, DatasetError or ManifestError for a dataset that is not the plan's.
+    Args: root, the dataset's; None: its path when the plan was made. verify: hash every file of the plan and every
+    `.idx`, even an unchanged one.
+    Raises ArtifactError for a damaged plan, DatasetError or ManifestError for a dataset that is not the plan's.
     """
     folder = Path(folder)
     content, environment = read_plan(folder)

@@ -1,21 +1,21 @@
-"""A document longer than a sequence, cut into windows that each begin with the question. Arrays in, arrays out.
+"""Cuts a document longer than a sequence into windows that each begin with the question. Arrays in, arrays out.
 
-In: the loss mask of a document as on disk (position p says whether the token at p + 1 is trained), the length of a
+In: the loss mask of a document as on disk (position p: whether the token at p + 1 is trained), the length of a
 sequence. Out: windows, each at most that long. A window is
 
     [0, head) + [question_begin, question_end) + [begin, end)        positions of the document
-     pinned: read, not trained                   body: trained where the loss mask says so
+     pinned: read, not trained                   body: trained where the loss mask is 1
 
-so that the first two pieces show the model what is asked. Bodies do not overlap and hold every trained position, so
-each label is trained exactly once. A question is a run of tokens that are not trained, before a run that is:
+so that the first two pieces show the model the question. Bodies do not overlap, and contain every trained position, so
+each label is trained exactly once. A question is a run of untrained tokens before a run of trained tokens:
 
     tokens      s u q q S a b c d e f R .        length 8, at most 4 positions pinned
     loss mask   0 0 0 1 1 1 1 1 1 1 1 0 0        the label of the last q is S
-    windows     [0, 8)                           the document's beginning as it is
+    windows     [0, 8)                           the document's beginning, unchanged
                 [0, 4) + [8, 11)                 s u q q | d e f   learns e, f, R
 
-What is longer than may be pinned keeps its beginning and its end. In documents of several turns a window that begins in
-a later answer is given the document's first question and that answer's own.
+If a question is too long to be pinned, its beginning and its end are pinned. In documents with several turns, a window
+that begins in a later answer gets the document's first question and that answer's own question.
 """
 
 from bisect import bisect_left
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class CutDocument:
-    """The windows of one document. `shortened`: trained labels whose own question is pinned without its middle."""
+    """The windows of one document. `shortened`: trained labels whose question is pinned without its middle, counted."""
 
     windows: Windows
     shortened: int
@@ -41,8 +41,8 @@ class CutDocument:
 def cut_document(lossmask: Mask, length: int, *, pinned: int) -> CutDocument:
     """The windows of one document.
 
-    Args: lossmask uint8 [L]; length of a sequence; pinned, how many positions a question may take in each window, less
-    than `length`. A document without a trained label gets one window, its first `length` positions.
+    Args: lossmask uint8 [L]; length of a sequence; pinned, the most positions of a question in each window, less than
+    `length`. A document without a trained label gets one window, its first `length` positions.
     """
     runs = _trained_runs(lossmask)
     if not runs:
@@ -55,7 +55,7 @@ def cut_document(lossmask: Mask, length: int, *, pinned: int) -> CutDocument:
     for number, (first, last) in enumerate(runs):
         while covered < last:
             begin = max(first, covered)
-            # The token at `first` is still of the question. A body that begins there holds it.
+            # The token at `first` still belongs to the question. A body that begins there contains it.
             whole = first + 1 if begin > first else first
             earlier = 0 if number == 0 else runs[number - 1][1] + 1
             head, question = _pin(runs[0][0] + 1, range(earlier, whole), pinned, first_answer=number == 0)
@@ -68,9 +68,9 @@ def cut_document(lossmask: Mask, length: int, *, pinned: int) -> CutDocument:
 
 
 def _pin(prompt: int, question: range, most: int, *, first_answer: bool) -> tuple[int, range]:
-    """How much of the document's beginning is pinned, and which part of the question.
+    """The number of pinned positions at the document's beginning, and the pinned range of the question.
 
-    `prompt`: positions of the document's first question. Of the first answer both are the same.
+    `prompt`: positions of the document's first question, which for the first answer is `question` itself.
     """
     if first_answer:
         if len(question) <= most:
@@ -81,7 +81,7 @@ def _pin(prompt: int, question: range, most: int, *, first_answer: bool) -> tupl
 
 
 def _trained_runs(lossmask: Mask) -> list[tuple[int, int]]:
-    """Where trained positions begin and end: `[(first, one behind the last), …]`."""
+    """The runs of trained positions: `[(first, last + 1), …]`."""
     edges: list[int] = (np.flatnonzero(lossmask[1:] != lossmask[:-1]) + 1).tolist()
     if lossmask[0]:
         edges.insert(0, 0)
@@ -91,17 +91,18 @@ def _trained_runs(lossmask: Mask) -> list[tuple[int, int]]:
 
 
 def _last_trained(runs: list[tuple[int, int]], end: int) -> int:
-    """The end of a body: behind the last trained position before `end`. What follows would be read for nothing."""
+    """The end of a body: after the last trained position before `end`. Later positions would be read without use."""
     _, last = runs[bisect_left(runs, (end, 0)) - 1]
     return min(last, end)
 
 
 def cut_off_labels(lossmask: Mask, length: int) -> tuple[int, int]:
-    """`(trained labels, those without any of their question)` where documents end to end are cut every `length` tokens.
+    """`(trained labels, trained labels without any of their question)` if concatenated documents are cut every `length`
+    tokens.
 
-    lossmask uint8 [1 + K · length]: K sequences, and the position before the first of them. A label is without its
-    question where its sequence begins in the middle of its run of trained labels. Documents end untrained, so a run
-    never crosses from one into the next.
+    lossmask uint8 [1 + K · length]: K sequences, and the position before the first. A label has lost its question if
+    its sequence begins inside its run of trained labels. Documents end untrained, so a run never continues in the next
+    document.
     """
     rows = lossmask[1:].reshape(-1, length)
     cut = (lossmask[:-1:length][: rows.shape[0]] > 0) & (rows[:, 0] > 0)

@@ -1,7 +1,7 @@
-"""Making a plan: the lengths of a dataset's documents → files that say what each sample of training holds.
+"""Makes a plan: the lengths of a dataset's documents → files with the units of each training sample.
 
-In: a finished dataset, options. Out: a new folder, its `plan.json` last, after what was written was read back and
-checked. The same dataset and options give the same files and `content`. Indexes are hashed here, once.
+In: a finished dataset, options. Out: a new folder. Its `plan.json` is written last, after the other files were read
+back and checked. The same dataset and options give the same files and `content`. Indexes are hashed here, once.
 """
 
 import hashlib
@@ -41,24 +41,24 @@ from spanloom.storage.filling import check_unused, filling, has_begun_run
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-plan-unfinished"
-"""In a folder whose plan has not come to its end."""
+"""The record in a folder whose plan is not finished."""
 
 SLICES_LOOKED_AT = 1 << 28
-"""Positions of a shard that are read to say what slicing does; where it has more, of sequences evenly over it."""
+"""Most positions of a shard that are read to measure slicing; in a larger shard, evenly spaced sequences are read."""
 
 _CHUNK = 1 << 20
-"""Documents looked at together."""
+"""Documents processed at once."""
 
 
 def make_plan(
     root: Path, content: Content, out: Path, options: PlanOptions, *, on_progress: OnProgress | None = None
 ) -> Plan:
-    """Writes the plan of every split under the new folder `out`. A finished plan of the same dataset and options counts
-    as written, once it was checked.
+    """Writes the plan of every split to the new folder `out`. An existing finished plan of the same dataset and options
+    is checked and returned.
 
-    `content`: of the dataset's manifest. `on_progress`: documents planned so far, and those there are.
-    Raises DatasetError for options that cannot be or a dataset whose files are not the manifest's, ConflictError where
-    something else is in `out`.
+    `content`: of the dataset's manifest. `on_progress`: receives the number of documents planned so far, and their
+    total. Raises DatasetError for invalid options, or files that differ from the manifest; ConflictError if anything
+    else is in `out`.
     """
     check_options(options, content, root)
     check_apart(root, out)
@@ -87,7 +87,7 @@ def make_plan(
 
 
 def check_options(options: PlanOptions, content: Content, root: Path) -> None:
-    """Raises DatasetError for options that no plan of this dataset can have."""
+    """Raises DatasetError for options that are invalid for this dataset."""
 
     def refuse(why: str, remedy: str | None = None) -> DatasetError:
         return DatasetError(why, where=str(root), remedy=remedy)
@@ -114,7 +114,7 @@ def check_options(options: PlanOptions, content: Content, root: Path) -> None:
 
 
 def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
-    """The finished plan at `out`, checked again. Raises ConflictError for one of another dataset or other options."""
+    """The finished plan at `out`, checked again. Raises ConflictError for another dataset's plan or other options."""
     content, _ = read_plan(out)
     recorded = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
     if recorded != identity:
@@ -164,8 +164,8 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
 
 
 def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[str, Any]:
-    """Holds the files of a shard against the manifest, and its arrays against each other; returns how its indexes
-    did not change while they were hashed."""
+    """Checks the files of a shard against the manifest, and the lengths of its arrays against each other. Returns the
+    state of its indexes: path in the root → `IndexFile` as JSON, for `environment`."""
     states = {}
     for path, entry in shard_files(content, root, split, shard):
         check_size(path, entry)
@@ -193,7 +193,7 @@ def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[s
 def _plan_shard(
     reader: ShardReader, options: PlanOptions, out: Path, split: str, shard: int
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """The entry of the shard, as JSON, and what it adds to the counts of its split."""
+    """The shard's entry, as JSON, and its share of the split's counts."""
     documents = reader.sequences
     sizes, long = document_sizes(_lengths(reader), documents, options)
     windows, labels = _windows(reader, long, options)
@@ -230,9 +230,9 @@ def _lengths(reader: ShardReader) -> Iterator[npt.NDArray[np.int32]]:
 def document_sizes(
     lengths: Iterable[npt.NDArray[np.int32]], documents: int, options: PlanOptions
 ) -> tuple[Sizes, npt.NDArray[np.int64]]:
-    """Positions that each document takes in a sample, padded, 0 where it is longer than one; and the numbers of those.
+    """The padded size of each document in positions, 0 if longer than a sample; and the numbers of the long documents.
 
-    `lengths`: int32, chunk by chunk, `documents` in all.
+    `lengths`: int32, in chunks, `documents` in total.
     """
     sizes = np.zeros(documents, dtype=size_dtype(options.sequence_length))
     long = []
@@ -248,9 +248,9 @@ def document_sizes(
 def write_groups(
     out: Path, split: str, shard: int, sizes: Sizes, options: PlanOptions
 ) -> tuple[int, int, list[dict[str, Any]]]:
-    """Packs units of these sizes and writes `units` and `samples`. Returns how many samples, how many units, the files.
+    """Packs units of these sizes and writes `units` and `samples`. Returns the numbers of samples and units, the files.
 
-    Nothing is written where all sizes are 0.
+    Nothing is written if all sizes are 0.
     """
     if not (units := int(np.count_nonzero(sizes))):
         return 0, 0, []
@@ -265,14 +265,14 @@ def write_groups(
 
 
 def _units_of(groups: Iterator[Groups], held: list[npt.NDArray[np.int32]]) -> Iterator[npt.NDArray[np.int32]]:
-    """The units of groups, whose counts are kept in `held`."""
+    """The units of the groups; appends the groups' counts to `held`."""
     for units, counts in groups:
         held.append(counts.astype(np.int32))
         yield units
 
 
 def _offsets(counts: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int64]]:
-    """0, and where each sample ends: int64, chunk by chunk."""
+    """0, then the end of each sample: int64, in chunks."""
     yield np.zeros(1, dtype=np.int64)
     end = 0
     for first in range(0, counts.size, _CHUNK):
@@ -282,7 +282,7 @@ def _offsets(counts: npt.NDArray[np.int32]) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def _write_file(path: Path, split: str, blocks: Iterable[npt.NDArray[Any]]) -> dict[str, Any]:
-    """Writes arrays end to end, little-endian. Returns the entry of the file."""
+    """Writes arrays one after the other, little-endian. Returns the entry of the file."""
     digest, size = hashlib.sha256(), 0
     with written_atomically(path) as stream:
         for block in blocks:
@@ -300,9 +300,9 @@ def _padded(lengths: npt.NDArray[Any], multiple_of: int) -> npt.NDArray[Any]:
 def _windows(
     reader: ShardReader, long: npt.NDArray[np.int64], options: PlanOptions
 ) -> tuple[npt.NDArray[np.int32], dict[str, int]]:
-    """What becomes of the documents that are longer than a sample: rows of `windows.bin`; counts of labels.
+    """The windows of documents that are longer than a sample: rows of `windows.bin`; counts of labels.
 
-    Of `truncate` the first positions of each are its one window.
+    With `truncate`, a document's only window is its first positions.
     """
     lost = shortened = 0
     rows: list[npt.NDArray[np.int32]] = []
@@ -323,7 +323,7 @@ def _windows(
 
 
 def _slicing(reader: ShardReader, length: int) -> dict[str, int]:
-    """What is trained without its question where the shard is cut every `length` tokens, as `StreamDataset` does."""
+    """Counts labels trained without their question if the shard is cut every `length` tokens, as by `StreamDataset`."""
     prefix, _ = reader.arrays["lossmask"]
     path = prefix.with_name(prefix.name + ".bin")
     sequences = path.stat().st_size // length

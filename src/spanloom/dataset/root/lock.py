@@ -227,11 +227,12 @@ def claim_or_discard(
     resume: bool,
     remove_views: Callable[[Path], object],
 ) -> None:
-    """`claim` if no other build has begun. Without `resume`, first discards the files of any unfinished build, including
-    this one.
+    """`claim` if no other build has begun. Without `resume`, first discards the files of any unfinished build, this one
+    included.
 
     `made_by`: whether the finished dataset at the root, which is to be replaced, has a given identity; None if there is
-    no such dataset. Its files are not touched. Raises ConflictError with `resume` if another build has begun.
+    no such dataset. Its files are not touched. With `resume`, raises ConflictError if another build has begun, unless
+    it made this dataset.
     """
     begun = read_record(work)
     if begun is not None and (not resume or begun.identity != record.identity):

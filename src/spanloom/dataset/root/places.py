@@ -70,8 +70,7 @@ def staged_manifests(uri: Uri, directory: Path) -> bool:
 
 
 def staged_views(uri: Uri, directory: Path) -> dict[str, bytes]:
-    """Stages the current report and card of a root, and returns their bytes: a card that a user edited is not replaced.
-    """
+    """Stages the current report and card of a root; returns their bytes, so that a card edited by a user stays."""
     return _staged(uri, directory, VIEW_NAMES)
 
 

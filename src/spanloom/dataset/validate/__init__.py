@@ -1,10 +1,10 @@
-"""Is what is on the disk what it must be?
+"""Validates datasets on disk.
 
 dataset           every file, token and label of a dataset
-by_shard          the same in two steps: one shard where its files are, then what is global
-content           the `content` of a manifest checked against itself
-json_tokenizer    the tokenizer.json that a dataset carries
-disk_documents    runs of documents for the checks of a family
-row_ids           how many rows repeat an id
-placed_documents  documents by the source row that each was made of
+by_shard          the same in two steps: each shard where its files are, then the global checks
+content           checks that the `content` of a manifest is consistent
+json_tokenizer    the tokenizer.json of a dataset
+disk_documents    ranges of documents for the checks of a family
+row_ids           source rows, and ids that repeat
+placed_documents  documents by their source row
 """

@@ -1,13 +1,13 @@
-"""Validation in two steps: the checks of one shard where its files are, then what is global, from their reports.
+"""Validation in two steps: the checks of each shard where its files are, then the global checks, from the reports.
 
-In: a shard's own files; later the reports of all shards, the digests of ids and of documents' tokens, and what a
-listing of the root says.
-Out: a report of the shard; later the `Report` that one process would have made of the whole dataset.
+In: first, a shard's own files; then the reports of all shards, the digests of ids and of documents' tokens, and a
+listing of the root.
+Out: first, a report of the shard; then the same `Report` that one process would make of the whole dataset.
 
-The same code runs in both steps and in one process: `check_beyond_files`. What it checks shard by shard goes through
-`CheckRun.each`. The first step checks its own shard there and records the report of each call; the second step checks
-nothing there and takes the recorded reports. Families whose checks do not all go that way cannot be validated by
-shard: they have no `stage_source_shards`.
+Both steps, and validation in one process, run the same code, `check_beyond_files`. Its checks by shard go through
+`CheckRun.each`: the first step checks its own shard there, and records the report of each call; the second step only
+returns the recorded reports. A family with checks by shard outside `CheckRun.each` cannot be validated by shard: it has
+no `stage_source_shards`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,18 +44,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RootFile:
-    """A file of a dataset root as a listing names it. `version`: generation or ETag, where a store says one."""
+    """A file in a listing of a dataset root. `version`: generation or ETag, if the store reports one."""
 
     bytes: int
     version: str | None = None
 
 
 Listing = Mapping[str, RootFile]
-"""The files of a root by their path in it."""
+"""The files of a root, by their paths relative to it."""
 
 
 def files_of_shard(content: Content, number: int) -> list[ListedFile]:
-    """The files that the manifest lists of one shard. Raises SpanloomError where it has no such shard."""
+    """The files of one shard in the manifest. Raises SpanloomError if there is no such shard."""
     shard = next((shard for shard in content.shards if shard.shard == number), None)
     if shard is None:
         raise SpanloomError(f"there is no shard {number}: the manifest has {len(content.shards)}")
@@ -64,8 +64,8 @@ def files_of_shard(content: Content, number: int) -> list[ListedFile]:
 
 
 def staged_shards(scratch: Scratch, family: DatasetFamily, source: str, only: tuple[int, ...]) -> Path:
-    """The manifest of a source and some of its shards, on this machine. Raises SpanloomError for a family whose checks
-    need the dataset as a whole."""
+    """The local path of a source, of which only the manifest and the shards `only` are staged. Raises SpanloomError for
+    a family that cannot be validated by shard."""
     if family.stage_source_shards is None:
         raise SpanloomError(
             "a dataset of this family cannot be validated by shard",
@@ -78,7 +78,7 @@ def staged_shards(scratch: Scratch, family: DatasetFamily, source: str, only: tu
 
 
 class _ShardRun:
-    """A `CheckRun` that checks one shard and records what each of its checks reports."""
+    """A `CheckRun` that checks one shard, and records the report of each check in `parts`."""
 
     def __init__(self, shard: ShardEntry, contents: DigestRuns, on_progress: OnProgress | None) -> None:
         self.parts: list[tuple[Report, bool | None]] = []
@@ -95,7 +95,7 @@ class _ShardRun:
         return [result if shard is self._shard else nothing for shard in shards]
 
     def go_on(self) -> None:
-        """There is one thread: who stops waiting stops it."""
+        """Never raises: there is only one thread, which an interruption ends."""
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
         self._contents.add(token_digests(tokens, lengths))
@@ -117,11 +117,11 @@ def validate_shard(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> tuple[Report, dict[str, Any]]:
-    """Checks one shard of the dataset at `root`, of which only the manifest and the files of this shard are read.
+    """Checks one shard of the dataset at `root`. Reads only the manifest and this shard's files there.
 
-    `digests_file` is written: the digests of the shard's ids, then those of its documents' tokens. `source.deep` is
-    that of the whole dataset. `versions`: of the shard's files as they were staged, where a store says them.
-    Returns what was found, and the report for `join_shards` as a JSON value.
+    Writes `digests_file`: the digests of the shard's ids, then those of its documents' tokens. `source.deep`: the value
+    for the whole dataset. `versions`: of the shard's staged files, if the store reports them. Returns the findings, and
+    the report for `join_shards` as a JSON value.
     """
     require_megatron()
     files = files_of_shard(content, number)
@@ -174,7 +174,7 @@ def _recorded(report: Report) -> dict[str, Any]:
 
 
 class _JoinRun:
-    """A `CheckRun` that takes what was recorded of each shard instead of checking it."""
+    """A `CheckRun` that returns the recorded reports of all shards, without checks."""
 
     def __init__(self, shards: Sequence[Mapping[str, Any]]) -> None:
         self._parts = [list(shard["parts"]) for shard in shards]
@@ -194,10 +194,10 @@ class _JoinRun:
         return results
 
     def go_on(self) -> None:
-        """Nothing is checked here that takes long."""
+        """Never raises: nothing here takes long."""
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
-        """No document is checked here."""
+        """Does nothing: no document is checked here."""
 
 
 def join_shards(
@@ -210,11 +210,11 @@ def join_shards(
     source: Path,
     scratch: Path | None = None,
 ) -> Report:
-    """The report of the whole dataset from those of its shards.
+    """The report of the whole dataset, joined from the reports of its shards.
 
-    `shards`: the report and the digests of each, in order. Of `root` the row tables are read, where ids repeat. Of
-    `source` the manifest is read; its shards need not be there. `listing`: the files of the root as they are now.
-    Raises ArtifactError for reports that are not of all shards of this dataset, made with the same options.
+    `shards`: report and digests file of each, in order. Reads the row tables in `root` if ids repeat, and the manifest
+    of `source`, whose shards may be missing. `listing`: the current files of the root.
+    Raises ArtifactError unless the reports are of all shards of this dataset, with the same options.
     """
     parts = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
     if len(parts) != len(content.shards):
@@ -248,7 +248,7 @@ def _read(path: Path, number: int, content: Content) -> dict[str, Any]:
 def _inventory(
     root: Path, content: Content, shards: Sequence[Mapping[str, Any]], listing: Listing
 ) -> Iterator[Finding]:
-    """What is wrong with the files: as the shards found them, and as they are listed now."""
+    """The faults of the files: those in the shards' reports, and those of the current listing."""
     faults = {fault["file"]: Finding(**fault) for shard in shards for fault in shard["files"]}
     versions = {name: version for shard in shards for name, version in shard["versions"].items()}
     checked = {file.path for number in range(len(shards)) for file in files_of_shard(content, number)}

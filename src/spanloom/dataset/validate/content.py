@@ -1,6 +1,6 @@
-"""A manifest's `content` checked against itself: is it built like a dataset of its family, and does all add up?
+"""Checks that a manifest's `content` is consistent: it has the shape of its family, and its counts add up.
 
-In: `content`, the family. Out: findings. No file is read: what the counts are of is checked where the files are.
+In: `content`, the family. Out: findings. No file is read: other modules check the counts against the files.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from spanloom.supervision import ALIGNMENT
 
 
 def check_shape(content: Content, family: DatasetFamily) -> Iterator[Finding]:
-    """Shards, splits, spans, arrays and names of files: what everything else is looked up by."""
+    """Checks shards, splits, spans, arrays and file names, on which all other checks rely."""
     numbers = [shard.shard for shard in content.shards]
     if numbers != list(range(len(numbers))):
         yield wrong(f"the shards are numbered {numbers}, not from 0 on")
@@ -53,7 +53,7 @@ def check_shape(content: Content, family: DatasetFamily) -> Iterator[Finding]:
 
 
 def _named(content: Content, split: str, shard: int) -> list[str]:
-    """The files of a split of a shard that has documents."""
+    """The names of the files of a non-empty split of a shard."""
     arrays = [array_prefix(Path(), split, shard, name).as_posix() for name in content.arrays]
     return [
         rows_file(Path(), split, shard).as_posix(),
@@ -62,7 +62,7 @@ def _named(content: Content, split: str, shard: int) -> list[str]:
 
 
 def _wrong_names(listed: Sequence[ListedFile], wanted: Sequence[str]) -> str | None:
-    """Each file is listed once, and no other."""
+    """The first difference between the listed and the wanted names, each of which must be listed once; or None."""
     named, expected = Counter(file.path for file in listed), Counter(wanted)
     if more := named - expected:
         return f"{', '.join(sorted(more))} is listed, and no file of it, or listed already"
@@ -72,7 +72,7 @@ def _wrong_names(listed: Sequence[ListedFile], wanted: Sequence[str]) -> str | N
 
 
 def check_sums(content: Content) -> Iterator[Finding]:
-    """The hash of config, and the totals, each of which is a sum over the shards or the greatest value of them."""
+    """Checks the hash of `config`, and the totals: each is the sum, or for `longest` the maximum, over the shards."""
     if sha256_json(content.config) != content.config_sha256:
         yield wrong("config_sha256 is not the hash of config")
     shards = [_counts(shard) for shard in content.shards]
@@ -87,7 +87,7 @@ def check_sums(content: Content) -> Iterator[Finding]:
 
 
 def _counts(part: ShardEntry | Totals) -> dict[tuple[str, ...], int]:
-    """Every count by its place: `("splits", "train", "span_tokens", "final")`."""
+    """Every count, by its path: `("splits", "train", "span_tokens", "final")`."""
     splits = {split: counts.model_dump(exclude={"files"}) for split, counts in part.splits.items()}
     counted = {
         "rows_read": part.rows_read,
@@ -108,8 +108,8 @@ def _leaves(value: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[t
 
 
 def check_documents_by_id(content: Content, split_rule: str, *, documents: str, **of_split: Any) -> Iterator[Finding]:
-    """What families say alike whose documents have ids: the EOD is a token, the split follows from the ids, labels are
-    aligned, nothing is packed. `documents`: what they are called; `of_split`: more values of the split."""
+    """Common checks of families whose documents have ids: the EOD is a token, the split follows from the ids, labels
+    are aligned, nothing is packed. `documents`: their name in messages; `of_split`: more expected values of `split`."""
     split, tokenizer = content.split, content.tokenizer
     assert split is not None, "the schema demands it of these families"
     if tokenizer.eod >= tokenizer.vocab_size:
@@ -128,7 +128,7 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
 
 
 def source_input(source: Source) -> dict[str, Any]:
-    """What `input` must be of a folder of conversations."""
+    """The expected `input` for a folder of conversations."""
     return {
         "schema_version": source.manifest["schema_version"],
         "manifest_sha256": source.manifest_sha256,
@@ -141,12 +141,12 @@ def source_input(source: Source) -> dict[str, Any]:
 
 
 def wrong(message: str, shard: int | None = None, split: str | None = None) -> Finding:
-    """What is wrong in a manifest."""
+    """A finding about a manifest."""
     return Finding(check="manifest", message=message, split=split, shard=shard)
 
 
 def check_stated(stated: Any, wanted: Any, place: str, *, check: str = "manifest") -> Iterator[Finding]:
-    """A finding for each value within `stated`, at `place` in the manifest, that is not what it must be."""
+    """A finding for each value in `stated`, at `place` in the manifest, that differs from `wanted`."""
     for path, value, expected in diff(stated, wanted, place):
         yield Finding(check=check, message=f"{path} is {_shown(value)}, not {_shown(expected)}")
 

@@ -1,12 +1,12 @@
-"""Is what is on the disk what it must be? Every file, token and label of a dataset, whatever its family.
+"""Validates every file, token and label of a dataset of any family.
 
-In: a dataset root, its family, its source where it is at hand. Out: a `Report`. Reads the arrays through Megatron's own
-IndexedDataset, or through an independent reader where Megatron is not installed. What must hold in a document is the
-family's to say (`check_shard`, `check_source`); no code there rendered, packed, shifted or wrote what it checks. Writes
-nothing.
+In: a dataset root, its family, its source if available. Out: a `Report`. Reads the arrays through Megatron's own
+IndexedDataset, or through an independent reader if Megatron is not installed. The family defines the rules of a
+document (`check_shard`, `check_source`), in code that shares nothing with rendering, packing, shifting and writing.
+Writes nothing.
 
-Every value under `content` of a manifest is computed again or checked against something that is. `NOT_CHECKABLE` names
-the others, with the reason.
+Every value under `content` of a manifest is recomputed, or checked against a recomputed value. `NOT_CHECKABLE` names
+the exceptions, with the reason.
 """
 
 import threading
@@ -39,10 +39,10 @@ from spanloom.split import VALID
 from spanloom.workers import OnProgress
 
 TOKENS_AT_ONCE = 1 << 20
-"""Tokens of a shard that a family looks at together."""
+"""Tokens of a shard that a family checks at once."""
 
 CONTENTS_AT_ONCE = 1 << 24
-"""Digests of documents' tokens that are held at once: 128 MiB, beside those of the ids."""
+"""Digests of documents' tokens in memory: 128 MiB, in addition to the digests of ids."""
 
 NOT_CHECKABLE = {
     "environment.*": "says when, where and with what; decides no byte of the data",
@@ -64,7 +64,7 @@ NOT_CHECKABLE = {
     "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
     " given up, dropped or left over are checked against each other alone, and so is `stops`",
 }
-"""Places in a manifest that validation cannot check, or not by themselves, and why; a family may name more."""
+"""Manifest fields that validation cannot check, or only in part, and why; a family may name more."""
 
 T = TypeVar("T")
 Documents = TypeVar("Documents", bound=DiskDocuments)
@@ -82,14 +82,14 @@ def validate_dataset(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """Checks a dataset, pending or promoted, and returns what was found. Writes nothing: a read-only root will do.
+    """Checks a dataset, pending or promoted, and returns the findings. Writes nothing: a read-only root works.
 
-    `source`: what it was built from; `deep` rows of it, or the first `deep` blocks of each shard, are made again and
-    compared token by token. `reader`: what the arrays are read through, see `spanloom.megatron.readers`; the report
-    names it. `on_progress`: sequences checked so far, and those there are.
-    Hashes files and checks shards in `workers` threads (None: one for each usable CPU), at most `AT_ONCE`. `scratch`:
-    where the digests of ids go that are more than memory is to hold.
-    Raises ManifestError when there is no manifest to hold the files against.
+    `source`: the source of the dataset; `deep` of its rows, or the first `deep` blocks of each shard, are rebuilt and
+    compared token by token. `reader`: how the arrays are read, see `spanloom.megatron.readers`; the report names it.
+    `on_progress`: receives the number of sequences checked so far, and their total. Hashes files and checks shards in
+    `workers` threads (None: one for each usable CPU), at most `AT_ONCE`. `scratch`: folder for digests that exceed the
+    memory limit.
+    Raises ManifestError if there is no manifest.
     """
     chosen = chosen_reader(reader)
     content = manifest.read_any(root).content
@@ -103,14 +103,14 @@ def validate_dataset(
                 run = _Run(threads, content, contents, stopped, on_progress)
                 return joined_checks(root, content, family, run, ids, contents, inventory, named_source, chosen)
         except BaseException:
-            stopped.set()  # else leaving the block would wait for all shards
+            stopped.set()  # otherwise the executor would wait for all shards
             threads.shutdown(wait=False, cancel_futures=True)
             raise
 
 
 @dataclass(frozen=True, kw_only=True)
 class GivenSource:
-    """What a dataset is checked against; see `SourceCheck`."""
+    """The source to check a dataset against; see `SourceCheck`."""
 
     place: Path
     deep: int = 0
@@ -129,15 +129,15 @@ def joined_checks(
     source: GivenSource | None,
     reader: Reader = "megatron",
 ) -> Report:
-    """The checks of files, manifest, shards and source as one report. `inventory`: what is wrong with the files;
-    `digests`: of ids; `contents`: of the tokens of documents, which `run` adds to or which are there already."""
+    """The checks of files, manifest, shards and source as one report. `inventory`: findings about the files; `digests`:
+    of ids; `contents`: of documents' tokens. Both are complete already, or filled during the run."""
     report, beyond_files = Report(reader=reader), Report()
     report.ran("inventory", sum(1 for _ in content.listed_files()))
-    # What is not built like a dataset of its family cannot be read as one.
+    # A dataset without the shape of its family cannot be read.
     shape = list(check_shape(content, family))
     if not shape:
         check_beyond_files(beyond_files, root, content, family, run, digests, source, reader)
-    report.add(inventory)  # first: a file that is missing explains what follows from it
+    report.add(inventory)  # first: a missing file explains later findings
     report.add(shape)
     if not shape:
         report.add(check_sums(content))
@@ -160,7 +160,7 @@ def check_beyond_files(
     source: GivenSource | None,
     reader: Reader = "megatron",
 ) -> None:
-    """Every document by itself, then all of them together, then against the source where it is given."""
+    """Checks each document, then all documents together, then the dataset against the source if it is given."""
     readable = _check_shards(report, root, content, family, run, digests, open_with(reader))
     whole = WholeCheck(root=root, content=content, readable=readable, run=run, open_with=open_with(reader))
     family.check_whole(report, whole, digests)
@@ -172,7 +172,7 @@ def check_beyond_files(
 
 
 class _Run:
-    """A `CheckRun`: shards checked side by side, how far they are together, and whether to go on."""
+    """A `CheckRun` that checks shards in parallel, with their common progress and a stop event."""
 
     def __init__(
         self,
@@ -220,9 +220,9 @@ def _check_shards(
     digests: DigestRuns,
     open_with: OpenIndexed,
 ) -> frozenset[tuple[str, int]]:
-    """Every document of every shard and split, valid first. The digests of the ids are added to `digests`.
+    """Checks every document of every shard and split, valid first. Adds the digests of ids to `digests`.
 
-    Returns the splits and numbers of the shards that could be read.
+    Returns (split, shard number) of the shards that could be read.
     """
     report.ran("documents", 0)
     report.ran("tokens", 0)
@@ -252,11 +252,10 @@ def opened_shard(
     shard: ShardEntry,
     open_with: OpenIndexed,
 ) -> Iterator[OpenedShard | None]:
-    """A split of one shard; None when it is empty or cannot be read. It is not kept open: Megatron maps each index.
+    """A split of one shard; None if it is empty or cannot be read. Use it only in the block: Megatron maps each index.
 
-    What is wrong around what the caller reads of it is added to the report: the counts of its lengths against the
-    manifest, columns of the row table, rows that go on behind the documents. `row_schema`: the columns that the row
-    table has beside those of every family.
+    Also checks the split as a whole, and reports findings: the counts of its lengths against the manifest, the columns
+    of the row table, rows after the last document. `row_schema`: the family's own columns of the row table.
     """
     number, counts = shard.shard, shard.splits[split]
     arrays = array_prefixes(root, split, number, content.arrays)
@@ -264,7 +263,7 @@ def opened_shard(
     if counts.sequences:
         datasets = open_parallel(report, arrays, split=split, shard=number, open_with=open_with)
     table = rows_file(root, split, number)
-    if datasets is None or not table.is_file():  # a missing file is in the report already
+    if datasets is None or not table.is_file():  # a missing file is already reported
         yield None
         return
     report.add(
@@ -293,7 +292,7 @@ def opened_shard(
 
 
 def _wrong_counts(counts: SplitCounts, lengths: npt.NDArray[np.int32]) -> Iterator[str]:
-    """What the manifest counts of the lengths int32 [N] of a split of a shard, and is not so."""
+    """Messages for manifest counts that differ from the lengths, int32 [N], of a split of a shard."""
     if lengths.size != counts.sequences:
         yield f"{lengths.size} sequences, the manifest says {counts.sequences}"
     if (tokens := int(lengths.sum(dtype=np.int64))) != counts.tokens:
@@ -307,7 +306,7 @@ def _wrong_counts(counts: SplitCounts, lengths: npt.NDArray[np.int32]) -> Iterat
 
 
 def _wrong_columns(columns: pa.Schema, wanted: pa.Schema) -> str | None:
-    """What is wrong with the columns of a row table, or None."""
+    """The fault in the columns of a row table, or None."""
     if missing := [name for name in wanted.names if name not in columns.names]:
         return f"rows.parquet has no column {', '.join(missing)}"
     if columns.names != wanted.names:
@@ -319,7 +318,8 @@ def _wrong_columns(columns: pa.Schema, wanted: pa.Schema) -> str | None:
 
 
 def take_rows(report: Report, opened: OpenedShard, first: int, count: int) -> pa.Table | None:
-    """The rows of the `count` sequences from `first` on; None, with a finding, where they are not there or null."""
+    """The next `count` rows, of the sequences from `first` on; None, with a finding, if rows are missing or an integer
+    is null."""
     rows = opened.rows.take(count)
     if rows.num_rows != count:
         message = f"rows.parquet ends after {rows.num_rows} of these {count} sequences"
@@ -344,10 +344,8 @@ def check_documents_with_ids(
     check_rows: Callable[[Documents, pa.Table, Digests], Iterator[Finding]],
     kept_rows: Callable[[pa.Table], npt.NDArray[np.bool_]] | None = None,
 ) -> Digests:
-    """`check_shard` of a family whose documents have ids: each document, its row, its split, the tokens of the spans.
-
-    Returns the digests of the ids, uint64 [N], or only those of `kept_rows`, bool [N].
-    """
+    """`check_shard` for a family whose documents have ids: checks each document, its row, its split, the tokens of the
+    spans. Returns the digests of the ids, uint64 [N]; with `kept_rows`, only those where it is true, bool [N]."""
     totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
     kept = [np.empty(0, dtype=np.uint64)]
     for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
@@ -367,7 +365,7 @@ def check_documents_with_ids(
 
 
 def check_span_tokens(report: Report, opened: OpenedShard, totals: npt.NDArray[np.int64]) -> None:
-    """The tokens of each span that were counted in a split of a shard, int64 [S], against the manifest."""
+    """Checks the counted tokens of each span in a split of a shard, int64 [S], against the manifest."""
     stated = opened.shard.splits[opened.split].span_tokens
     if dict(zip(opened.content.span_names, totals.tolist(), strict=True)) != stated:
         message = f"tokens per span are {totals.tolist()}, the manifest says {list(stated.values())}"

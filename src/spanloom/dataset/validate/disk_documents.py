@@ -1,4 +1,4 @@
-"""Documents as they are on disk, in runs, for a family's checks; findings by document and offset.
+"""Ranges of documents as on disk, for a family's checks; findings by document and offset.
 
 In: arrays of whole documents of one split of one shard. Out: findings.
 """
@@ -19,14 +19,14 @@ from spanloom.findings import Finding
 
 @dataclass(frozen=True, kw_only=True)
 class DiskRun:
-    """Neighbours in one split of one shard; `first` is the number of the first of them in its file."""
+    """Consecutive documents in one split of one shard; `first`: the number in the file of the first document."""
 
     split: str
     shard: int
     first: int
 
     def finding(self, check: str, message: str, number: int, offset: int | None = None) -> Finding:
-        """`number`: which of the run."""
+        """A finding about document `number` of the run, counted from 0."""
         return Finding(
             check=check,
             message=message,
@@ -54,7 +54,7 @@ class DiskDocuments(DiskRun):
 
     @property
     def spans(self) -> npt.NDArray[np.uint8]:
-        """The span of each label, uint8 [T]; without spans, 1 where it is learned."""
+        """The span of each label, uint8 [T]; in a dataset without spans, 1 for trained labels."""
         return (self.lossmask > 0).astype(np.uint8)
 
     @property
@@ -63,7 +63,7 @@ class DiskDocuments(DiskRun):
         return np.cumsum(self.lengths, dtype=np.int64) - 1
 
     def check_tokens(self, content: Content) -> Iterator[Finding]:
-        """Each document ends in EOD, ids are of the vocabulary, the loss mask is 0 or 1."""
+        """Checks that each document ends in EOD, ids are in the vocabulary, and the loss mask is 0 or 1."""
         eod, vocab_size, last = content.tokenizer.eod, content.tokenizer.vocab_size, self.last
         yield from self.at("eod", "the document does not end in EOD", last[self.tokens[last] != eod])
         outside = np.flatnonzero((self.tokens < 0) | (self.tokens >= vocab_size))
@@ -71,9 +71,9 @@ class DiskDocuments(DiskRun):
         yield from self.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(self.lossmask > 1))
 
     def check_labels(self, learned: str = "learned") -> Iterator[Finding]:
-        """The last position of a document has no label, and the one before it that of the EOD, which is context.
+        """Checks that a document's last position is not trained, nor the position before it, whose label is the EOD.
 
-        `learned`: the family's word for what is not context.
+        `learned`: the family's word for "trained" in messages.
         """
         last, labelled = self.last, (self.lossmask > 0) | (self.spans > 0)
         yield from self.at("shift", "the last position of a document has no label to train", last[labelled[last]])
@@ -81,7 +81,7 @@ class DiskDocuments(DiskRun):
         yield from self.at("eod", f"the EOD is {learned}", before[labelled[before]])
 
     def counted(self, span_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        """The columns of the rows that follow from the files: number, tokens, and the labels of each span."""
+        """The expected row columns, computed from the arrays: number, tokens, and the labels of each span."""
         return {
             "sequence": np.arange(self.first, self.first + self.lengths.size),
             "tokens": self.lengths,
@@ -91,10 +91,10 @@ class DiskDocuments(DiskRun):
         }
 
     def _span_tokens(self, span_names: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-        """Tokens of each document with each span: int64 [N] a name.
+        """The number of tokens of each document in each span: int64 [N] for each name.
 
-        Counted by how many of them lie before each document's end; between two places where the span turns, that number
-        grows by one a token, or not at all.
+        Interpolates the cumulative count at each document's end: between two changes of the span, the count grows by
+        one per token, or not at all.
         """
         turns = np.concatenate([[0], np.flatnonzero(self.spans[1:] != self.spans[:-1]) + 1, [self.spans.size]])
         sizes, values = np.diff(turns), self.spans[turns[:-1]]
@@ -106,7 +106,7 @@ class DiskDocuments(DiskRun):
         return counts
 
     def check_rows(self, rows: pa.Table, expected: Mapping[str, npt.NDArray[Any]]) -> Iterator[Finding]:
-        """Columns of the rows that describe these documents against their values, [N] each."""
+        """Checks columns of the rows of these documents against the expected values, [N] each."""
         for name, values in expected.items():
             column = rows.column(name).to_numpy()
             for at in np.flatnonzero(column != values).tolist():
@@ -115,7 +115,7 @@ class DiskDocuments(DiskRun):
     def check_split(
         self, ids: pa.ChunkedArray, digests: npt.NDArray[np.uint64], valid_fraction: float
     ) -> Iterator[Finding]:
-        """The split rule applied to each id, by its digest."""
+        """Checks the split of each document by the split rule and its id's digest."""
         threshold = int(Decimal(str(valid_fraction)) * 2**64)
         valid = digests < threshold if threshold < 2**64 else np.ones(digests.size, dtype=np.bool_)
         for at in np.flatnonzero(valid != (self.split == "valid")).tolist():
@@ -125,7 +125,7 @@ class DiskDocuments(DiskRun):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanDocuments(DiskDocuments):
-    """The same with `span` uint8 [T], label-aligned."""
+    """`DiskDocuments` with `span` uint8 [T], label-aligned."""
 
     span: npt.NDArray[np.uint8]
 
@@ -134,17 +134,17 @@ class SpanDocuments(DiskDocuments):
         return self.span
 
     def check_labels(self, learned: str = "learned") -> Iterator[Finding]:
-        """And the loss mask is 1 where there is a span."""
+        """Also checks that the loss mask is 1 exactly where there is a span."""
         different = np.flatnonzero((self.span > 0) != (self.lossmask > 0))
         yield from self.at("mask_is_span", "loss mask and span disagree", different)
         yield from super().check_labels(learned)
 
 
 def token_digests(tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """The first 64 bits of sha256 of each document's tokens, uint64 [N]: the same for documents with the same tokens.
+    """The first 64 bits of sha256 of each document's tokens, uint64 [N]: equal for documents with the same tokens.
 
-    `tokens` int32 [T] of N documents; `lengths` int32 [N]. That any two of 80 million different documents have the same
-    digest has a probability of 2e-4. sha256, because processors compute it: 3 ns a token, blake2b takes 5.
+    `tokens` int32 [T] of N documents; `lengths` int32 [N]. Among 80 million different documents, the probability of a
+    collision is 2e-4. sha256, because processors accelerate it: 3 ns per token; blake2b takes 5 ns.
     """
     stored = memoryview(np.ascontiguousarray(tokens, dtype="<i4")).cast("B")  # type: ignore[arg-type]  # a buffer
     ends = (4 * np.cumsum(lengths, dtype=np.int64)).tolist()
@@ -154,9 +154,9 @@ def token_digests(tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32])
 
 
 def digests_of(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
-    """What the split rule goes by: the 64 bits of blake2b of each id, as numbers. Returns uint64 [N].
+    """The input of the split rule: the 64-bit blake2b of each id, as big-endian numbers, uint64 [N].
 
-    Two rows with one id have one digest: where both obey the rule, they are in one split.
+    Rows with equal ids have equal digests, so the rule assigns them to the same split.
     """
     joined = b"".join([blake2b(name or b"", digest_size=8).digest() for name in ids.cast(pa.binary()).to_pylist()])
     return np.frombuffer(joined, dtype=">u8").astype(np.uint64)

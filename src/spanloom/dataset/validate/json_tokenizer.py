@@ -1,7 +1,7 @@
-"""The `tokenizer.json` that a dataset carries, in families that are tokenized with such a file.
+"""The `tokenizer.json` of a dataset, in families that are tokenized with such a file.
 
-In: a manifest's `content`, a file of the tokenizers package. Out: the file, if it is the dataset's own; findings where
-the manifest says something of it that is not so. The file is read as JSON here, without the package that encodes.
+In: a manifest's `content`, a file of the tokenizers package. Out: the file, if it is the dataset's own; findings for
+differences from the manifest. `check_tokenizer` reads the file as JSON, without the package that encodes.
 """
 
 import json
@@ -20,12 +20,12 @@ from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 
 
 def stage_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
-    """A tokenizer.json on this machine; the dataset carries its own where none is named."""
+    """The local path of a tokenizer.json; None for None: the dataset contains its own."""
     return None if place is None else scratch.file(place)
 
 
 def own_tokenizer(content: Content, path: Path | None) -> Path:
-    """`path`, the tokenizer of a dataset. Raises TokenizerError where there is none, or one with another sha256."""
+    """Returns `path`, the tokenizer of a dataset. Raises TokenizerError if it is None or has another sha256."""
     if path is None:
         raise TokenizerError(
             "the dataset's tokenizer.json is missing", remedy="fetch the dataset again, or name the file: --tokenizer"
@@ -40,14 +40,14 @@ def own_tokenizer(content: Content, path: Path | None) -> Path:
 
 
 def own_vocabulary(content: Content, path: Path | None, control: Iterable[str], *, extra: str) -> JsonVocabulary:
-    """The vocabulary of the tokenizer of a dataset. `control`: texts shown as special tokens beside its EOD."""
+    """The vocabulary of a dataset's tokenizer. `control`: texts shown as special tokens, in addition to its EOD."""
     loaded = load_json_tokenizer(own_tokenizer(content, path), extra=extra)
     return JsonVocabulary(loaded, {*control, content.config["eod"]["text"]})
 
 
 def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
-    """The tokenizer.json that the dataset carries against what the manifest says of it, `config.eod` too."""
-    if not path.is_file():  # in the report already; a pipe or a device would be read without end
+    """Checks the dataset's tokenizer.json against the manifest, including `config.eod`."""
+    if not path.is_file():  # already reported; reading a pipe or a device might never end
         return
     try:
         whole = json.loads(path.read_bytes())
@@ -66,7 +66,7 @@ def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
 
 
 def _ids(model: Any, added: Any) -> dict[str, int]:
-    """The id of every token: `vocab` is a mapping, or of Unigram models a list of pairs; added tokens count too."""
+    """The id of every token, including added ones. `vocab` is a mapping, or for Unigram models a list of pairs."""
     vocab = model["vocab"]
     ids = dict(vocab) if isinstance(vocab, dict) else {text: number for number, (text, _) in enumerate(vocab)}
     return {**ids, **{token["content"]: int(token["id"]) for token in added}}

@@ -1,6 +1,6 @@
-"""Documents by the row of the source that each was made of, in families that make one document of a row.
+"""Documents by their source row, in families that make one document from each row.
 
-In: a dataset whose row tables have a column `row`. Out: where the document of each row is, and what its row says.
+In: a dataset whose row tables have a column `row`. Out: the place of each row's document, and the columns of its row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _ROW_NUMBERS = pa.schema([pa.field("row", pa.int64(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedDocument:
-    """A document by its place in its file, whatever number its row gives it, and the family's columns of its row.
+    """A document and its row of the row table. `sequence`: its position in the file, not the number in its row.
 
     `open_with`: the reader of arrays.
     """
@@ -47,7 +47,7 @@ class PlacedDocument:
 
 
 def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | None:
-    """The column `row` of all documents, int64 [N], sorted; None where not all could be read, which is reported."""
+    """The column `row` of all documents, int64 [N], sorted; None, with a finding, if not all could be read."""
     if not all(whole.is_readable(shard) for shard in whole.content.shards):
         return None
     numbers = [np.empty(0, dtype=np.int64)]
@@ -64,7 +64,7 @@ def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | No
 
 
 def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedDocument]:
-    """`row` → its document, of the shards that could be read. Raises ArtifactError where a row table cannot be."""
+    """`row` → its document, for the readable shards. Raises ArtifactError if a row table cannot be read."""
     documents: dict[int, PlacedDocument] = {}
     for split, shard in sorted(whole.readable):
         batches = row_batches(rows_file(whole.root, split, shard), columns)
@@ -77,11 +77,11 @@ def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedD
 
 
 def drawn_rows(rows: int, deep: int) -> set[int]:
-    """`deep` of the rows of a source, or all, evenly over it."""
+    """The numbers of `deep` rows, evenly spaced over a source of `rows` rows; all rows if there are fewer."""
     return set(np.linspace(0, rows - 1, min(deep, rows), dtype=np.int64).tolist()) if rows and deep else set()
 
 
 def first_difference(values: Sequence[int], wanted: Sequence[int]) -> int:
-    """Where two sequences begin to differ."""
+    """The first index at which two sequences differ."""
     pairs = enumerate(zip(values, wanted, strict=False))
     return next((at for at, (value, other) in pairs if value != other), min(len(values), len(wanted)))

@@ -1,7 +1,7 @@
-"""Rows of the source in the dataset: is each there once, is an id in one split, how many repeat an id?
+"""Checks source rows in the dataset: each row is there once, each id is in one split; counts rows that repeat an id.
 
-In: the digests of all ids, the row tables. Out: findings; the number that `split.repeated_rows` must be. Equal digests
-make candidates. Only where there are any are the row tables read again.
+In: the digests of all ids, the row tables. Out: findings; the expected `split.repeated_rows`. Equal digests are
+candidates for equal ids. Only if there are candidates, the row tables are read again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,14 +25,14 @@ from spanloom.split import VALID, among
 
 
 def firsts_of_rows(rows: npt.NDArray[np.int64], before: int = -1) -> npt.NDArray[np.bool_]:
-    """Which documents are the first of their source row. `rows`: int64 [N], that of each; `before`: of the last one
-    before these. Returns bool [N]."""
+    """Which documents are the first of their source row, bool [N]. `rows`: int64 [N], the source row of each;
+    `before`: the source row of the document before them."""
     firsts: npt.NDArray[np.bool_] = np.diff(rows, prepend=before) != 0
     return firsts
 
 
 def firsts_in_turn() -> Callable[[pa.Table | pa.RecordBatch], npt.NDArray[np.bool_]]:
-    """`firsts_of_rows` for batches of a row table that are given one after the other."""
+    """`firsts_of_rows` for consecutive batches of a row table."""
     before = -1
 
     def firsts(batch: pa.Table | pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -56,10 +56,12 @@ def check_rows_and_ids(
     noun: str,
     also: Callable[[ShardEntry, Sequence[Path]], Iterable[Finding]] | None = None,
 ) -> None:
-    """Every row that was read is in one split or was set aside; as many ids come again as the manifest says.
+    """Checks that every source row is in one split or rejected, and that `split.repeated_rows` is the number of rows
+    that repeat an id.
 
-    `id_column`: of the source; `split_column`: of the row table; `noun`: what it is of; `several`: a row may be several
-    documents; `also`: what else a shard's row tables must hold.
+    `id_column`: of the source; `split_column`: of the row table, with the ids that the split rule uses; `noun`: what
+    these ids name, in messages; `several`: a row may become several documents; `also`: additional checks of a shard's
+    row tables.
     """
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
@@ -90,7 +92,7 @@ def check_rows_and_ids(
 
 
 def check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_column: str, noun: str) -> None:
-    """Every document of train whose id a document of valid has too. `noun`: what the id is of."""
+    """Reports every document of train whose id is also in valid. `noun`: what the id names, in the message."""
     of_valid, others = (
         [place for place in sorted(whole.readable) if (place[0] == VALID) is wanted] for wanted in (True, False)
     )
@@ -112,7 +114,8 @@ def check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_co
 
 
 def _ids(whole: WholeCheck, place: tuple[str, int], id_column: str) -> Iterator[tuple[int, Digests]]:
-    """Number of the first document, and digests, uint64 [N], of each batch. What cannot be read is in the report."""
+    """The number of the first document, and the digests of ids, uint64 [N], of each batch. Stops at an unreadable
+    table, which is already reported."""
     first = 0
     try:
         wanted = pa.schema([pa.field(id_column, pa.string(), nullable=False)])
@@ -125,10 +128,10 @@ def _ids(whole: WholeCheck, place: tuple[str, int], id_column: str) -> Iterator[
 
 
 def repeated_rows(digests: DigestRuns, tables: Sequence[Path], id_column: str) -> int:
-    """Source rows whose id another row has too, but for one of them. `digests`: of the ids of all rows; one that is
-    there twice without need costs time alone.
+    """The number of source rows that repeat the id of an earlier row. `digests`: of the ids of all rows; superfluous
+    duplicates cost only time.
 
-    Raises ArtifactError where a table cannot be read.
+    Raises ArtifactError if a table cannot be read.
     """
     columns = [pa.field("row", pa.int64(), nullable=False), pa.field(id_column, pa.string(), nullable=False)]
     repeated = 0
