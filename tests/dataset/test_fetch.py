@@ -107,7 +107,7 @@ def test_where_there_is_no_dataset_it_says_so(tmp_path: Path, place: Place) -> N
     with pytest.raises(ManifestError, match=r"(?m)no manifest\.json: this is not a finished dataset$") as refusal:
         fetch(str(place.uri), tmp_path / "dir")
     assert refusal.value.where == str(place.uri)
-    with pytest.raises(SpanloomError, match="is no URI"):
+    with pytest.raises(SpanloomError, match="is not a URI"):
         fetch(str(tmp_path), tmp_path / "dir")
 
 

@@ -74,7 +74,7 @@ def test_by_place_and_by_id(demo: Path, vocabulary: O200kVocabulary) -> None:
     assert by_place == by_id
     assert (by_id.id, by_id.address, by_id.row) == (row["synth_id"], row["address"], row["row"])
     for wrong in ("train", "test/0/0", "train/0/99999", "train/9/0"):
-        with pytest.raises(SpanloomError, match=r"is no document|there is no document"):
+        with pytest.raises(SpanloomError, match=r"is not the address of a document|there is no document"):
             picked(demo, vocabulary, addresses=(wrong,))
     with pytest.raises(SpanloomError, match="no document has the id 'nobody'"):
         picked(demo, vocabulary, ids=("nobody",))

@@ -47,10 +47,10 @@ def test_a_row_with_another_number_of_fields_is_told_and_the_next_one_read(tmp_p
     ("data", "what"),
     [
         (b"", "no header"),
-        (b"q,q\n1,2\n", "two columns have one name"),
+        (b"q,q\n1,2\n", "two columns have the same name"),
         (b"q,a\n1,\xff\n", "not UTF-8"),
-        (b'q,a\n1,"x\n', "no table"),
-        (b'q,a\n1,"x"y\n', "no table"),
+        (b'q,a\n1,"x\n', "not a valid table"),
+        (b'q,a\n1,"x"y\n', "not a valid table"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, data: bytes, what: str) -> None:

@@ -36,7 +36,7 @@ def test_a_file_is_itself_also_when_its_name_begins_with_a_dot(tmp_path: Path) -
     [
         ("missing.jsonl", "the source is not there"),
         ("missing", "the source is not there"),
-        ("fifo.jsonl", "the source is no regular file"),
+        ("fifo.jsonl", "the source is not a regular file"),
         ("notes.txt", "unsupported file type"),
         ("empty", "the folder holds none of *.jsonl, *.jsonl.gz, *.parquet"),
     ],

@@ -121,7 +121,7 @@ def test_json_beside_data_describes_it(tmp_path: Path) -> None:
         (["a.jsonl", "a.jsonl"], "the file is named twice"),
         (["a.jsonl", "*.jsonl"], "the file is named twice"),
         (["a.jsonl", "other/a.jsonl"], "two files are called a.jsonl"),
-        (["fifo.jsonl"], "no regular file"),
+        (["fifo.jsonl"], "not a regular file"),
     ],
 )
 def test_places_that_cannot_be_read_are_refused(tmp_path: Path, places: list[str], what: str) -> None:
@@ -191,5 +191,5 @@ def test_times_that_python_has_no_value_for_are_refused_with_their_row(
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="two columns have one name"):
+    with pytest.raises(SourceError, match="two columns have the same name"):
         read(tmp_path / "a.parquet")

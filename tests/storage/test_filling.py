@@ -96,7 +96,7 @@ def test_a_record_whose_names_leave_the_folder_is_refused(tmp_path: Path, name: 
     (tmp_path / "precious").write_bytes(b"mine")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / RECORD).write_text(json.dumps({"identity": "this", "files": [name]}))
-    with pytest.raises(ConflictError, match="is no name for a file below a folder"):
+    with pytest.raises(ConflictError, match="is not a valid name for a file below a folder"):
         fill(tmp_path / "out")
     assert (tmp_path / "precious").read_bytes() == b"mine"
 

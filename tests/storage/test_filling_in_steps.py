@@ -151,7 +151,7 @@ def test_a_record_that_names_files_elsewhere_removes_nothing(tmp_path: Path) -> 
     with (out / RECORD).open("ab") as stream:
         stream.write(b'{"files": ["../theirs"]}\n')
     for identity in ("this", "other"):
-        with pytest.raises(ConflictError, match="is no name for a file below a folder"):
+        with pytest.raises(ConflictError, match="is not a valid name for a file below a folder"):
             fill(out, identity=identity)
     assert (tmp_path / "theirs").read_text() == "theirs"
 

@@ -238,7 +238,7 @@ def test_remove_files_removes_exactly_these_and_the_folders_that_held_nothing_el
 
 @pytest.mark.parametrize("name", ["", "/etc/hostname", "../x", "a/../../x", ".", "a//b", "a/", "a\\b", "a\0b"])
 def test_a_name_that_leads_elsewhere_is_no_path_below(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConflictError, match="is no name for a file below a folder"):
+    with pytest.raises(ConflictError, match="is not a valid name for a file below a folder"):
         path_below(tmp_path, name)
 
 

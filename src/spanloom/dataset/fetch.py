@@ -52,7 +52,7 @@ def fetch(
     """
     if not is_uri(place):
         raise SpanloomError(
-            f"{place!r} is no URI: fetch takes {' or '.join(f'{scheme}://bucket/dataset' for scheme in SCHEMES)}",
+            f"{place!r} is not a URI: fetch takes {' or '.join(f'{scheme}://bucket/dataset' for scheme in SCHEMES)}",
             remedy="a dataset on a disk can be used, or copied, as it is",
         )
     uri = parse_uri(place)

@@ -102,7 +102,7 @@ def _by_address(dataset: _Dataset, addresses: tuple[str, ...]) -> Iterator[_Plac
         if not match or match[1] not in content.totals.splits:
             splits = " or ".join(content.totals.splits)
             raise SpanloomError(
-                f"{address!r} is no document",
+                f"{address!r} is not the address of a document",
                 remedy=f"give SPLIT/SHARD/SEQUENCE, such as train/0/17; SPLIT is {splits}",
             )
         split, shard, sequence = match[1], int(match[2]), int(match[3])

@@ -62,7 +62,7 @@ def saved_files(folder: Path) -> list[Path] | None:
 def _json(path: Path) -> dict[str, Any]:
     value = read_json(path, SourceError, "the description of the data set", _REMEDY)
     if not isinstance(value, dict):
-        raise SourceError("the description of the data set is no object", where=str(path), remedy=_REMEDY)
+        raise SourceError("the description of the data set is not a JSON object", where=str(path), remedy=_REMEDY)
     return value
 
 

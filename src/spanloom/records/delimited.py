@@ -42,7 +42,7 @@ def delimited(
             if not header:
                 raise fault("the file has no header")
             if len(set(header)) < len(header):
-                raise fault("two columns have one name")
+                raise fault("two columns have the same name")
             for row in rows:
                 if not row:
                     continue
@@ -56,4 +56,4 @@ def delimited(
         except UnicodeDecodeError as wrong:
             raise fault(f"it is not UTF-8: {wrong.reason}") from None
         except csv.Error as wrong:
-            raise fault(f"the file is no table of delimited fields: {wrong}") from None
+            raise fault(f"the file is not a valid table of delimited fields: {wrong}") from None

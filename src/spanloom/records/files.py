@@ -39,7 +39,7 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
         raise SourceError("the source is not there", where=str(place), remedy=f"give a file ({wanted}) or a folder")
     if not place.is_file():
         remedy = f"give a file ({wanted}) or a folder"
-        raise SourceError("the source is no regular file", where=str(place), remedy=remedy)
+        raise SourceError("the source is not a regular file", where=str(place), remedy=remedy)
     if not place.name.endswith(suffixes):
         raise SourceError("unsupported file type", where=str(place), remedy=f"give one of {wanted}")
     return [place]

@@ -140,7 +140,7 @@ def read_records(
                 try:
                     yield where, {name: _json_value(value) for name, value in row.items()}
                 except _NoJsonError as fault:
-                    unreadable(RecordError(f"the row holds {fault}, which is no JSON", where=where, remedy=_COLUMNS))
+                    unreadable(RecordError(f"the row holds {fault}, which is not JSON", where=where, remedy=_COLUMNS))
 
 
 _COLUMNS = "leave the column out of the file"
@@ -182,7 +182,7 @@ def _checked_columns(path: Path) -> tuple[list[str], int]:
     with open_parquet(path) as opened:
         columns, rows = opened.schema_arrow.names, opened.metadata.num_rows
     if len(set(columns)) < len(columns):
-        raise SourceError("two columns have one name", where=str(path), remedy="rename one")
+        raise SourceError("two columns have the same name", where=str(path), remedy="rename one")
     return columns, rows
 
 

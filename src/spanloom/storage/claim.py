@@ -77,7 +77,7 @@ def _check_ours(present: bytes, build: dict[str, Any], uri: Uri, what: str) -> N
             name for name in {**theirs, **build} if canonical_json(theirs.get(name)) != canonical_json(build.get(name))
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise StorageError("this object is no claim of a build", where=str(uri), remedy="give another place") from None
+        raise StorageError("this object is not a build's claim", where=str(uri), remedy="give another place") from None
     if differing:
         raise ConflictError(
             f"{what} belongs to another build, begun {signed_by(claim)}: "

@@ -261,7 +261,7 @@ def path_below(root: Path, name: str) -> Path:
     Raises ConflictError for a name that leads outside `root`, by itself or through a link in place of a folder.
     """
     if not is_name_below(name):
-        raise ConflictError(f"{name!r} is no name for a file below a folder", where=str(root))
+        raise ConflictError(f"{name!r} is not a valid name for a file below a folder", where=str(root))
     *folders, last = name.split("/")
     folder = root
     for part in folders:

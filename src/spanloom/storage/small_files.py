@@ -35,7 +35,7 @@ def read_small(path: Path, error: type[SpanloomError], what: str, remedy: str, *
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # noqa: PTH123
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise refuse(f"it is {kind_of(status.st_mode)}, no file")
+                raise refuse(f"it is {kind_of(status.st_mode)}, not a file")
             data = b"" if status.st_size > limit else stream.read(limit + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from None
@@ -102,7 +102,7 @@ def _finite(digits: str) -> float:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check_depth(value: Any) -> None:

@@ -116,7 +116,7 @@ def stage_folder(uri: Uri, directory: Path) -> Path:
 def safe_name(name: str, where: Uri) -> str:
     """Returns `name`. Raises StorageError unless it is a relative path that cannot leave its folder."""
     if not is_name_below(name):
-        raise StorageError(f"{name!r} is no name for a file below a folder", where=str(where))
+        raise StorageError(f"{name!r} is not a valid name for a file below a folder", where=str(where))
     return name
 
 
@@ -320,7 +320,7 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
     if (stored := find(uri)) is None:
         return None
     if stored.bytes > limit:
-        raise StorageError(f"the object has {stored.bytes} bytes, which is no manifest", where=str(uri))
+        raise StorageError(f"the object has {stored.bytes} bytes, too many for a manifest", where=str(uri))
     with TemporaryDirectory(prefix="spanloom-read-") as directory:
         path = Path(directory) / "object"
         _stage(Download(uri=uri, path=path), stored, Transfers())

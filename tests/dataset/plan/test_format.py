@@ -133,7 +133,7 @@ def test_another_plan_or_other_files_are_in_the_way(root: Path, plan: Plan, tmp_
 
 @pytest.mark.parametrize(("changes", "why"), [
     ({"sequence_length": 1}, "a sample needs 2 tokens"),
-    ({"multiple_of": 3}, "no multiple of multiple_of 3"),
+    ({"multiple_of": 3}, "not a multiple of multiple_of 3"),
     ({"question_tokens": 16}, "it must be from 1 to 15"),
     ({"question_tokens": 0}, "it must be from 1 to 15"),
     ({"seed": -1}, "below 0"),
@@ -255,18 +255,18 @@ def damaged(plan: Plan, name: str, change: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize(("name", "change", "why"), [
     ("units", lambda v: v.__setitem__(0, v[1]), "are in two samples"),
-    ("units", lambda v: v.__setitem__(0, 10_000), "no document and no window"),
-    ("units", lambda v: v.__setitem__(0, -1), "no document and no window"),
+    ("units", lambda v: v.__setitem__(0, 10_000), "neither a document nor a window"),
+    ("units", lambda v: v.__setitem__(0, -1), "neither a document nor a window"),
     ("units", lambda v: v.__setitem__(int(np.flatnonzero(v == 0)[0]), 2), "too long for one|is in no sample"),
     ("samples", lambda v: v.__setitem__(0, 1), "do not follow one another"),
     ("samples", lambda v: v.__setitem__(1, v[2]), "do not follow one another|positions, more than"),
-    ("samples", lambda v: v.__setitem__(-1, v[-1] + 1), "behind the last unit"),
+    ("samples", lambda v: v.__setitem__(-1, v[-1] + 1), "after the last unit"),
     ("samples", lambda v: v.__setitem__(-1, v[-1] - 1), "end at unit|do not follow"),
-    ("windows", lambda v: v.__setitem__((0, 0), 0), "not of the documents"),
-    ("windows", lambda v: v.__setitem__((-1, 5), v[-1, 5] - 1), "labels of document|is none"),
-    ("windows", lambda v: v.__setitem__((-1, 4), v[-1, 4] - 1), "is none|labels of document"),
+    ("windows", lambda v: v.__setitem__((0, 0), 0), "not the windows of the documents"),
+    ("windows", lambda v: v.__setitem__((-1, 5), v[-1, 5] - 1), "labels of document|is invalid"),
+    ("windows", lambda v: v.__setitem__((-1, 4), v[-1, 4] - 1), "is invalid|labels of document"),
     ("windows", lambda v: v.__setitem__((int(np.flatnonzero(v[:, 1])[0]), slice(1, 4)), 0), "without its question"),
-    ("windows", lambda v: v.__setitem__((-1, 5), 10_000), "is none"),
+    ("windows", lambda v: v.__setitem__((-1, 5), 10_000), "is invalid"),
 ])  # fmt: skip
 def test_the_check_finds_what_is_wrong(
     root: Path, plan: Plan, name: str, change: Callable[[Any], Any], why: str
@@ -330,7 +330,7 @@ def test_the_same_command_finishes_what_a_kill_left(
     assert done.returncode == -signal.SIGKILL
     assert (out / RECORD_NAME).is_file()
     if stage != "write_atomically" or before == "pass":
-        with pytest.raises(ArtifactError, match="was not finished"):
+        with pytest.raises(ArtifactError, match="not a finished plan"):
             open_plan(out)
     assert planned(root, out).content == plan.content
     wanted, found = files(plan.folder), files(out)

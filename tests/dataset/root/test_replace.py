@@ -160,6 +160,6 @@ def test_a_manifest_that_is_a_link_is_not_replaced(root: Path, tmp_path: Path) -
     (root / "manifest.json").rename(tmp_path / "elsewhere.json")
     (root / "manifest.json").symlink_to(tmp_path / "elsewhere.json")
     before = files(root)
-    with pytest.raises(ConflictError, match="the manifest here is a link or no file"):
+    with pytest.raises(ConflictError, match="the manifest here is a link or not a file"):
         replace(root)
     assert files(root) == before

@@ -116,7 +116,7 @@ def _check_units(files: _Files, sizes: npt.NDArray[Any]) -> None:
     seen = np.zeros(sizes.size, dtype=np.bool_)
     for _, units in _chunks(files, "units", files.shard.units):
         if units.size and not (units.min() >= 0 and units.max() < sizes.size):
-            raise files.refuse("units", "a unit is no document and no window of the shard")
+            raise files.refuse("units", "a unit is neither a document nor a window of the shard")
         seen[units] = True
     if np.count_nonzero(seen) != files.shard.units:
         raise files.refuse("units", f"{files.shard.units - np.count_nonzero(seen):,} units are in two samples")
@@ -137,7 +137,7 @@ def _check_samples(files: _Files, sizes: npt.NDArray[Any], length: int) -> None:
         if offsets.size < 2:
             continue
         if end > files.shard.units:
-            raise files.refuse("samples", "a sample ends behind the last unit")
+            raise files.refuse("samples", "a sample ends after the last unit")
         units = files.read("units", int(offsets[0]), end - int(offsets[0]))
         filled = np.add.reduceat(sizes[units].astype(np.int64), (offsets[:-1] - offsets[0]).astype(np.int64))
         if (wrong := np.flatnonzero(filled > length)).size:
@@ -153,7 +153,7 @@ def _check_windows(
     options = plan.options
     wanted = np.empty(0, dtype=np.int64) if options.long == "drop" else long
     if not np.array_equal(np.unique(windows[:, 0]), wanted) or (np.diff(windows[:, 0]) < 0).any():
-        raise files.refuse("windows", "they are not of the documents that are longer than a sample, in their order")
+        raise files.refuse("windows", "they are not the windows of the documents longer than a sample, in order")
     bounds = [*np.searchsorted(windows[:, 0], wanted, side="left").tolist(), len(windows)]
     numbers: list[int] = wanted.tolist()
     masks = single_sequences(*reader.arrays["lossmask"], numbers)
@@ -168,7 +168,7 @@ def _check_windows(
                 and head <= begin
             )
             if not ordered or pinned > options.question_tokens or pinned + end - begin > options.sequence_length:
-                raise files.refuse("windows", f"a window of document {document:,} is none")
+                raise files.refuse("windows", f"a window of document {document:,} is invalid")
             if begin and not (lossmask[begin] and _asks(lossmask, head, question_begin, question_end, begin)):
                 raise files.refuse("windows", f"document {document:,} has a window without its question")
             read = end

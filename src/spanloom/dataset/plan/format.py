@@ -185,7 +185,7 @@ def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
         stored = read_json(path, ArtifactError, "the plan", _AGAIN)
     except FileNotFoundError:
         raise ArtifactError(
-            f"there is no {PLAN_JSON}: this is no plan, or one that was not finished", where=str(folder), remedy=_AGAIN
+            f"there is no {PLAN_JSON}: this is not a finished plan", where=str(folder), remedy=_AGAIN
         ) from None
     try:
         whole = _Whole.model_validate(stored)
@@ -236,7 +236,7 @@ def _check_files(plan: Plan, *, verify: bool) -> None:
             sizes = expected_sizes(shard)
             if listed.keys() != {f"{split}/{plan_file(Path(), split, shard.shard, name).name}" for name in sizes}:
                 raise ArtifactError(
-                    f"the files of {split}, shard {shard.shard} are not those that its counts ask for",
+                    f"the files of {split}, shard {shard.shard} are not those that its counts require",
                     where=str(plan.folder / PLAN_JSON),
                     remedy=_AGAIN,
                 )

@@ -98,7 +98,7 @@ def check_options(options: PlanOptions, content: Content, root: Path) -> None:
     if length >= 1 << 31:
         raise refuse(f"sequence_length is {length:,}, more than a sequence can have")
     if options.multiple_of < 1 or length % options.multiple_of:
-        raise refuse(f"sequence_length {length:,} is no multiple of multiple_of {options.multiple_of}")
+        raise refuse(f"sequence_length {length:,} is not a multiple of multiple_of {options.multiple_of}")
     if not 0 < options.question_tokens < length:
         raise refuse(f"question_tokens is {options.question_tokens:,}; it must be from 1 to {length - 1:,}")
     if options.seed < 0:

@@ -36,7 +36,7 @@ def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> No
     """
     if not is_regular(root / MANIFEST_NAME):
         raise ConflictError(
-            "the manifest here is a link or no file, and is not replaced",
+            "the manifest here is a link or not a file, and is not replaced",
             where=str(root / MANIFEST_NAME),
             remedy="give another --out",
         )

@@ -72,7 +72,7 @@ def rejected_rows(
                 if reject["shard"] != shard.shard:
                     wrong(f"shard is {reject['shard']}", number)
                 if not before < reject["row"] < shard.rows_read:
-                    wrong(f"row {reject['row']} does not follow row {before}, or is none of {shard.rows_read}", number)
+                    wrong(f"row {reject['row']} does not follow row {before}, or not below {shard.rows_read}", number)
                     continue
                 before = reject["row"]
                 yield RejectedRow(

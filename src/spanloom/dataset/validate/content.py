@@ -65,7 +65,7 @@ def _wrong_names(listed: Sequence[ListedFile], wanted: Sequence[str]) -> str | N
     """The first difference between the listed and the wanted names, each of which must be listed once; or None."""
     named, expected = Counter(file.path for file in listed), Counter(wanted)
     if more := named - expected:
-        return f"{', '.join(sorted(more))} is listed, and no file of it, or listed already"
+        return f"{', '.join(sorted(more))} is listed, but is not a file of this shard, or is listed twice"
     if missing := expected - named:
         return f"{', '.join(sorted(missing))} is not listed"
     return None
@@ -124,7 +124,7 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
     yield from check_stated({name: getattr(split, name) for name in wanted}, wanted, "split")
     yield from check_stated(content.alignment, ALIGNMENT, "alignment")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
-        yield wrong(f"packing is given, which {documents} have none of")
+        yield wrong(f"packing is given, but {documents} are not packed")
 
 
 def source_input(source: Source) -> dict[str, Any]:

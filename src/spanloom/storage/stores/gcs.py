@@ -100,7 +100,7 @@ class GcsStore:
         listing = _json(self._ask("GET", f"{self._api}{self._objects}", params=parameters))
         entries = listing.get("items", [])
         if listing.get("kind") != "storage#objects" or not isinstance(entries, list):
-            raise DamagedTransferError("the answer is no listing of a bucket")
+            raise DamagedTransferError("the answer is not a listing of a bucket")
         objects = []
         for entry in entries:
             name = entry.get("name") if isinstance(entry, dict) else None

@@ -155,7 +155,7 @@ def leading_bytes(
     elif status == 200:
         expected, leave_out = total, first
     else:
-        raise DamagedTransferError(f"HTTP {status} is no answer to a request for bytes")
+        raise DamagedTransferError(f"HTTP {status} is not an answer to a request for bytes")
     if content_length is not None and content_length.strip() != str(expected):
         raise DamagedTransferError(f"an answer of length {expected} was due, this is of length {content_length}")
     return leave_out

@@ -108,7 +108,7 @@ class S3Store:
             or "IsTruncated" not in listing
             or listing.get("KeyCount", len(entries)) != len(entries)
         ):
-            raise DamagedTransferError("the answer is no listing of a bucket, or not all of it")
+            raise DamagedTransferError("the answer is not a listing of a bucket, or not all of it")
         objects = []
         for entry in entries:
             if not str(entry.get("Key", "")).startswith(start):
