@@ -38,8 +38,8 @@ class ParallelDatasets:
             # Copied: Megatron unmaps its index when the dataset is deleted, even if arrays still refer to it.
             lengths = self.lengths[first : first + count].copy()
             items = int(ends[lengths.size - 1])
-            # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same and
-            # then cuts it into an array a sequence, which took longer than all checks.
+            # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same, then
+            # splits it into one array per sequence, which took longer than all checks.
             yield (
                 first,
                 lengths,
