@@ -68,7 +68,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _shards(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= MOST_SHARDS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of shards from 1 to {MOST_SHARDS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of shards from 1 to {MOST_SHARDS}")
     return int(text)
 
 

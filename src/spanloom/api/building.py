@@ -121,10 +121,10 @@ def check_options(arguments: Mapping[str, Any]) -> None:
     """Raises SpanloomError for model options without a model, and for Harmony options with a model."""
     if arguments["model"] is None:
         wrong = [name for name in OF_MODELS if arguments[name]]
-        remedy = "give --model DIR, or leave them away"
+        remedy = "give --model DIR, or leave them out"
     else:
         wrong = [name for name, absent in OF_HARMONY.items() if arguments[name] != absent]
-        remedy = "leave them away: they are for gpt-oss, without --model"
+        remedy = "leave them out: they are for gpt-oss, without --model"
     if wrong:
         wrong_options = ", ".join(f"--{_CALLED.get(name, name).replace('_', '-')}" for name in wrong)
         raise SpanloomError(f"{wrong_options} cannot be combined with what is built", remedy=remedy)

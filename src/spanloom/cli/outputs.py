@@ -18,7 +18,7 @@ from spanloom.storage.uri import SCHEMES
 def local_place(path: Path | None) -> Path | None:
     """Refuses a URI, from which `Path` has removed a slash."""
     if re.match(rf"({'|'.join(SCHEMES)}):/", str(path)):
-        raise typer.BadParameter(f"{path} is no path: this is written to a local file or folder")
+        raise typer.BadParameter(f"{path} is not a path: this is written to a local file or folder")
     return path
 
 

@@ -126,7 +126,7 @@ def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, st
         return "dtype", f"the index says dtype code {code}, expected {DTYPE_CODES[dtype]} ({dtype})", index
     expected = _HEADER_BYTES + sequences * (4 + 8) + documents * 8
     if index.stat().st_size != expected:
-        return "readable", f"the index has {index.stat().st_size} bytes, its header asks for {expected}", index
+        return "readable", f"the index has {index.stat().st_size} bytes, its header requires {expected}", index
     with index.open("rb") as stream:
         stream.seek(_HEADER_BYTES + sequences * (4 + 8) + max(documents - 1, 0) * 8)
         last = int.from_bytes(stream.read(8), "little")

@@ -75,7 +75,7 @@ class IndependentDataset:
         sequences, documents = int(header["sequences"]), int(header["documents"])
         ends = np.cumsum([_HEADER.itemsize, 4 * sequences, 8 * sequences, 8 * documents])
         if raw.size < ends[-1]:
-            raise ArtifactError(f"the index has {raw.size} bytes, its header asks for {ends[-1]}", where=str(path))
+            raise ArtifactError(f"the index has {raw.size} bytes, its header requires {ends[-1]}", where=str(path))
         self.sequence_lengths: npt.NDArray[np.int32] = raw[ends[0] : ends[1]].view("<i4")
         pointers: npt.NDArray[np.int64] = raw[ends[1] : ends[2]].view("<i8")
         self.document_indices: npt.NDArray[np.int64] = raw[ends[2] : ends[3]].view("<i8")

@@ -64,8 +64,8 @@ def croissant_json(description: Description, by_language: Mapping[str, Counts], 
         mlcroissant.Dataset(jsonld=deepcopy(made))  # it modifies its argument
     except (mlcroissant.ValidationError, ValueError) as fault:
         raise DatasetError(
-            f"mlcroissant does not take the metadata: {' '.join(str(fault).split())}",
-            remedy="--no-croissant goes without",
+            f"mlcroissant rejects the metadata: {' '.join(str(fault).split())}",
+            remedy="leave them out with --no-croissant",
         ) from None
     finally:
         absl.setLevel(level)

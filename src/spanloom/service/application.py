@@ -129,7 +129,7 @@ def _error_response(request: Request, status: int, detail: Any, headers: Mapping
     if isinstance(detail, str):
         title, texts = detail[:TEXT_TOLD], []
     else:
-        title = "This cannot be asked"
+        title = "Invalid request"
         texts = [(".".join(map(str, error["loc"])), str(error["msg"])) for error in told_errors(detail)]
     section = TextSection(heading=f"{status} {HTTPStatus(status).phrase}", texts=texts, after=_WHERE_NEXT)
     answer = html(texts_page(title, path=[("start", "/"), ("all requests", "/docs")], sections=[section]), status)
@@ -152,12 +152,12 @@ def _handle_errors(app: FastAPI, statuses: Statuses) -> None:
     async def stopped(request: Request, fault: SpanloomError) -> Response:
         status = next((statuses[kind] for kind in type(fault).__mro__ if kind in statuses), 500)
         if status == 500:
-            log.error("an error that no status is known for", exc_info=fault)
+            log.error("an error without an HTTP status", exc_info=fault)
             return _error_response(request, 500, "Internal error")
         return _error_response(request, status, fault.what, {"retry-after": "1"} if status == 503 else None)
 
     async def broken(request: Request, fault: Exception) -> Response:
-        log.error("an error of ours", exc_info=fault)
+        log.error("an internal error", exc_info=fault)
         return _error_response(request, 500, "Internal error")
 
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {

@@ -20,7 +20,7 @@ CONNECTIONS = 512
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that ends `header_seconds` after its last request, if no other request is under way."""
+    """A connection that is closed if no request is under way for `header_seconds`."""
 
     header_seconds = HEADER_SECONDS
     _timer: asyncio.TimerHandle | None = None

@@ -46,7 +46,7 @@ def slurm_files(
     """
     for option in options:
         if not option.startswith("--") or "\n" in option:
-            raise SpanloomError(f"{option!r} is no option of sbatch", remedy="write it as --partition=long")
+            raise SpanloomError(f"{option!r} is not an option of sbatch", remedy="write it as --partition=long")
     files = {f"{stage.name}.sbatch": _batch(stage, started(stage), options) for stage in stages}
     return {**files, SUBMIT: _submit(pipeline, stages)}
 

@@ -90,7 +90,7 @@ def mebibytes(quantity: str) -> int:
     """`16Gi` → 16384; rounded up to a whole number of MiB. Raises SpanloomError for invalid text."""
     match = _SIZE.fullmatch(quantity)
     if match is None:
-        raise SpanloomError(f"{quantity!r} is no amount of memory", remedy="write it as 16Gi or 500Mi")
+        raise SpanloomError(f"{quantity!r} is not an amount of memory", remedy="write it as 16Gi or 500Mi")
     return max(1, -int(-int(match[1]) * _UNITS[match[2]] // 1))
 
 
@@ -98,5 +98,5 @@ def whole_cpus(quantity: str) -> int:
     """`2` → 2, `500m` → 1. Raises SpanloomError for invalid text."""
     match = _CPU.fullmatch(quantity)
     if match is None:
-        raise SpanloomError(f"{quantity!r} is no number of CPUs", remedy="write it as 2 or 500m")
+        raise SpanloomError(f"{quantity!r} is not a number of CPUs", remedy="write it as 2 or 500m")
     return -(-int(match[1]) // 1000) if match[2] else int(match[1])

@@ -22,7 +22,7 @@ from typing import Any
 from spanloom.errors import DatasetError
 
 SCRIPT = "pretrain_gpt"
-_KNOWN = "this entry knows Megatron-LM 0.16 to 0.19; take one of these, or tell us which you have"
+_KNOWN = "this entry knows Megatron-LM 0.16 to 0.19; use one of these, or open an issue with your version"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def load_script(megatron_lm: Path | None) -> LaunchScript:
     spec = importlib.util.find_spec(SCRIPT)
     if spec is None or spec.origin is None:
         raise DatasetError(
-            f"Megatron-LM's {SCRIPT}.py is not to be found",
+            f"Megatron-LM's {SCRIPT}.py was not found",
             remedy="name the root of a Megatron-LM checkout with --megatron-lm DIR, or put it on PYTHONPATH; the "
             "package megatron-core does not bring it",
         )

@@ -183,7 +183,7 @@ def _check_config(samples: PackedSamples, config: GPTDatasetConfig) -> None:
         )
     if config.sequence_length != options.sequence_length:
         raise refuse(
-            f"the plan is of samples of {options.sequence_length:,}, the config's sequence_length is "
+            f"the plan has samples of {options.sequence_length:,} tokens, the config's sequence_length is "
             f"{config.sequence_length:,}",
             "make a plan of that length, or set --seq-length to the plan's",
         )

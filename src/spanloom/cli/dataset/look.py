@@ -81,7 +81,7 @@ def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, f
         else:
             Console().print(findings_text(report), soft_wrap=True, highlight=False)
             if report.clean and not finished:
-                say("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
+                say("but it is not finished, so not a dataset yet: run the build again, which promotes its manifest")
 
 
 def refuse_folder(root: Path, command: str) -> None:

@@ -86,7 +86,7 @@ def audit(
 
     unknown = [name for name in declare or () if name not in NAMES]
     if unknown:
-        raise typer.BadParameter(f"{unknown[0]} is no class: {', '.join(NAMES)}", param_hint="--declare")
+        raise typer.BadParameter(f"{unknown[0]} is not a class: {', '.join(NAMES)}", param_hint="--declare")
     progress = make_progress(quiet or as_json, verbose)
     request = AuditOptions(
         data=data,

@@ -3,8 +3,8 @@
 In: a finished dataset (read only), flags. Out: under `--output` the log, TensorBoard events and checkpoints.
 
 A GPT from megatron-core, Megatron's samples and schedule, the loss per span. It shows that a dataset trains and how the
-parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training/.
-Run it again after an interruption: it resumes from its last checkpoint with the batches and losses of an unbroken run.
+parts fit together; it is not a base for your own trainer: with GPUs use your `pretrain_gpt.py`, see docs/training/.
+After an interruption, run it again: it resumes from its last checkpoint with the batches and losses of an unbroken run.
 """
 
 import contextlib

@@ -104,13 +104,13 @@ def load(folder: Path, *, rank: int) -> dict[str, Any]:
 def _state(path: Path) -> dict[str, Any]:
     try:
         if path.exists() and not path.is_file():  # opening a FIFO would block
-            raise ValueError("it is no file")
+            raise ValueError("it is not a file")
         with zipfile.ZipFile(path) as parts:  # torch does not check their checksums
             if damaged := parts.testzip():
                 raise ValueError(f"{damaged} is not what was written")
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
-            raise ValueError(f"it holds {type(state).__name__}, no state")
+            raise ValueError(f"it holds {type(state).__name__}, not a state")
     # torch raises many types of errors for a torn or foreign file; the file is the cause of all of them.
     except Exception as fault:
         why = (str(fault).strip() or type(fault).__name__).splitlines()[0][:200]

@@ -70,7 +70,7 @@ def read_log(path: Path) -> list[Record]:
         where = f"{path}, line {number}"
         record = parse_json(line, ArtifactError, "the line", where, remedy)
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            raise ArtifactError("the line is no record of a step", where=where, remedy=remedy)
+            raise ArtifactError("the line is not a record of a step", where=where, remedy=remedy)
         records.append(record)
     return records
 

@@ -44,8 +44,8 @@ class _Shard:
     arrays: dict[str, npt.NDArray[Any]]
 
     def pieces(self, unit: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-        """The first position of its document in the arrays, the document's length, and the runs of its positions that
-        the unit holds, of which the last is trained."""
+        """The first position of the unit's document in the arrays, the document's length, and the unit's ranges of
+        positions in the document. Only the last range is trained."""
         if unit < self.documents:
             size = int(self.lengths[unit])
             return int(self.pointers[unit]) // _TOKEN_BYTES, size, ((0, size),)
@@ -159,7 +159,7 @@ def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
     sequences = int.from_bytes(index[18:26].tobytes(), "little")
     if sequences != shard.documents:
         raise DatasetError(
-            f"the index speaks of {sequences:,} documents, the plan of {shard.documents:,}",
+            f"the index has {sequences:,} documents, the plan {shard.documents:,}",
             where=f"{prefix}.idx",
             remedy="make the plan again: spanloom plan ROOT --sequence-length …",
         )
