@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from spanloom.dataset.plan.format import PlanContent
 
 PADDING_LIMIT = 0.02
-"""A split with a larger share of padding gets a warning."""
+"""Largest share of padding in the positions of a split without a warning."""
 
 
 def plan_lines(content: PlanContent) -> Iterator[str]:

@@ -5,8 +5,8 @@ In: routers, HTTP statuses of errors, limits, a token. Out: the application, wit
     /healthz  it runs       /metrics       for Prometheus       /docs          all requests, as a page
     /readyz   it can answer /openapi.json  the same for programs
 
-An error is JSON with `detail`; a browser, which requests HTML, gets a page. A client's mistake is never a 500. Our own
-faults are, without details.
+An error is JSON with `detail`; a browser, which requests HTML, gets a page. A client's mistake is never a 500. A fault
+of the service is a 500, without details.
 """
 
 import logging

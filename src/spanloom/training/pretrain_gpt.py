@@ -204,7 +204,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
             opened.split("train")
         if "valid" not in plan_splits(plan) and _megatron_flags(flags).eval_iters != "0":
             raise DatasetError(
-                "the plan has no samples of valid for evaluation; Megatron would report this only after training",
+                "the plan has no samples of valid to evaluate on; Megatron would report this only after training",
                 where=str(plan),
                 remedy="give --eval-iters 0, or build the dataset with a larger --valid-fraction",
             )
